@@ -182,10 +182,10 @@ std::string StatisticsJson(ServedModel& model) {
                             SumJson("compute_output", sums.output), "}");
             }),
       ",\"memory_usage\":",
-      Array(model.instances(),
-            [](const auto& instance) {
-              return StrCat("{\"type\":", JsonQuote(instance->maker.device->name()),
-                            ",\"id\":0,\"byte_size\":", instance->forms->weight_bytes(), "}");
+      Array(model.WeightBytesByDevice(),
+            [](const auto& of) {
+              return StrCat("{\"type\":", JsonQuote(of.first),
+                            ",\"id\":0,\"byte_size\":", of.second, "}");
             }),
       "}");
 }

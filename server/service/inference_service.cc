@@ -45,10 +45,10 @@ void Write(ServedModel& model, inference::ModelStatistics* out) {
     Write(sums.infer, batch->mutable_compute_infer());
     Write(sums.output, batch->mutable_compute_output());
   }
-  for (const auto& instance : model.instances()) {
+  for (const auto& [device, bytes] : model.WeightBytesByDevice()) {
     auto* memory = out->add_memory_usage();
-    memory->set_type(instance->maker.device->name());
-    memory->set_byte_size(static_cast<uint64_t>(instance->forms->weight_bytes()));
+    memory->set_type(device);
+    memory->set_byte_size(static_cast<uint64_t>(bytes));
   }
 }
 

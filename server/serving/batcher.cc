@@ -19,21 +19,6 @@ constexpr int64_t kMostWaiting = 4096;
 constexpr int64_t kUnbatchedRunning = 16;
 constexpr int64_t kNsPerUs = 1000;
 
-FailureReason ReasonOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kDeadlineExceeded:
-      return FailureReason::kRejected;
-    case absl::StatusCode::kCancelled:
-      return FailureReason::kCanceled;
-    case absl::StatusCode::kInternal:
-      return FailureReason::kBackend;
-    default:
-      return FailureReason::kOther;
-  }
-}
-
 // By its instances.
 std::vector<int64_t> MostRunning(const ServedModel& model) {
   const ModelConfig& config = model.config();

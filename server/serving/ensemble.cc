@@ -10,8 +10,6 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kNobody = SIZE_MAX;
-
 // Steps of one ensemble, the outermost or an inner one, with the names of its tensors.
 struct Level {
   std::vector<EnsembleStep> steps;
@@ -83,11 +81,6 @@ class Resolver {
                              ": the model keeps states of sequences, and an ensemble answers each "
                              "request for itself; call the model alone");
       }
-      if (config.by_value) {
-        return Unimplemented(where,
-                             ": the model depends on the values of its inputs, so that it "
-                             "is no graph that could be joined to others");
-      }
       out_.steps.push_back({where, *std::move(part), inputs, outputs});
       return absl::OkStatus();
     }
@@ -99,7 +92,7 @@ class Resolver {
     inner.chain.push_back(step.model);
     for (size_t i = 0; i < inputs.size(); ++i) inner.tensors[config.inputs[i].name] = inputs[i];
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (outputs[i] != kNobody) inner.tensors[config.outputs[i].name] = outputs[i];
+      if (outputs[i] != Ensemble::kNobody) inner.tensors[config.outputs[i].name] = outputs[i];
     }
     levels_.push_back(std::move(inner));
     return absl::OkStatus();
@@ -126,7 +119,7 @@ class Resolver {
       if (it == map.end() && all) {
         return InvalidArgument(where, ": ", what, "_map has nothing for '", spec.name, "'");
       }
-      out.push_back(it == map.end() ? kNobody : NumberOf(level, it->second));
+      out.push_back(it == map.end() ? Ensemble::kNobody : NumberOf(level, it->second));
     }
     if (map.empty()) return InvalidArgument(where, ": ", what, "_map is empty");
     return out;
@@ -134,14 +127,14 @@ class Resolver {
 
   // Brings the steps into an order in which each comes after those whose tensors it takes.
   absl::Status Order(const ModelConfig& config) {
-    std::vector<size_t> maker(names_.size(), kNobody);
+    std::vector<size_t> maker(names_.size(), Ensemble::kNobody);
     std::vector<std::vector<size_t>> takers(names_.size());
     std::vector<bool> given(names_.size());
     for (const size_t tensor : out_.inputs) given[tensor] = true;
     for (size_t i = 0; i < out_.steps.size(); ++i) {
       for (const size_t tensor : out_.steps[i].outputs) {
-        if (tensor == kNobody) continue;
-        if (maker[tensor] != kNobody || given[tensor]) {
+        if (tensor == Ensemble::kNobody) continue;
+        if (maker[tensor] != Ensemble::kNobody || given[tensor]) {
           return InvalidArgument(
               out_.steps[i].where, ": tensor '", Clip(names_[tensor], 64), "' is made by ",
               given[tensor] ? "the request" : out_.steps[maker[tensor]].where, ", too");
@@ -154,7 +147,7 @@ class Resolver {
     for (size_t i = 0; i < out_.steps.size(); ++i) {
       for (const size_t tensor : out_.steps[i].inputs) {
         if (given[tensor]) continue;
-        if (maker[tensor] == kNobody) {
+        if (maker[tensor] == Ensemble::kNobody) {
           return InvalidArgument(out_.steps[i].where, ": no step makes the tensor '",
                                  Clip(names_[tensor], 64), "'");
         }
@@ -164,7 +157,7 @@ class Resolver {
       if (missing[i] == 0) ready.push_back(i);
     }
     for (size_t i = 0; i < config.outputs.size(); ++i) {
-      if (maker[out_.outputs[i]] != kNobody) continue;
+      if (maker[out_.outputs[i]] != Ensemble::kNobody) continue;
       return InvalidArgument("no step makes the output '", config.outputs[i].name, "'");
     }
     std::vector<Ensemble::Step> ordered;
@@ -172,7 +165,7 @@ class Resolver {
       const size_t next = ready.front();
       ready.pop_front();
       for (const size_t tensor : out_.steps[next].outputs) {
-        if (tensor == kNobody) continue;
+        if (tensor == Ensemble::kNobody) continue;
         for (const size_t taker : takers[tensor]) {
           if (--missing[taker] == 0) ready.push_back(taker);
         }
@@ -194,6 +187,23 @@ class Resolver {
   std::vector<std::string> names_;  // by the number of a tensor
   size_t count_ = 0;
 };
+
+// Whether a step can take as `input` what another one makes or takes as `other`; null: nobody.
+absl::Status CheckTaken(const Ensemble::Step& step, const TensorSpec& input,
+                        const TensorSpec* other) {
+  if (other == nullptr) return absl::OkStatus();
+  const std::string_view here = DatatypeOf(input), there = DatatypeOf(*other);
+  const Shape &a = input.shape, &b = other->shape;
+  bool fits = here.empty() || there.empty() || here == there;
+  fits &= a.size() == b.size();
+  for (size_t axis = 0; fits && axis < a.size(); ++axis) {
+    fits = a[axis] < 0 || b[axis] < 0 || a[axis] == b[axis];
+  }
+  if (fits) return absl::OkStatus();
+  return InvalidArgument(step.where, ": input '", input.name, "' is ", here, " of shape ",
+                         ToString(a), ", and what comes to it is ", there, " of shape ",
+                         ToString(b));
+}
 
 }  // namespace
 
@@ -220,9 +230,14 @@ absl::Status CompleteEnsemble(const Ensemble& ensemble, ModelConfig* config) {
           part.max_batch > 0 ? StrCat("batches of at most ", part.max_batch) : "no batches",
           ", and max_batch_size of the ensemble is ", config->max_batch);
     }
-    for (size_t i = 0; i < step.inputs.size(); ++i) taken[step.inputs[i]] = &part.inputs[i];
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      const size_t tensor = step.inputs[i];
+      TG_RETURN_IF_ERROR(CheckTaken(step, part.inputs[i], made[tensor]));
+      TG_RETURN_IF_ERROR(CheckTaken(step, part.inputs[i], taken[tensor]));
+      taken[tensor] = &part.inputs[i];
+    }
     for (size_t i = 0; i < step.outputs.size(); ++i) {
-      if (step.outputs[i] != SIZE_MAX) made[step.outputs[i]] = &part.outputs[i];
+      if (step.outputs[i] != Ensemble::kNobody) made[step.outputs[i]] = &part.outputs[i];
     }
   }
   std::vector<TensorSpec> inputs, outputs;

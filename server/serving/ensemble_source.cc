@@ -85,7 +85,7 @@ class EnsembleSource final : public FormSource {
     }
     TG_ASSIGN_OR_RETURN(const GraphJoin::Values outputs, join->Add(read->model, inputs));
     for (size_t i = 0; i < step.outputs.size(); ++i) {
-      if (step.outputs[i] == SIZE_MAX) continue;
+      if (step.outputs[i] == Ensemble::kNobody) continue;
       const auto value = outputs.find(config.outputs[i].name);
       if (value == outputs.end()) {
         return Unimplemented("output '", config.outputs[i].name, "' is no tensor of its graph");

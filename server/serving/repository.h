@@ -131,6 +131,10 @@ class ModelRepository {
                                                            int64_t version) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadEnsemble(const Found& found,
                                                             int64_t version) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadJoined(const Found& found, int64_t version,
+                                                          const Ensemble& ensemble) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadSteps(const Found& found, int64_t version,
+                                                         Ensemble ensemble) const;
   absl::StatusOr<std::vector<std::vector<std::string>>> LabelsOf(const Found& found,
                                                                  const ModelConfig& config) const;
   absl::StatusOr<EnsemblePart> PartOf(const std::string& name, int64_t version) const;

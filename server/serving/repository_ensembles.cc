@@ -2,11 +2,13 @@
 // itself: it does not matter in which order they are loaded, nor whether a part is served under its
 // own name. Weights are by content, so that both have the same ones.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "engine/base/status.h"
 #include "server/serving/repository.h"
+#include "server/serving/step_run.h"
 
 namespace telegrad {
 
@@ -26,22 +28,66 @@ absl::StatusOr<EnsemblePart> ModelRepository::PartOf(const std::string& name,
   TG_ASSIGN_OR_RETURN(const auto content, files->Read());
   TG_RETURN_IF_ERROR(CompleteConfig(content->file, &out.config));
   out.source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
+  out.version = number;
   return out;
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadEnsemble(const Found& found,
                                                                            int64_t version) const {
-  ModelConfig config = found.config;
-  TG_ASSIGN_OR_RETURN(Ensemble ensemble,
-                      ResolveEnsemble(config, [this](const std::string& name, int64_t part) {
+  TG_ASSIGN_OR_RETURN(const Ensemble ensemble,
+                      ResolveEnsemble(found.config, [this](const std::string& name, int64_t part) {
                         return PartOf(name, part);
                       }));
+  const bool graphs = std::ranges::none_of(
+      ensemble.steps, [](const Ensemble::Step& step) { return step.part.config.by_value; });
+  if (graphs) {
+    auto joined = LoadJoined(found, version, ensemble);
+    if (!absl::IsUnimplemented(joined.status())) return joined;
+  }
+  return LoadSteps(found, version, ensemble);
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadJoined(
+    const Found& found, int64_t version, const Ensemble& ensemble) const {
+  ModelConfig config = found.config;
   TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
-  auto source = SourceOf(std::move(ensemble), config);
+  auto source = SourceOf(ensemble, config);
   TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
   return ServedModel::Load(places, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
+}
+
+// Its steps are models of their own, which nobody finds by name.
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Found& found,
+                                                                        int64_t version,
+                                                                        Ensemble ensemble) const {
+  ModelConfig config = found.config;
+  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
+  std::map<std::pair<std::string, int64_t>, std::shared_ptr<ServedModel>> loaded;
+  StepModels steps;
+  for (Ensemble::Step& step : ensemble.steps) {
+    std::shared_ptr<ServedModel>& model = loaded[{step.part.config.name, step.part.version}];
+    if (model == nullptr) {
+      ModelConfig part = step.part.config;
+      part.cached = false;  // the ensemble's answers are, where it says so
+      std::vector<std::vector<std::string>> labels(part.outputs.size());
+      auto made = ServedModel::Load(places, &alarm_, std::move(part), StrCat(step.part.version),
+                                    step.part.source, std::move(labels));
+      if (!made.ok()) {
+        return absl::Status(made.status().code(),
+                            StrCat(step.where, ": ", ToStd(made.status().message())));
+      }
+      model = *std::move(made);
+    }
+    step.part.config = model->config();  // what loading has told of its outputs, too
+    steps.models.push_back(model);
+  }
+  TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
+  TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
+  steps.ensemble = std::move(ensemble);
+  return ServedModel::OfSteps(places, &alarm_, std::move(config), StrCat(version), std::move(steps),
+                              std::move(labels));
 }
 
 // All models that it is made of, as far as their configurations can be read: what is wrong with

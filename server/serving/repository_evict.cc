@@ -46,7 +46,7 @@ bool ModelRepository::EvictOne(const std::string& for_name) {
     dropped.swap(oldest->versions);
   }
   for (const auto& [version, model] : dropped) {
-    for (const auto& instance : model->instances()) gone.push_back(instance->forms->gone());
+    for (auto& each : model->Gone()) gone.push_back(std::move(each));
   }
   dropped.clear();
   // A request that was answered a moment ago may not have given back what it used.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/model.h"
 #include "engine/frontend/tensor/host_tensor.h"
+#include "server/serving/step_run.h"
 
 namespace telegrad {
 namespace {
@@ -25,6 +27,13 @@ std::optional<InputShapes> KnownShapes(const ModelConfig& config, int64_t rows) 
     if (std::ranges::find(shape, -1) != shape.end()) return std::nullopt;
     out.push_back(std::move(shape));
   }
+  return out;
+}
+
+// Steps may have a model in common.
+std::set<const ServedModel*> Distinct(const StepModels& steps) {
+  std::set<const ServedModel*> out;
+  for (const auto& model : steps.models) out.insert(model.get());
   return out;
 }
 
@@ -59,8 +68,30 @@ std::optional<uint64_t> ServedModel::IdleSince() const {
 
 int64_t ServedModel::weight_bytes() const {
   int64_t bytes = 0;
-  for (const auto& instance : instances_) bytes += instance->forms->weight_bytes();
+  for (const auto& [device, of] : WeightBytesByDevice()) bytes += of;
   return bytes;
+}
+
+std::map<std::string, int64_t> ServedModel::WeightBytesByDevice() const {
+  std::map<std::string, int64_t> out;
+  for (const auto& instance : instances_) {
+    out[std::string(instance->maker.device->name())] += instance->forms->weight_bytes();
+  }
+  if (steps_ == nullptr) return out;
+  for (const ServedModel* const model : Distinct(*steps_)) {
+    for (const auto& [device, bytes] : model->WeightBytesByDevice()) out[device] += bytes;
+  }
+  return out;
+}
+
+std::vector<std::shared_future<void>> ServedModel::Gone() const {
+  std::vector<std::shared_future<void>> out;
+  for (const auto& instance : instances_) out.push_back(instance->forms->gone());
+  if (steps_ == nullptr) return out;
+  for (const ServedModel* const model : Distinct(*steps_)) {
+    for (const auto& instance : model->instances_) out.push_back(instance->forms->gone());
+  }
+  return out;
 }
 
 // A form on each device, of which they all differ in nothing else.
@@ -84,16 +115,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
     std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels) {
   auto out = std::make_shared<ServedModel>(places, alarm, std::move(config), std::move(version),
                                            source, std::move(labels));
-  if (out->config_.cached && out->maker_.responses == nullptr) {
-    return FailedPrecondition(
-        "response_cache is enabled in config.pbtxt, and this server keeps no answers; start it "
-        "with --models-response-cache BYTES");
-  }
-  if (out->config_.cached && out->config_.sequences) {
-    return InvalidArgument(
-        "response_cache is for models whose answers depend on the request "
-        "alone, which sequence_batching excludes");
-  }
+  TG_RETURN_IF_ERROR(out->CheckCache());
   TG_RETURN_IF_ERROR(out->WarmUp());
   if (out->config_.by_value && out->config_.sequences) {
     return Unimplemented("a model with sequence_batching cannot depend on the values of inputs");
@@ -102,6 +124,30 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
     return Unimplemented("a model with allow_ragged_batch cannot depend on the values of inputs");
   }
   return out;
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::OfSteps(
+    const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
+    StepModels steps, std::vector<std::vector<std::string>> labels) {
+  auto out = std::make_shared<ServedModel>(places, alarm, std::move(config), std::move(version),
+                                           /*source=*/nullptr, std::move(labels));
+  TG_RETURN_IF_ERROR(out->CheckCache());
+  out->steps_ = std::make_shared<const StepModels>(std::move(steps));
+  return out;
+}
+
+absl::Status ServedModel::CheckCache() const {
+  if (config_.cached && maker_.responses == nullptr) {
+    return FailedPrecondition(
+        "response_cache is enabled in config.pbtxt, and this server keeps no answers; start it "
+        "with --models-response-cache BYTES");
+  }
+  if (config_.cached && config_.sequences) {
+    return InvalidArgument(
+        "response_cache is for models whose answers depend on the request "
+        "alone, which sequence_batching excludes");
+  }
+  return absl::OkStatus();
 }
 
 // With values as plain as possible: what the outputs are like, and whether it can be imported.
@@ -278,6 +324,7 @@ void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest requ
   }
   waiting->done = std::move(done);
   if (config_.cached && AnswerFromCache(*tenant, &*waiting)) return;
+  if (steps_ != nullptr) return RunSteps(steps_, shared_from_this(), tenant, *std::move(waiting));
   BatcherOf(tenant)->Add(shared_from_this(), *std::move(waiting));
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,8 @@
 #include "server/serving/statistics.h"
 
 namespace telegrad {
+
+struct StepModels;
 
 class ServedModel : public std::enable_shared_from_this<ServedModel> {
  public:
@@ -47,6 +50,11 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
       const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
       std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
 
+  // An ensemble whose steps are run one by one; they are loaded.
+  static absl::StatusOr<std::shared_ptr<ServedModel>> OfSteps(
+      const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
+      StepModels steps, std::vector<std::vector<std::string>> labels);
+
   // Answers the request by `done`, now or later.
   void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
 
@@ -57,8 +65,11 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // waiting or running.
   std::optional<uint64_t> IdleSince() const;
   const std::vector<std::unique_ptr<Instance>>& instances() const { return instances_; }
-  // Of its weights, on all devices.
+  // Of its weights, on all devices, and on each by its name.
   int64_t weight_bytes() const;
+  std::map<std::string, int64_t> WeightBytesByDevice() const;
+  // Each is ready once weights that it has are gone; see FormCache::gone.
+  std::vector<std::shared_future<void>> Gone() const;
   // The clock, threads and owner, which are the same on all devices.
   const FormMaker& maker() const { return maker_; }
   Alarm& alarm() const { return alarm_; }
@@ -76,6 +87,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   absl::StatusOr<FormCache::FormPtr> MakeEverywhere(const FormKey& key, int64_t rows,
                                                     const InputValues& values) const;
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
+  absl::Status CheckCache() const;
   absl::Status WarmUp();
   absl::Status WarmUpByValue();
   absl::Status MakeSamples();
@@ -94,6 +106,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   const std::vector<int64_t> batch_sizes_;
   std::vector<std::vector<std::string>> labels_;
   std::vector<std::unique_ptr<Instance>> instances_;
+  std::shared_ptr<const StepModels> steps_;  // of an ensemble without a graph of its own, else null
   ServingStatistics statistics_;
   Mutex mutex_;
   std::map<const Tenant*, std::shared_ptr<Batcher>> batchers_ TG_GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "absl/status/status.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad {
@@ -26,6 +27,21 @@ struct BatchTimes {
 
 enum class FailureReason : uint8_t { kRejected, kCanceled, kBackend, kOther };
 inline constexpr int kNumFailureReasons = 4;
+
+inline FailureReason ReasonOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDeadlineExceeded:
+      return FailureReason::kRejected;
+    case absl::StatusCode::kCancelled:
+      return FailureReason::kCanceled;
+    case absl::StatusCode::kInternal:
+      return FailureReason::kBackend;
+    default:
+      return FailureReason::kOther;
+  }
+}
 
 struct StatisticsSnapshot {
   struct BatchSums {

@@ -1,5 +1,6 @@
 // Ensembles: steps become one graph, inner ensembles too, and follow their parts; what does not fit
 // is refused with the step that it is about.
+#include "tests/server/ensemble_config.h"
 #include "tests/server/serving_fixture.h"
 
 namespace telegrad {
@@ -7,17 +8,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// "{ key: 'x' value: 'a' }" of "x" and "a", for a map of a configuration.
-std::string Pair(const std::string& field, const std::string& key, const std::string& value) {
-  return StrCat(field, " { key: '", key, "' value: '", value, "' } ");
-}
-
-// A step whose model has the input x and the output y.
-std::string Step(const std::string& model, const std::string& x, const std::string& y) {
-  return StrCat("step { model_name: '", model, "' model_version: -1 ", Pair("input_map", "x", x),
-                Pair("output_map", "y", y), "} ");
-}
 
 class ServingEnsemblesTest : public ServingTest {
  protected:
@@ -227,13 +217,15 @@ TEST_F(ServingEnsemblesTest, WhatDoesNotFitIsRefusedByItsStep) {
       {"no_output", Step("add", "in", "t"), "no step makes the output 'out'"},
       {"ring", Step("add", "t", "u") + Step("add", "u", "t") + Step("add", "in", "out"),
        "step 1 (add): it takes what can only be made after it"},
-      {"shape", Step("add", "in", "t") + Step("wide", "t", "out"), "has dims"},
+      {"shape", Step("add", "in", "t") + Step("wide", "t", "out"), "step 2 (wide)"},
       {"between", Step("add", "in", "t") + Step("wide", "t", "u") + Step("add", "u", "out"),
        "step 2 (wide)"},
       {"batch", Step("add", "in", "t") + Step("single", "t", "out"),
        "step 2 (single): takes no batches"},
       {"states", Step("counts", "in", "out"), "step 1 (counts): the model keeps states"},
-      {"strings", Step("words", "in", "out"), "step 1 (words)"},
+      {"strings", Step("words", "in", "out"), "input 'in' is FP32, the model has BYTES"},
+      {"types", Step("add", "in", "t") + Step("words", "t", "out"),
+       "step 2 (words): input 'x' is BYTES of shape [-1], and what comes to it is FP32"},
       {"version",
        StrCat("step { model_name: 'add' model_version: 7 ", Pair("input_map", "x", "in"),
               Pair("output_map", "y", "out"), "} "),
