@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const Cuda
   TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, device, name));
   TG_RETURN_IF_ERROR(context->Enter());
   TG_ASSIGN_OR_RETURN(stream::Description description, Describe(*context, *driver, options));
-  return StreamDevice::Open(std::move(context), std::move(description),
+  return StreamDevice::Make(std::move(context), std::move(description),
                             {.queue_capacity = options.queue_capacity,
                              .wait_limit = options.wait_limit,
                              .hang_limit = options.hang_limit});

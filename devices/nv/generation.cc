@@ -44,7 +44,7 @@ absl::StatusOr<std::shared_ptr<Generation>> Generation::Open(uint64_t number, in
   TG_ASSIGN_OR_RETURN(stream::Description description,
                       Describe(out->driver_->gpu().facts(), options));
   TG_ASSIGN_OR_RETURN(out->device_,
-                      stream::StreamDevice::Open(out->context_, std::move(description),
+                      stream::StreamDevice::Make(out->context_, std::move(description),
                                                  {.queue_capacity = options.queue_capacity,
                                                   .wait_limit = options.wait_limit,
                                                   .hang_limit = options.hang_limit}));

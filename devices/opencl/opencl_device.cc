@@ -38,7 +38,7 @@ Rates RatesOf(const DeviceFacts& facts) {
 
 class OpenClDevice final : public Device {
  public:
-  static absl::StatusOr<std::unique_ptr<Device>> Open(std::shared_ptr<const Library> library,
+  static absl::StatusOr<std::unique_ptr<Device>> Make(std::shared_ptr<const Library> library,
                                                       const PlatformDevice& device,
                                                       const std::string& name,
                                                       const OpenClOptions& options) {
@@ -124,7 +124,7 @@ std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
   for (size_t i = 0; i < devices.size(); ++i) {
     if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
     const std::string name = StrCat("OPENCL:", i);
-    auto device = OpenClDevice::Open(*library, devices[i], name, options);
+    auto device = OpenClDevice::Make(*library, devices[i], name, options);
     if (!device.ok()) {
       note(StrCat(name, " (", NameOf(**library, devices[i]),
                   ") is left out: ", ToStd(device.status().message())));

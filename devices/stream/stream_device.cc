@@ -30,7 +30,7 @@ StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description descrip
       compute_(std::move(compute)),
       copy_(std::move(copy)) {}
 
-absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Open(std::shared_ptr<Context> context,
+absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr<Context> context,
                                                                  Description description,
                                                                  const Limits& limits) {
   TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));

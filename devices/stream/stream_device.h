@@ -38,7 +38,7 @@ int64_t MemoryLimit(int64_t wanted, size_t free, size_t total);
 
 class StreamDevice final : public Device {
  public:
-  static absl::StatusOr<std::unique_ptr<StreamDevice>> Open(std::shared_ptr<Context> context,
+  static absl::StatusOr<std::unique_ptr<StreamDevice>> Make(std::shared_ptr<Context> context,
                                                             Description description,
                                                             const Limits& limits);
   StreamDevice(std::shared_ptr<Context> context, Description description,

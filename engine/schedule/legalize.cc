@@ -99,7 +99,7 @@ absl::Status Legalizer::Finish(size_t frame, std::optional<InstanceRef>* out) {
 // --- functions ---
 
 void Legalizer::Enter(size_t frame, std::vector<InstanceRef> args) {
-  scopes_.push_back({std::move(args), {}});
+  scopes_.emplace_back().args = std::move(args);
   const UOp body = from_.at(stack_[frame].node).src(0);
   stack_[frame].inside = true;
   stack_.push_back({static_cast<uint32_t>(scopes_.size()), body.id()});
