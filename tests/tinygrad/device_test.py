@@ -31,7 +31,7 @@ if not os.path.exists(support.DAEMON):
   sys.exit(77)
 
 import numpy as np
-from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
+from tinygrad import function, GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.helpers import Context
 from tinygrad.uop.ops import KernelInfo, UOp
 
@@ -220,6 +220,24 @@ class DeviceTest(unittest.TestCase):
     self.equal(Tensor.arange(0, 10, step.bind(2))[:5], [0, 2, 4, 6, 8])
     self.equal(Tensor.arange(first.bind(4), last.bind(7))[:3], [4, 5, 6])
     with self.assertRaisesRegex(RuntimeError, "u is unbound"): (Tensor(Variable("u", 1, 10)) + t).numpy()
+
+  def test_functions_of_sizes_that_variables_decide(self):
+    @function(precompile=True)
+    def double(x: Tensor) -> Tensor: return (x * 2).contiguous() + 1
+
+    n = Variable("n", 1, 8)
+    for size in (3, 5):
+      out = double(real(array(8))[:n.bind(size)])
+      self.assertIsInstance(out.shape[0], UOp)
+      np.testing.assert_array_equal(out[:size].numpy(), array(size) * 2 + 1)
+    m = Variable("m", 1, 4)
+    out = double(real(array(8, 4))[:n.bind(3), :m.bind(2)])
+    np.testing.assert_array_equal(out[:3, :2].numpy(), array(8, 4)[:3, :2] * 2 + 1)
+
+  def test_functions_of_parameters_without_a_device(self):
+    a, b = array(10, 10), array(10, 10, start=7)
+    body = UOp.param(0, dtypes.float, (10, 10)) * 2 + UOp.param(1, dtypes.float, (10, 10))
+    np.testing.assert_array_equal(Tensor.call(real(a), real(b), fxn=body).numpy(), a * 2 + b)
 
   def test_what_is_beyond_a_variable_is_not_read(self):
     x = np.array([[1, 2, np.nan, np.inf], [3, 4, np.nan, -np.inf]], np.float32)

@@ -30,13 +30,22 @@ FILES = ["test_tiny", "test_ops", "test_tensor", "test_nn", "test_optim", "test_
          "unit/test_disk_tensor", "unit/test_dtype_weak", "unit/test_function", "unit/test_gradient", "unit/test_getitem_ops",
          "unit/test_indexing", "unit/test_invalid_tensor", "unit/test_jit_cases", "unit/test_jit_footguns",
          "unit/test_linalg", "unit/test_masked_tensor", "unit/test_multitensor", "unit/test_randomness",
-         "unit/test_symbolic_tensor", "unit/test_tensor_data", "unit/test_tensor_io", "unit/test_winograd"]
+         "unit/test_symbolic_tensor", "unit/test_tensor_data", "unit/test_tensor_io", "unit/test_winograd",
+         "unit/test_allreduce", "unit/test_call", "unit/test_callify", "unit/test_dtype_spec", "unit/test_gguf", "unit/test_hashing",
+         "unit/test_helpers", "unit/test_jit", "unit/test_llm_mla", "unit/test_llm_moe", "unit/test_llm_server",
+         "unit/test_realize_is_realize", "unit/test_rearrange_einops", "unit/test_schedule_cache", "unit/test_setitem_schedule",
+         "unit/test_shm_tensor", "unit/test_tar", "unit/test_tinyfs"]
 SLOW = ("test_nn", "test_optim")  # whose tests tinygrad skips unless it is told to run slow ones
 PACKAGE = HERE.parents[1] / "client" / "python"
 OF_THE_SCHEDULER = ("KernelCountException", "SCHEDULE ISSUE")
 
 # What CPU passes and Telegrad does not, for a reason. They count as failures all the same.
 KNOWN = {
+    "TestAllreduceCast::test_allreduce_cast_bf16": "looks at the copies that tinygrad's own scheduler makes",
+    "TestAllreduceCast::test_allreduce_cast_half": "looks at the copies that tinygrad's own scheduler makes",
+    "TestJit::test_jitbeam_triggers_beam": "counts calls of tinygrad's own search; here the server searches",
+    "TestSetitemInto::test_setitem_slice_const": "counts bytes to the element; the server's kernels store whole vectors",
+    "TestSetitemInto::test_setitem_slice_tensor": "counts bytes to the element; the server's kernels store whole vectors",
     "TestAssign::test_assign_diamond_cycle": "wants an error for an order of reads and writes that runs here",
     "TestAssign::test_assign_diamond_contiguous_cycle": "wants an error for an order of reads and writes that runs here",
     "TestAssign::test_crossunder_assign": "wants an error for an order of reads and writes that runs here",

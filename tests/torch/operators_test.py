@@ -107,6 +107,56 @@ class OperatorsTest(unittest.TestCase):
             lambda x, g: F.grid_sample(x, g, align_corners=False), lambda x, g: F.interpolate(x, scale_factor=2, mode="bicubic"),
             lambda x, g: F.pad(x, (1, 2, 2, 1), mode="reflect"), lambda x, g: F.unfold(x, 3)], torch.randn(2, 3, 5, 5), torch.rand(2, 4, 4, 2) * 2 - 1)
 
+    def test_bits_and_signs(self):
+        a = torch.tensor([-7, -3, 3, 7, 2**31 - 1, -2**31, 0], dtype=torch.int32)
+        b = torch.tensor([2, 0, 31, 3, 1, 4, 5], dtype=torch.int32)
+        self.each([lambda a, b: a << b, lambda a, b: a >> b, lambda a, b: a << 33, lambda a, b: a >> 33, lambda a, b: a ** b,
+                   lambda a, b: a.long() ** b, lambda a, b: torch.full_like(a, -1) ** (b - 3).abs(),
+                   lambda a, b: (a.abs() % 5).long() ** 27, lambda a, b: a.to(torch.uint8) ** b.to(torch.uint8),
+                   lambda a, b: a.signbit()], a, b)
+        other = POINTS.flip(0)
+        self.each([lambda x, y: x.signbit(), lambda x, y: torch.copysign(y, x), lambda x, y: torch.fmax(x, y),
+                   lambda x, y: torch.fmin(x, y), lambda x, y: torch.hypot(x, y), lambda x, y: torch.erfc(x)], POINTS, other)
+        self.each([lambda x, y: torch.erfc(x) * x.square().exp()], torch.linspace(0, 9, 50), other)  # relative to its size
+
+    def test_running_extremes(self):
+        x = torch.tensor([[1.0, 3, 3, -2, 5, 5, 0], [2, float("nan"), 9, float("nan"), 1, 0, 0], [-INF, -INF, 1, INF, 2, INF, 0]])
+        scans = [lambda x: torch.cummax(x, 1), lambda x: torch.cummin(x, 1), lambda x: torch.cummax(x, 0), lambda x: torch.kthvalue(x.nan_to_num(8, 7, -7) + torch.arange(7) * 0.1, 2),
+                 lambda x: torch.kthvalue(x.nan_to_num(8, 7, -7) + torch.arange(3).reshape(3, 1) * 0.1, 2, 0, True)]
+        self.each([*scans, lambda x: torch.logcumsumexp(x, 1)], x)
+        self.each(scans[:3], (x.nan_to_num(3, 7, -7) * 2).int())
+        y = torch.randn(4, 9)
+        for function in (lambda y: torch.logcumsumexp(y, 1), lambda y: torch.cummax(y, 1).values):
+            grads = []
+            for run in (function, torch.compile(function, backend="telegrad", fullgraph=True)):
+                torch._dynamo.reset()
+                z = y.clone().requires_grad_()
+                (run(z) * torch.arange(9.0)).sum().backward()
+                grads.append(z.grad)
+            torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-4)
+
+    def test_adaptive_max_pool(self):
+        x = torch.randn(2, 3, 7, 5)
+        x[0, 0, 0, 0] = float("nan")
+        self.each([lambda x: F.adaptive_max_pool2d(x, 1), lambda x: F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
+                   lambda x: F.adaptive_max_pool2d(x[0], 4)], x)
+        grads = []
+        for run in (lambda x: F.adaptive_max_pool2d(x, (3, 2)), torch.compile(lambda x: F.adaptive_max_pool2d(x, (3, 2)), backend="telegrad")):
+            z = x.nan_to_num(9).requires_grad_()
+            (run(z) * torch.arange(6.0).reshape(3, 2)).sum().backward()
+            grads.append(z.grad)
+        torch.testing.assert_close(grads[1], grads[0])
+
+    def test_assertions_on_values(self):
+        classes = torch.compile(lambda i: F.one_hot(i, 4) * 2, backend="telegrad", fullgraph=True)
+        good, bad = torch.tensor([0, 3, 1]), torch.tensor([0, 4, 1])
+        self.assertTrue(torch.equal(classes(good), F.one_hot(good, 4) * 2))
+        with self.assertRaisesRegex(RuntimeError, "(?i)class"):
+            classes(bad)
+        self.assertTrue(torch.equal(classes(good), F.one_hot(good, 4) * 2))
+        alone = torch.compile(lambda x: torch._assert_async((x > 0).all()), backend="telegrad")
+        alone(torch.ones(3))
+
     def test_groups_of_rows(self):
         x = torch.tensor([0.0, 1, 1, 4, 4, 3.9, -1, 5, 2, 0.8, INF, -INF, float("nan")])
         self.each([lambda x: torch.histc(x.nan_to_num(9), bins=5, min=0, max=4), lambda x: torch.histc(x.nan_to_num(9), 7, -1, 2)], x)

@@ -61,12 +61,13 @@ class Answer:
         if self._event is not None:
             self._event.set()
 
-    def result(self, timeout: float | None = None) -> Any:
-        """DEADLINE_EXCEEDED after `timeout` seconds; the operation goes on."""
+    def result(self, timeout: float | None = None, said: float | None = None) -> Any:
+        """DEADLINE_EXCEEDED after `timeout` seconds, the last of `said`; the operation goes on."""
         if not self._done:
             self._event = threading.Event()
             if not self._done and not self._event.wait(timeout) and not self._done:
-                raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {timeout} s", op_id=self.op_id)
+                raise TelegradError(Code.DEADLINE_EXCEEDED, f"no answer within {timeout if said is None else said} s",
+                                    op_id=self.op_id)
         if self._error is not None:
             raise self._error
         return self._value

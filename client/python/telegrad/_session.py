@@ -360,8 +360,8 @@ class SessionBase:
         if self._plain is not None and isinstance(future, Answer):
             begun = time.monotonic()
             self._plain.lead(future, seconds)
-            if seconds is not None and not future.done():
-                seconds = max(seconds - (time.monotonic() - begun), 0.0)
+            if seconds is not None and not future.done():  # the session has ended, or another thread reads
+                return future.result(max(seconds - (time.monotonic() - begun), 0.0), seconds)
         return future.result(seconds)
 
     # The stream, of which the thread reads. gRPC writes, or whoever has something to write.

@@ -120,7 +120,7 @@ class Scope:
     order = list(root.toposort(enter_calls=False))
     asked = {root: {root.dtype: None}}
     for u in reversed(order):
-      if u.op is Ops.BUFFER and u.addrspace is AddrSpace.ALU:
+      if u.op is Ops.BUFFER and u.addrspace is AddrSpace.ALU and u in asked:  # not only in the shape that a PARAM says
         raise Unsupported(f"the variable {u.arg.name} is unbound; give it a value with bind")
       for dt in asked.get(u, ()):
         for s, want in self.demands(u, dt): asked.setdefault(s, {})[want] = None
@@ -370,6 +370,7 @@ def _can_be_called(body, args):
   """Whether a body has a meaning of its own: values of known shape on one device, and no effect."""
   nodes = body.toposort(enter_calls=False)
   if any(n.op in (Ops.STORE, Ops.AFTER, Ops.CALL) or isinstance(n.device, tuple) for n in nodes): return False
+  if any(n.op is Ops.PARAM and n.device is None for n in nodes): return False  # which devices, its arguments say
   if any(isinstance(a.device, tuple) or a.addrspace is AddrSpace.ALU for a in args): return False
   return all(isinstance(d, int) for n in nodes if n.op is Ops.PARAM for d in n.shape)
 

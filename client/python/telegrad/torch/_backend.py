@@ -102,7 +102,7 @@ class Compiled:
         self.role = role
         self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
         self._slots = [self._plan(slot) for slot in self.lowered.graph.slots]
-        self._computes = bool(self.lowered.mutated) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
+        self._computes = bool(self.lowered.mutated or self.lowered.asserted) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
 
     def _plan(self, slot: Slot) -> tuple[str, int, int, bool, bool]:
         """What a call binds to a slot: of which kind, its number among those of its kind, its bytes, and for an argument
@@ -128,9 +128,9 @@ class Compiled:
             return real(value, symbols) if symbols else value
 
         if self._computes:
-            memories, written = self._run(server, lowered, args, symbols)
+            memories, written, tests = self._run(server, lowered, args, symbols)
         else:
-            memories, written = {}, {}
+            memories, written, tests = {}, {}, {}
         out: list[Any] = []
         reads, made = [], []
         for i, meta in enumerate(lowered.results):
@@ -148,7 +148,11 @@ class Compiled:
             out.append(tensor)
         values = {i: torch.empty(sized(tuple(meta.shape)), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
         reads += [(written[i].memory, bytes_of(value)) for i, value in values.items() if value.nbytes]
+        truths = [bytearray(1) for _ in tests]
+        reads += [(tests[i].memory, truth) for i, truth in enumerate(truths)]
         server.read_all(reads)
+        if not all(truth[0] for truth in truths):
+            raise RuntimeError(next(what for what, truth in zip(lowered.asserted, truths) if not truth[0]))
         if not reads:
             server.session._send_held()
         for tensor, kept in made:
@@ -160,8 +164,8 @@ class Compiled:
         return out
 
     def _run(self, server: Host, lowered: Lowered, args: Sequence[Any],
-             symbols: Mapping[str, int]) -> tuple[dict[int, Kept], dict[int, Kept]]:
-        """The memory of each result, and of what each argument that is written becomes."""
+             symbols: Mapping[str, int]) -> tuple[dict[int, Kept], dict[int, Kept], dict[int, Kept]]:
+        """The memory of each result, of what each argument that is written becomes, and of each assertion."""
         server.renew()
         if self._era != server.era:
             self._hash = server.session.put(lowered.graph).hash
@@ -169,7 +173,8 @@ class Compiled:
                                for s in lowered.graph.slots if s.role == "constant"]
             self._era = server.era
         constants = iter(self._constants)
-        handles, results, written, held = [], {}, {}, []
+        handles, held = [], []
+        made: dict[str, dict[int, Kept]] = {"y": {}, "m": {}, "t": {}}
         drawn = [draw(lambda value: real(value, symbols)) for draw in lowered.draws]
         for of, number, nbytes, saved, counted in self._slots:
             if of == "c":
@@ -180,14 +185,14 @@ class Compiled:
             elif of == "r":
                 kept = place(server, drawn[number], False, nbytes)
             else:
-                kept = (written if of == "m" else results)[number] = Kept(server, server.alloc(max(nbytes, 1)))
+                kept = made[of][number] = Kept(server, server.alloc(max(nbytes, 1)))
             held.append(kept)
             handles.append(kept.memory.handle)
         server.flush()
         variables = lowered.size.variables(symbols)
         run = operations.run(self._hash, handles, variables, [server.devices[0]], None, quiet=True)
         server.session._submit(run, held=True)  # until `_call` knows what it reads
-        return results, written
+        return made["y"], made["m"], made["t"]
 
 
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything

@@ -52,6 +52,17 @@ def _erf(x: Tensor) -> Tensor:
     return (a < 0.5).where(near, far)
 
 
+def _erfc(x: Tensor) -> Tensor:
+    """Of a large number, too, with 7 digits (Numerical Recipes, 6.2: Chebyshev's fit of a rational argument)."""
+    a = abs(x)
+    t = (a * 0.5 + 1).reciprocal()
+    p = t * 0.17087277 - 0.82215223
+    for coefficient in (1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223):
+        p = t * p + coefficient
+    tail = a.eq(math.inf).where(0, t * (p - a * a).exp())
+    return (x < 0).where(2 - tail, tail)
+
+
 for name, function in {
         "neg": Tensor.__neg__, "exp": Tensor.exp, "exp2": Tensor.exp2, "log": Tensor.log, "log2": Tensor.log2,
         "sin": Tensor.sin, "cos": Tensor.cos, "sqrt": Tensor.sqrt, "rsqrt": Tensor.rsqrt,
@@ -60,6 +71,7 @@ for name, function in {
         "erf": _erf, "tan": lambda x: x.sin() / x.cos(),
         "log10": lambda x: x.log2() * math.log10(2), "bitwise_not": Tensor.__invert__}.items():
     aten(name)(_unary(function))
+aten("erfc")(_unary(_erfc))
 for name, function in {"floor": Tensor.floor, "ceil": lambda x: -(-x).floor(), "trunc": Tensor.trunc}.items():
     aten(name)(lambda c, x, function=function: function(x) if x.dtype.is_float else x)
 for name, function in {
@@ -113,6 +125,51 @@ def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor
     return a // b if rounding_mode == "floor" else a._with("cdiv", b)
 
 
+@aten("bitwise_left_shift", "__lshift__")
+def left_shift(c: Call, x: Value, y: Value) -> Tensor:
+    """By so many bits as an integer lacks: 0."""
+    a, b = c.tensors(x, y)
+    return _within(a, b).where(a << b, 0)
+
+
+@aten("bitwise_right_shift", "__rshift__")
+def right_shift(c: Call, x: Value, y: Value) -> Tensor:
+    """By so many bits as an integer lacks: its sign."""
+    a, b = c.tensors(x, y)
+    return _within(a, b).where(a >> b, -(a < 0).cast(a.dtype) if a.dtype.kind == "signed" else 0)
+
+
+def _within(x: Tensor, bits: Tensor) -> Tensor:
+    return (bits >= 0) & (bits < x.dtype.bits)
+
+
+@aten("signbit")
+def signbit(c: Call, x: Tensor) -> Tensor:
+    """Also of -0 and of NaN."""
+    if x.dtype.is_float:
+        return (x.bitcast(f"i{x.dtype.bits}") < 0).cast(c.dtype)
+    return (x < 0).cast(c.dtype) if x.dtype.kind == "signed" else c.full(0)
+
+
+for name, function in {"max": Tensor.maximum, "min": Tensor.minimum}.items():
+    def _of_numbers(c: Call, x: Value, y: Value, function: Any = function) -> Tensor:
+        """The other one where one is NaN."""
+        a, b = c.tensors(x, y)
+        return a.ne(a).where(b, b.ne(b).where(a, function(a, b))) if a.dtype.is_float else function(a, b)
+
+    aten(f"f{name}")(_of_numbers)
+
+
+@aten("hypot")
+def hypot(c: Call, x: Value, y: Value) -> Tensor:
+    """Without squares that are too large or too small; infinite where either is, whatever the other."""
+    a, b = (abs(t) for t in c.tensors(x, y))
+    large, small = a.maximum(b), a.minimum(b)
+    ratio = small / large.eq(0).where(1, large)
+    infinite = a.eq(math.inf) | b.eq(math.inf)
+    return infinite.where(math.inf, large * (ratio * ratio + 1).sqrt())
+
+
 @aten("prims.fma.default")
 def fma(c: Call, x: Value, y: Value, z: Value) -> Tensor:
     a, b, d = c.tensors(x, y, z)
@@ -146,9 +203,23 @@ def power(c: Call, x: Value, y: Value) -> Tensor:
         a = c.tensor(x)
         return a.sqrt() if y == 0.5 else a.reciprocal() if y == -1 else a.rsqrt()
     a, b = c.tensors(x, y)
-    if not a.dtype.is_float:
-        return (a.cast("f64") ** b.cast("f64") + 0.5).floor().cast(a.dtype)
-    return a ** b
+    return a ** b if a.dtype.is_float else _integer_power(a, b)
+
+
+def _integer_power(base: Tensor, exponent: Tensor) -> Tensor:
+    """By squares; it wraps. To a negative power only 1 and -1 are not 0."""
+    signed = base.dtype.kind == "signed"
+    negative = exponent < 0
+    left = negative.where(0, exponent) if signed else exponent
+    one = out = base.eq(base).cast(base.dtype)
+    square = base
+    for _ in range(base.dtype.bits - signed):
+        out = (left & 1).ne(0).where(out * square, out)
+        square, left = square * square, left >> 1
+    if not signed:
+        return out
+    odd = (exponent & 1).ne(0)
+    return negative.where(base.eq(1).where(one, base.eq(-1).where(odd.where(-one, one), 0)), out)
 
 
 @aten("clamp")

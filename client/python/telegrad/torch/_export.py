@@ -50,7 +50,8 @@ def export(model: torch.nn.Module, args: Sequence[Any], path: str | os.PathLike[
             used.append(kinds[node.name])
     inputs = {spec.arg.name for spec in used if spec.kind is InputKind.USER_INPUT}
     names = _names_of_symbols([n for n in program.graph.nodes if n.name in inputs], dynamic_shapes)
-    lowered = Lowered(torch.fx.GraphModule(program.graph_module, program.graph), _bounds(program, names))
+    lowered = Lowered(torch.fx.GraphModule(program.graph_module, program.graph), _bounds(program, names),
+                      asserts=False)
     if lowered.draws:
         raise Unsupported("the model draws random numbers; call model.eval() before the export")
     slots, state = _slots(program, used, lowered)

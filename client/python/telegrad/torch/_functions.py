@@ -134,8 +134,14 @@ def adaptive_avg_pool3d(c: Call, x: Tensor, sizes: Sequence[int]) -> Tensor:
     return x
 
 
+@aten("_assert_async")
+def assert_async(c: Call, condition: Tensor, message: str = "an assertion on the values of a tensor failed") -> Tensor:
+    truth = condition if condition.dtype.kind == "boolean" else condition.ne(0)
+    c.asserts(truth, message)
+    return truth
+
+
 refuse("complex numbers", "_fft_c2r", "_fft_r2c", "_fft_c2c", "view_as_real", "view_as_complex", "complex")
-refuse("an assertion on the values of a tensor", "_assert_async")
 refuse("a bag of embeddings; use nn.Embedding and a sum", "_embedding_bag")
 refuse("a value of a tensor is wanted while the graph is made; compute with the tensor, or keep the line out of the "
        "compiled part", "_local_scalar_dense", "item")

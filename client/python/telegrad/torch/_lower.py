@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 import telegrad
 from telegrad import Graph, Tensor
 from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
-                            _random, _reductions, _shapes)
+                            _random, _reductions, _scans, _shapes)
 from telegrad.torch._sizes import Bounds, Sizes
-from telegrad.torch._table import REFUSED, TABLE, Call, Draw, Unsupported, Value, kind, packet_of
+from telegrad.torch._table import PRIMITIVES, REFUSED, TABLE, Call, Draw, Unsupported, Value, kind, packet_of
 
 
 def operators() -> list[str]:
@@ -35,15 +35,18 @@ class Lowered:
     """A graph, with an input "x<i>" for each placeholder that is a tensor, an input "r<i>" for what `draws[i]` draws, and
     an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number. An
     output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments. Symbolic sizes are
-    variables of the graph, between `bounds`."""
+    variables of the graph, between `bounds`. Where `asserts`, an output "t<i>" is a byte, 0 where the run is to end with the
+    error `asserted[i]`."""
 
-    def __init__(self, module: torch.fx.GraphModule, bounds: Bounds = {}) -> None:
+    def __init__(self, module: torch.fx.GraphModule, bounds: Bounds = {}, asserts: bool = True) -> None:
         self.graph = Graph()
         self.size = Sizes(self.graph, bounds)
         self.inputs: list[int] = []  # of the placeholders
         self.draws: list[Draw] = []
         self.results: list[Any] = []  # torch.Tensor metas, None, numbers, symbolic or not
         self.mutated: dict[int, Any] = {}  # by placeholder: what torch says of it
+        conditions: list[tuple[Tensor, str]] = []
+        self._conditions = conditions
         self._values: dict[torch.fx.Node, Value] = {}
         self._places: dict[torch.fx.Node, int] = {}
         number = 0
@@ -59,6 +62,9 @@ class Lowered:
                 self._values[node] = self._call(node)
             elif node.op == "output":
                 self._output(node)
+        self.asserted = [message for _, message in conditions] if asserts else []
+        for i in range(len(self.asserted)):
+            self.graph.output(f"t{i}", conditions[i][0].reshape(1).cast("u8"))
         self.program: Any = None
 
     def _placeholder(self, node: torch.fx.Node, number: int) -> None:
@@ -99,7 +105,7 @@ class Lowered:
         return value
 
     def _call_of(self, node: torch.fx.Node) -> Call:
-        return Call(self.graph, node, self.draws, self.size)
+        return Call(self.graph, node, self.draws, self.size, self._conditions)
 
     def _call(self, node: torch.fx.Node) -> Value:
         meta, args = node.meta.get("val"), self._map(node.args)
@@ -111,7 +117,8 @@ class Lowered:
             return args[0][args[1]]
         name = str(node.target)
         packet = packet_of(name)
-        function = TABLE.get(packet)
+        # What torch's own decompositions leave as a primitive takes what the operator of the name takes.
+        function = TABLE.get(packet) or (TABLE.get(name.split(".")[1]) if name in PRIMITIVES else None)
         if packet in REFUSED:
             raise Unsupported(f"{name}: {REFUSED[packet]}{_where(node)}")
         if function is None:

@@ -78,6 +78,32 @@ def max_pool(c: Call, x: Tensor, kernel: Any, stride: Any = (), padding: Any = (
     return [largest.reshape(*c.shape), (size - first).reshape(*c.shape)]
 
 
+@aten("adaptive_max_pool2d")
+def adaptive_max_pool(c: Call, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """The largest of each part of a plane, and its number in the plane; of several the first."""
+    plane = x.shape[-2:]
+    rows, columns = (_parts(c, n, size) for n, size in zip(plane, sizes))
+    inside = rows.reshape(sizes[0], 1, plane[0], 1) & columns.reshape(1, sizes[1], 1, plane[1])
+    values = inside.where(x.unsqueeze(-3).unsqueeze(-3), -math.inf)
+    largest = values.max([-1, -2], keepdims=True)
+    hit = inside & (values.eq(largest) | values.ne(values))
+    number = math.prod(plane)
+    left = (number - c.graph.arange(number)).reshape(*plane)
+    first = hit.where(left, 0).max([-1, -2])
+    return [largest.reshape(*c.shape), (number - first).reshape(*c.shape)]
+
+
+def _parts(c: Call, n: int, count: int) -> Tensor:
+    """Whether each of n places is in each of `count` parts: from floor(i n / count) to ceil((i + 1) n / count)."""
+    place, part = c.graph.arange(n).reshape(1, n), c.graph.arange(count).reshape(count, 1)
+    return (place >= part * n // count) & (place < ((part + 1) * n + count - 1) // count)
+
+
+@aten("adaptive_max_pool2d_backward")
+def adaptive_max_pool_backward(c: Call, grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
+    return max_pool_backward(c, grad, x, (1, 1), (), (), (), False, indices)
+
+
 @aten("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
 def max_pool_backward(c: Call, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any,
                       ceil: bool, indices: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from telegrad._size import highest
 from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Unsupported, aten, kind
 
-_MOST_STEPS = 1 << 34
+MOST_STEPS = 1 << 34
 _MOST_TAKEN = 64  # of an axis that is too long to be sorted
 
 
@@ -39,9 +39,9 @@ def _sorted(c: Call, x: Tensor, axis: int, descending: bool) -> list[Tensor]:
         return [x, c.graph.const(0, "i64")]
     at, n = axis % x.ndim, x.shape[axis]
     steps = highest(n * x.size)
-    if steps > _MOST_STEPS:
+    if steps > MOST_STEPS:
         raise Unsupported(f"sorting {x.size // max(n, 1)} rows of {n} elements takes {steps:.0e} steps, more than "
-                          f"{_MOST_STEPS:.0e}")
+                          f"{MOST_STEPS:.0e}")
     order = [*[a for a in range(x.ndim) if a != at], at]
     rows = x.permute(order)
     place = c.graph.arange(n)
@@ -71,7 +71,7 @@ def sort(c: Call, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
 
 @aten("topk")
 def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
-    if not x.ndim or highest(x.shape[axis] * x.size) <= _MOST_STEPS >> 6 or k > _MOST_TAKEN:
+    if not x.ndim or highest(x.shape[axis] * x.size) <= MOST_STEPS >> 6 or k > _MOST_TAKEN:
         values, places = _sorted(c, x, axis, largest)
         return [values, places] if not x.ndim else [_part(t, axis, slice(0, k)) for t in (values, places)]
     at, n = axis % x.ndim, x.shape[axis]
@@ -88,6 +88,15 @@ def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorte
         found.append(place)
         left = left & number.ne(place)
     return [cat(found[i::2], at) for i in range(2)]
+
+
+@aten("kthvalue")
+def kthvalue(c: Call, x: Tensor, k: int, axis: int = -1, keep: bool = False) -> list[Tensor]:
+    """The k-th smallest, and where it is."""
+    if not x.ndim:
+        return _sorted(c, x, axis, False)
+    found = [_part(t, axis, slice(k - 1, k)) for t in _sorted(c, x, axis, False)]
+    return found if keep else [t.squeeze(axis) for t in found]
 
 
 @aten("masked_scatter")

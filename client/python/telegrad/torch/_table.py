@@ -24,6 +24,10 @@ Draw = Callable[[Callable[[Any], Any]], torch.Tensor]  # is told what symbolic s
 Operator = Callable[..., Value]
 TABLE: dict[str, Operator] = {}
 REFUSED: dict[str, str] = {}  # why
+PRIMITIVES = {f"prims.{name}.default" for name in (
+    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh div eq erf erfc exp "
+    "exp2 expm1 floor fmax fmin fmod ge gt hypot isfinite le log log10 log1p log2 lt maximum minimum mul ne neg pow reciprocal "
+    "remainder round rsqrt sign signbit sin sinh sqrt sub tan tanh trunc where").split()}
 
 
 class Unsupported(RuntimeError):
@@ -60,8 +64,9 @@ def kind(dtype: torch.dtype) -> DType:
 class Call:
     """One call of an operator."""
 
-    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Draw], size: Callable[[Any], Any]) -> None:
-        self.graph, self.node, self._draws, self.size = graph, node, draws, size
+    def __init__(self, graph: Graph, node: torch.fx.Node, draws: list[Draw], size: Callable[[Any], Any],
+                 asserted: list[tuple[Tensor, str]]) -> None:
+        self.graph, self.node, self._draws, self.size, self._asserted = graph, node, draws, size, asserted
 
     @property
     def results(self) -> Sequence[Any]:
@@ -102,6 +107,10 @@ class Call:
         meta = self.results[0] if meta is None else meta
         self._draws.append(draw)
         return self.graph.input(f"r{len(self._draws) - 1}", tuple(map(self.size, meta.shape)), kind(meta.dtype))
+
+    def asserts(self, condition: Tensor, message: str) -> None:
+        """A run in which the condition, one element, is false ends with the message, as torch's error."""
+        self._asserted.append((condition, message))
 
     def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
         return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
