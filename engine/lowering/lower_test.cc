@@ -165,6 +165,22 @@ TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
   EXPECT_EQ(*places.rbegin(), std::ssize(places) - 1);
 }
 
+// The masked columns are copied once for all rows: reading the packed rows again for each tile of
+// columns costs less than copying the columns again for each tile of rows.
+TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
+  Target cpu = Cpu();
+  cpu.vector_bytes = 32;
+  cpu.vector_registers = 16;
+  cpu.cache_bytes = 512 << 10;
+  const int32_t weights[] = {1};
+  Budget budget;
+  const auto program = Lower(Product(2048, 49, 512, DType::kFloat32, Form::kInPlace), cpu,
+                             "product", &budget, nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->packings.size(), 1u);
+  EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
+}
+
 // All rows are one tile, so the copy is not read again in a run, but it is in the next one; where
 // it lies, the weight is read in short pieces of far rows.
 TEST(Lower, WeightsOfAsManyRowsAsATileHasAreCopied) {

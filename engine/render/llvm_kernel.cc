@@ -272,7 +272,7 @@ void LlvmKernel::CloseLoop(UOp range) {
   // The counter is below its end here, so one more cannot wrap.
   out_.Name(name + ".next", IsSigned(range.dtype()) ? "add nuw nsw " : "add nuw ",
             LlvmType(range.dtype(), 1), " %", name, ", 1");
-  out_.Line("br label %", name, ".head");
+  out_.Line("br label %", name, ".head", LoopMetadata(range));
   out_.Block(name + ".exit");
 }
 

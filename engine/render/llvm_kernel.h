@@ -85,6 +85,8 @@ class LlvmKernel {
   // Opens and closes what is no loop of one thread: a parallel range, or a ROLE.
   virtual absl::Status OpenParallel(UOp u);
   virtual absl::Status CloseParallel(UOp u);
+  // What the branch back to the beginning of a loop says to LLVM.
+  virtual std::string LoopMetadata(UOp) { return ""; }
   // The ops of programs for many threads.
   virtual absl::Status ManyThreads(UOp u);
   // The access itself, inside of the gate if that is not one of lanes.

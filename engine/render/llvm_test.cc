@@ -232,6 +232,40 @@ TEST(RenderLlvm, RejectsForms) {
               HasSubstr("BUFFER"));
 }
 
+// Eight accumulators of a vector, whose other factors are used once each: LLVM would need as many
+// registers again for a second iteration in the same one.
+TEST(RenderLlvm, LoopsWhoseAccumulatorsFillTheRegistersAreNotUnrolled) {
+  const auto render = [](int64_t rows, int registers) {
+    const Program program = Make([&](Graph& g, std::vector<UOp>& order) {
+      const UOp in = g.Param(1, DType::kFloat32, Shape{64});
+      const UOp k = g.Range(1, AxisType::kReduce, g.Index(4));
+      const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {8});
+      const UOp from = g.Make(Op::kIndex, {in, iota}), x = g.Make(Op::kLoad, {from});
+      order = {in, k, iota, from, x};
+      for (int64_t row = 0; row < rows; ++row) {
+        const UOp sum =
+            g.Make(Op::kBuffer, DType::kFloat32, std::initializer_list<UOp>{}, {2, row, 8});
+        const UOp at = g.Make(Op::kIndex, {sum, iota}), before = g.Make(Op::kLoad, {at});
+        const UOp of = g.Make(Op::kIndex, {in, g.Index(row)}), factor = g.Make(Op::kLoad, {of});
+        const UOp after = g.Make(Op::kMulAcc, {factor, x, before});
+        for (UOp u : {sum, at, before, of, factor, after, g.Make(Op::kStore, {at, after})}) {
+          order.push_back(u);
+        }
+      }
+      order.push_back(g.Make(Op::kEnd, {k}));
+    });
+    Target target = kWide;
+    target.vector_registers = registers;
+    const auto text = RenderLlvm(program, target);
+    EXPECT_TRUE(text.ok()) << text.status();
+    return text.value_or("");
+  };
+  constexpr std::string_view kWhole = "llvm.loop.unroll.disable";
+  EXPECT_THAT(render(8, 16), HasSubstr(kWhole));
+  EXPECT_THAT(render(7, 16), Not(HasSubstr(kWhole)));
+  EXPECT_THAT(render(8, 32), Not(HasSubstr(kWhole)));
+}
+
 // c[i] = sum over k of copy[i * 16 + k]: while one i is computed, what the next reads is asked for.
 TEST(RenderLlvm, PackedWeightsAreFetchedAhead) {
   Program program = Make([](Graph& g, std::vector<UOp>& order) {

@@ -79,7 +79,37 @@ std::string X86Kernel::AliasMetadata() const {
     out += "}\n";
   }
   StrAppend(&out, "!", 3 * n + 1, " = !{i32 1}\n");
+  if (whole_loops_ == 0) return out;
+  StrAppend(&out, "!", 3 * n + 2, " = !{!\"llvm.loop.unroll.disable\"}\n");
+  for (size_t i = 3 * n + 3; i < 3 * n + 3 + whole_loops_; ++i) {
+    StrAppend(&out, "!", i, " = distinct !{!", i, ", !", 3 * n + 2, "}\n");
+  }
   return out;
+}
+
+// A factor of a MULACC that is used no more gives its register to the result: after two iterations
+// in one, each accumulator has had two, and where they are too few, one goes through memory each
+// time.
+bool X86Kernel::FillsRegisters(UOp range) const {
+  const Graph& g = *program_.graph;
+  const std::vector<uint32_t>& order = program_.order;
+  absl::flat_hash_map<uint32_t, int> uses;
+  std::vector<UOp> sums;
+  for (size_t i = std::ranges::find(order, range.id()) - order.begin() + 1; i < order.size(); ++i) {
+    const UOp u = g.at(order[i]);
+    if (u.is(Op::kRange)) return false;  // not an innermost loop
+    if (u.is(Op::kEnd)) break;
+    for (uint32_t source : u.src_ids()) ++uses[source];
+    if (u.is(Op::kMulAcc) && IsFloat(u.dtype()) && !u.shape().empty()) sums.push_back(u);
+  }
+  const auto twice = std::ranges::count_if(
+      sums, [&](UOp u) { return uses[u.src(0).id()] == 1 || uses[u.src(1).id()] == 1; });
+  return std::ssize(sums) + twice + 1 > target_.vector_registers && twice > 0;
+}
+
+std::string X86Kernel::LoopMetadata(UOp range) {
+  if (AxisType{range.arg(1)} != AxisType::kReduce || !FillsRegisters(range)) return "";
+  return StrCat(", !llvm.loop !", 3 * program_.arguments.size() + 3 + whole_loops_++);
 }
 
 std::string X86Kernel::Assemble() {

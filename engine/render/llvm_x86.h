@@ -21,12 +21,16 @@ class X86Kernel final : public LlvmKernel {
   std::string Assemble() override;
   absl::Status OpenParallel(UOp u) override;
   absl::Status CloseParallel(UOp u) override;
+  std::string LoopMetadata(UOp range) override;
   absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at) override;
   absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
 
   std::string AliasMetadata() const;
   std::string PickGate(const Address& at, std::vector<int64_t> from);
   std::string LoadStrided(const Address& at);
+  // Whether a fold's loop holds so many accumulators that two of its iterations do not fit into the
+  // registers.
+  bool FillsRegisters(UOp range) const;
   // All loads of a square, where `u`, the first of them, stands.
   void LoadTransposed(UOp u, const Address& at, const Transpose& square);
   // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
@@ -39,6 +43,7 @@ class X86Kernel final : public LlvmKernel {
   absl::flat_hash_map<uint32_t, size_t> square_;  // of a load: its index
   absl::flat_hash_map<uint32_t, std::string> transposed_;
   absl::flat_hash_set<std::pair<uint32_t, int64_t>> fetched_;  // in which loop, of which argument
+  size_t whole_loops_ = 0;                                     // that are not to be unrolled
   bool thread_seen_ = false;
   bool streamed_ = false;
 };
