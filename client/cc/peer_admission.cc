@@ -1,8 +1,11 @@
 #include "client/cc/peer_admission.h"
 
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
 #include "engine/net/proof.h"
 #include "grpcpp/grpcpp.h"
@@ -80,6 +83,11 @@ void AdmitPeer(std::shared_ptr<Connection> connection, const SessionTicket& sess
   request.set_epoch(session.epoch);
   request.set_peer_key(peer_key);
   request.set_bytes(bytes);
+  // It may be sent again, and has one ticket.
+  uint64_t number = 0;
+  const std::string random = RandomBytes(sizeof number);
+  std::memcpy(&number, random.data(), sizeof number);
+  request.set_request(number | 1);
   std::make_shared<Admission>(std::move(connection), std::move(request), absl::Now() + limit, told)
       ->Ask();
 }

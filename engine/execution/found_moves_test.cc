@@ -280,5 +280,29 @@ TEST(KernelHeat, KnowsABoundedNumber) {
   EXPECT_FALSE(heat.TakeHottest(1));
 }
 
+// However hot the kernels of one tenant are, those of another have their share of the places.
+TEST(KernelHeat, NoTenantTakesThePlacesOfAnother) {
+  KernelHeat heat(8);
+  const FrozenGraph graph = Twice();
+  const auto many = std::make_shared<const Share>("many", 1),
+             few = std::make_shared<const Share>("few", 3);
+  const auto know = [&](const std::string& key, const std::shared_ptr<const Share>& share,
+                        int64_t ns) {
+    KernelInfo info;
+    info.heat = heat.Know({key, "k", graph, {}, "CPU:0"}, share);
+    info.seconds = 1;
+    heat.Spent({&info, 1}, ns, share);
+    return info.heat;
+  };
+  for (int i = 0; i < 8; ++i) know(StrCat("m", i), many, 1'000'000 + i);
+  std::vector<uint64_t> numbers;
+  for (int i = 0; i < 6; ++i) numbers.push_back(know(StrCat("f", i), few, 10 + i));
+  for (int i = 8; i < 100; ++i) know(StrCat("m", i), many, 1'000'000 + i);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(know(StrCat("f", i), few, 0), numbers[static_cast<size_t>(i)]) << "of weight 3 of 4";
+  }
+  EXPECT_EQ(heat.TakeHottest(1)->key, "m99");
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -183,7 +183,8 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
     known->found = named.found;
     if (services_.heat != nullptr) {
       known->heat = services_.heat->Know(
-          {named.found_key, named.name, kernel, {weights.begin(), weights.end()}, device.name()});
+          {named.found_key, named.name, kernel, {weights.begin(), weights.end()}, device.name()},
+          budget->share());
     }
     return known;
   };

@@ -11,21 +11,33 @@ constexpr uint32_t kMaxNodes = 4096;  // of a kernel
 
 }  // namespace
 
-uint64_t KernelHeat::Know(HotKernel kernel) {
+void KernelHeat::DropOneLocked() {
+  std::map<const Share*, int64_t> held;
+  for (const auto& [number, known] : kernels_) ++held[known.holder.get()];
+  const auto most = std::ranges::max_element(held, {}, [](const auto& entry) {
+    const int64_t weight = entry.first == nullptr ? 1 : entry.first->weight();
+    return static_cast<double>(entry.second) / static_cast<double>(weight);
+  });
+  const auto heat = [](const Known& known) {
+    return known.taken ? -1 : known.wanted_by != nullptr ? INT64_MAX : known.kernel.ns;
+  };
+  auto coldest = kernels_.end();
+  for (auto it = kernels_.begin(); it != kernels_.end(); ++it) {
+    if (it->second.holder.get() != most->first) continue;
+    if (coldest == kernels_.end() || heat(it->second) < heat(coldest->second)) coldest = it;
+  }
+  numbers_.erase(coldest->second.kernel.key);
+  kernels_.erase(coldest);
+}
+
+uint64_t KernelHeat::Know(HotKernel kernel, std::shared_ptr<const Share> share) {
   if (kernel.graph.graph->size() > kMaxNodes) return 0;
   const MutexLock lock(mutex_);
   if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
-  if (kernels_.size() >= most_ && !kernels_.empty()) {
-    const auto coldest = std::ranges::min_element(kernels_, {}, [](const auto& entry) {
-      const Known& known = entry.second;
-      return known.taken ? -1 : known.wanted_by != nullptr ? INT64_MAX : known.kernel.ns;
-    });
-    numbers_.erase(coldest->second.kernel.key);
-    kernels_.erase(coldest);
-  }
+  if (kernels_.size() >= most_ && !kernels_.empty()) DropOneLocked();
   const uint64_t number = next_++;
   numbers_[kernel.key] = number;
-  kernels_.emplace(number, Known{std::move(kernel)});
+  kernels_.emplace(number, Known{std::move(kernel), std::move(share)});
   return number;
 }
 

@@ -29,15 +29,17 @@ struct HotKernel {
   std::shared_ptr<const Share> share = nullptr;  // of the tenant that took most of it
 };
 
-// Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one that was taken,
-// or else the one that has taken the least time, gives way.
+// Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one of the tenant
+// that has had the most of them compiled for its weight gives way. Of its own it is one that was
+// taken, or else the one that has taken the least time.
 class KernelHeat {
  public:
   explicit KernelHeat(size_t kernels = 512) : most_(kernels) {}
 
   // Its number, for KernelInfo::heat; the same for the same key. 0 for one that is too large to be
-  // tiled, so that there is nothing to be searched for.
-  uint64_t Know(HotKernel kernel);
+  // tiled, so that there is nothing to be searched for. `share`, which may be null: of the tenant
+  // for which it is compiled.
+  uint64_t Know(HotKernel kernel, std::shared_ptr<const Share> share = nullptr);
   // A run of these kernels, for that tenant, has taken so much device time.
   void Spent(std::span<const KernelInfo> kernels, int64_t ns,
              const std::shared_ptr<const Share>& share);
@@ -53,10 +55,13 @@ class KernelHeat {
  private:
   struct Known {
     HotKernel kernel;
+    std::shared_ptr<const Share> holder = nullptr;
     bool taken = false;
     std::map<std::shared_ptr<const Share>, int64_t> by_share = {};
     std::shared_ptr<const Share> wanted_by = nullptr;  // who has asked first
   };
+
+  void DropOneLocked() TG_REQUIRES(mutex_);
 
   const size_t most_;
   Mutex mutex_;

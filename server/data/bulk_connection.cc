@@ -88,7 +88,11 @@ absl::Status BulkConnection::Admit() {
   if (!request_.ParseFromString(frame.head) || !request_.has_attach()) {
     return InvalidArgument("the first message of a bulk socket must be attach");
   }
-  TG_ASSIGN_OR_RETURN(auto redeemed, tickets_->Redeem(request_.attach().token()));
+  TG_ASSIGN_OR_RETURN(auto redeemed,
+                      tickets_->Redeem(request_.attach().token(), [weak = weak_from_this()] {
+                        const auto self = weak.lock();
+                        if (self) self->Shutdown();
+                      }));
   place_ = std::move(redeemed.place);
   admitted_ = true;
   metrics_->Add(Metric::kBulkAdmitted);

@@ -71,7 +71,19 @@ std::optional<std::string> BulkTickets::FindSecret(std::string_view identity) co
   return it->second.secret;
 }
 
-absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token) {
+absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token,
+                                                          std::function<void()> hang_up) {
+  // The connection before is ended even where this one finds no place, for its place is the next to
+  // become free.
+  std::function<void()> before;
+  auto redeemed = RedeemAndFollow(token, std::move(hang_up), &before);
+  if (before) before();
+  return redeemed;
+}
+
+absl::StatusOr<BulkTickets::Redeemed> BulkTickets::RedeemAndFollow(std::string_view token,
+                                                                   std::function<void()> hang_up,
+                                                                   std::function<void()>* before) {
   Redeemed redeemed;
   const bool signed_by_peer = token.size() == kTokenBytes + kPeerSignatureBytes;
   if (token.size() == kTokenBytes || signed_by_peer) {
@@ -84,6 +96,7 @@ absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token
         IsProof(proof, it->second.secret, Prover::kClient, nonce) &&
         (!signed_by_peer || IsPeerSignature(it->second.peer_key, token.substr(0, kTokenBytes),
                                             token.substr(kTokenBytes)))) {
+      *before = std::exchange(it->second.hang_up, nullptr);
       TG_RETURN_IF_ERROR(CheckRoomLocked());
       places_->fetch_add(1);
       redeemed = {it->second.session.lock(), Prove(it->second.secret, Prover::kServer, nonce),
@@ -98,6 +111,7 @@ absl::StatusOr<BulkTickets::Redeemed> BulkTickets::Redeem(std::string_view token
         NextTicket next = NextTicketOf(used.secret, nonce);
         used.secret = std::move(next.secret);
         used.until_ns = INT64_MAX;
+        used.hang_up = std::move(hang_up);
         tickets_[std::move(next.identity)] = std::move(used);
       }
     }

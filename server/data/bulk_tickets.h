@@ -3,7 +3,9 @@
 // and a connection without a ticket is refused. A ticket is valid once and for a short time.
 //
 // A ticket for another server is good for one transfer and for the server that can sign with a
-// certain key; its use makes the one that follows it valid, for when the connection breaks.
+// certain key; its use makes the one that follows it valid, for when the connection breaks. The use
+// of that one ends the connection before, of which this server may not know that it is broken: a
+// transfer has one connection at a time.
 #pragma once
 
 #include <atomic>
@@ -54,8 +56,9 @@ class BulkTickets {
   };
   // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
   // one after the other, and of another server its signature. PERMISSION_DENIED if there is none,
-  // RESOURCE_EXHAUSTED where there are too many sockets.
-  absl::StatusOr<Redeemed> Redeem(std::string_view token);
+  // RESOURCE_EXHAUSTED where there are too many sockets. `hang_up` ends the connection that shows
+  // the ticket of another server; called without locks when another one shows the next ticket.
+  absl::StatusOr<Redeemed> Redeem(std::string_view token, std::function<void()> hang_up = nullptr);
   int64_t places() const { return places_->load(); }  // that are taken
 
  private:
@@ -68,8 +71,11 @@ class BulkTickets {
     std::string peer_key = {};
     uint64_t transfer = 0;
     std::weak_ptr<Upload> upload = {};
+    std::function<void()> hang_up = {};  // ends the connection of the ticket before
   };
 
+  absl::StatusOr<Redeemed> RedeemAndFollow(std::string_view token, std::function<void()> hang_up,
+                                           std::function<void()>* before);
   absl::Status CheckRoomLocked() const TG_REQUIRES(mutex_);
   void DropOverLocked() TG_REQUIRES(mutex_);
 

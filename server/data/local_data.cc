@@ -76,8 +76,9 @@ LocalSocket::Handlers LocalDataHandlers(TaskPool* workers, FindLocalSession find
     }
     TG_RETURN_IF_ERROR(
         DownloadTo(std::move(file), named.transfer, transfers, workers,
-                   [answer = std::move(request.answer_later),
-                    transfer = named.transfer](const absl::Status& status) {
+                   [answer = std::move(request.answer_later), transfer = named.transfer, session,
+                    bytes = static_cast<int64_t>(named.bytes)](const absl::Status& status) {
+                     if (status.ok()) session->Count(Metric::kBytesRead, bytes);
                      answer(status.ok() ? absl::StatusOr<std::string>(StrCat(transfer)) : status);
                    }));
     return std::nullopt;

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kAdmission{5'000}, kFirstPause{20}, kLongest
 // Chunks that arrived damaged, after which it is not the network's fault.
 constexpr int kMostErrors = 64;
 constexpr size_t kMostTickets = 8;
-constexpr uint64_t kMostTimes = 4, kMostAgain = uint64_t{1} << 30;  // of a buffer's bytes
+constexpr uint64_t kMostTimes = 4;  // that a buffer's bytes are sent
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -63,6 +63,7 @@ void PeerSend::Stop() {
   const std::lock_guard lock(mutex_);
   stopped_ = true;
   if (socket_ != nullptr) socket_->Shutdown();
+  if (awaited_ != nullptr) awaited_->Signal(1, absl::CancelledError("the send was cancelled"));
   wake_.notify_all();
 }
 
@@ -211,6 +212,21 @@ std::unique_ptr<PeerSend::Fetching> PeerSend::Fetch(ByteRange range) const {
   return fetching;
 }
 
+// The copy of a chunk waits for its turn on the device, which may have much other work. If this is
+// stopped, the point is reached with an error, and the copy keeps what it uses until its end.
+absl::Status PeerSend::Await(const Fetching& fetched) {
+  const std::shared_ptr<Timeline> timeline = fetched.result->done.timeline;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return absl::CancelledError("the send was cancelled");
+    awaited_ = timeline;
+  }
+  const absl::Status status = timeline->Wait(1);
+  const std::lock_guard lock(mutex_);
+  awaited_.reset();
+  return status;
+}
+
 // While one chunk is being sent, the next one is copied out of memory that only its device reaches.
 absl::Status PeerSend::SendAll(Terms& terms) {
   const auto take = [&]() -> std::unique_ptr<Fetching> {
@@ -239,10 +255,10 @@ absl::Status PeerSend::SendAll(Terms& terms) {
 }
 
 absl::Status PeerSend::SendChunk(Terms& terms, ByteRange range, Fetching& fetched) {
-  TG_RETURN_IF_ERROR(fetched.result->done.Wait());
+  TG_RETURN_IF_ERROR(Await(fetched));
   TG_RETURN_IF_ERROR(fetched.result->bytes.status());
   // Nobody pays for what is sent again.
-  if (sent_ > kMostTimes * request_.bytes->bytes() + kMostAgain) {
+  if (sent_ > kMostTimes * request_.bytes->bytes() + patience_.again) {
     return absl::DataLossError(StrCat("the other server has taken ", sent_, " bytes of ",
                                       request_.bytes->bytes(), " and still misses some"));
   }

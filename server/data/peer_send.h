@@ -43,6 +43,7 @@ class PeerSend {
   // while it answers that it has no room.
   struct Patience {
     std::chrono::milliseconds reach{15'000}, room{300'000};
+    uint64_t again = uint64_t{1} << 30;  // bytes sent beyond four times those of the buffer
   };
 
   // `key` and `metrics` outlive this.
@@ -75,7 +76,8 @@ class PeerSend {
   absl::Status TakeMessage(Terms& terms);
   absl::Status TakeRefusal(Terms& terms, const v1::Refused& refused);
   std::unique_ptr<Fetching> Fetch(ByteRange range) const;
-  bool Pause(std::chrono::milliseconds time);  // false: it was stopped
+  absl::Status Await(const Fetching& fetched);  // or Stop
+  bool Pause(std::chrono::milliseconds time);   // false: it was stopped
 
   Request request_;
   const PeerKey& key_;
@@ -96,6 +98,7 @@ class PeerSend {
   std::condition_variable wake_;
   bool stopped_ = false;
   std::shared_ptr<StreamSocket> socket_;
+  std::shared_ptr<Timeline> awaited_;  // of the chunk that Run waits for
 };
 
 }  // namespace telegrad

@@ -136,7 +136,7 @@ void Peers::Work(std::shared_ptr<const SessionQueues> session) {
 
 absl::StatusOr<Peers::Ticket> Peers::Admit(const std::shared_ptr<TransferOwner>& session,
                                            const std::string& peer_key, uint64_t bytes,
-                                           int64_t lifetime_ms) {
+                                           int64_t lifetime_ms, uint64_t request) {
   if (bulk_ == nullptr) {
     return Unimplemented("this server has no bulk sockets; start it with --bulk-listen");
   }
@@ -148,21 +148,39 @@ absl::StatusOr<Peers::Ticket> Peers::Admit(const std::shared_ptr<TransferOwner>&
   }
   const int64_t lifetime =
       lifetime_ms <= 0 ? limits_.lifetime_ms : std::min(lifetime_ms, limits_.lifetime_ms);
-  TG_ASSIGN_OR_RETURN(const auto admitted, session->transfers().Admit(bytes));
-  {
-    const std::lock_guard lock(mutex_);
-    incoming_.push_back(
-        std::make_shared<Incoming>(Incoming{.session = session,
-                                            .transfer = admitted.transfer,
-                                            .upload = admitted.upload,
-                                            .cancellation = nullptr,
-                                            .arrivals = 0,
-                                            .until_ns = SteadyNs() + lifetime * kPeerNsPerMs}));
+  // Under the mutex, so that the same request is not admitted twice at the same time.
+  const std::lock_guard lock(mutex_);
+  if (const Incoming* const known = FindRequestLocked(session.get(), request)) {
+    if (known->peer_key == peer_key && known->bytes == bytes) return known->ticket;
+    return InvalidArgument("request ", request, " was another one: each has a number of its own");
   }
-  changed_.notify_all();
-  return Ticket{admitted.transfer,
+  TG_ASSIGN_OR_RETURN(const auto admitted, session->transfers().Admit(bytes));
+  Ticket ticket{admitted.transfer,
                 bulk_->AdmitPeer(session, {peer_key, admitted.transfer, admitted.upload}, lifetime),
                 bulk_->tls(), lifetime};
+  incoming_.push_back(
+      std::make_shared<Incoming>(Incoming{.session = session,
+                                          .upload = admitted.upload,
+                                          .peer_key = peer_key,
+                                          .bytes = bytes,
+                                          .request = request,
+                                          .ticket = ticket,
+                                          .cancellation = nullptr,
+                                          .arrivals = 0,
+                                          .until_ns = SteadyNs() + lifetime * kPeerNsPerMs}));
+  changed_.notify_all();
+  return ticket;
+}
+
+const Peers::Incoming* Peers::FindRequestLocked(const TransferOwner* session,
+                                                uint64_t request) const {
+  if (request == 0) return nullptr;
+  for (const auto& incoming : incoming_) {
+    if (incoming->request != request || incoming->session.lock().get() != session) continue;
+    const auto upload = incoming->upload.lock();
+    if (upload != nullptr && !IsReached(upload->ended())) return incoming.get();
+  }
+  return nullptr;
 }
 
 void Peers::EndWith(const std::shared_ptr<Upload>& upload,
@@ -187,15 +205,15 @@ bool Peers::IsOver(Incoming& incoming, const Cancellation* cancellation) const {
   } else if (end.ok() && now > incoming.until_ns) {
     end = absl::DeadlineExceededError(
         arrivals == 0
-            ? StrCat("no byte of transfer ", incoming.transfer,
+            ? StrCat("no byte of transfer ", incoming.ticket.transfer,
                      " has arrived before the end of the sending server's ticket")
-            : StrCat("transfer ", incoming.transfer, ": the sending server has sent no byte for ",
-                     limits_.stall_ms, " ms"));
+            : StrCat("transfer ", incoming.ticket.transfer,
+                     ": the sending server has sent no byte for ", limits_.stall_ms, " ms"));
   }
   if (!end.ok()) upload->End(end);
   if (!IsReached(upload->ended())) return false;
   if (const auto session = incoming.session.lock()) {
-    session->transfers().Finish(incoming.transfer);
+    session->transfers().Finish(incoming.ticket.transfer);
   }
   return true;
 }

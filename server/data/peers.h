@@ -66,9 +66,11 @@ class Peers {
     int64_t lifetime_ms = 0;
   };
   // A ticket for the server with that public key. The upload ends if no byte arrives before the
-  // ticket's end, or if the bytes stop.
+  // ticket's end, or if the bytes stop. `request`, unless 0, is the number of the request in its
+  // session: for one that was sent again, it is the same ticket, whose answer was lost.
   absl::StatusOr<Ticket> Admit(const std::shared_ptr<TransferOwner>& session,
-                               const std::string& peer_key, uint64_t bytes, int64_t lifetime_ms);
+                               const std::string& peer_key, uint64_t bytes, int64_t lifetime_ms,
+                               uint64_t request = 0);
   // Ends the upload when the operation that receives it is cancelled.
   void EndWith(const std::shared_ptr<Upload>& upload,
                std::shared_ptr<const Cancellation> cancellation);
@@ -83,8 +85,10 @@ class Peers {
   // An upload that another server sends.
   struct Incoming {
     std::weak_ptr<TransferOwner> session;
-    uint64_t transfer = 0;
     std::weak_ptr<Upload> upload;
+    std::string peer_key;
+    uint64_t bytes = 0, request = 0;
+    Ticket ticket = {};
     std::shared_ptr<const Cancellation> cancellation;  // under the mutex; null: none yet
     // Of the thread that watches.
     uint64_t arrivals = 0;
@@ -95,6 +99,7 @@ class Peers {
         const PeerLimits& limits);
   void Work(std::shared_ptr<const SessionQueues> session);
   std::vector<std::shared_ptr<PeerSend>> TakeCancelledLocked();
+  const Incoming* FindRequestLocked(const TransferOwner* session, uint64_t request) const;
   void Watch();
   bool IsOver(Incoming& incoming, const Cancellation* cancellation) const;
 

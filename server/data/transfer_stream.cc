@@ -215,7 +215,7 @@ void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> 
         message->data = {reinterpret_cast<const std::byte*>(packed->data()), std::move(packed)};
       }
     }
-    metrics_->Add(Metric::kBytesRead, static_cast<int64_t>(bytes));
+    owner_->Count(Metric::kBytesRead, static_cast<int64_t>(bytes));
   } else {
     Refuse(pull.transfer(), pull.offset(), 0, fetched.status());
   }

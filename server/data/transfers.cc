@@ -8,10 +8,11 @@
 namespace telegrad {
 
 Transfers::Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues,
-                     Metrics* metrics, const std::shared_ptr<Account>& tenant_staging)
+                     std::function<void(Metric, int64_t)> count,
+                     const std::shared_ptr<Account>& tenant_staging)
     : limits_(limits),
       queues_(std::move(queues)),
-      metrics_(metrics),
+      count_(std::move(count)),
       session_staging_(std::make_shared<Account>("staged_bytes of this session",
                                                  limits.staged_bytes, "raise --staged-bytes")),
       tenant_staging_(tenant_staging) {}
@@ -50,7 +51,7 @@ absl::Status Transfers::UseNumberLocked(uint64_t transfer, Leftovers* leftovers)
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::UploadLocked(uint64_t transfer) {
   if (const auto it = uploads_.find(transfer); it != uploads_.end()) return it->second;
   TG_RETURN_IF_ERROR(CheckRoomLocked());
-  return uploads_[transfer] = std::make_shared<Upload>(transfer, queues_, metrics_);
+  return uploads_[transfer] = std::make_shared<Upload>(transfer, queues_, count_);
 }
 
 absl::StatusOr<std::shared_ptr<Upload>> Transfers::Expect(uint64_t transfer, uint64_t bytes,

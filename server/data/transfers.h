@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -39,7 +40,10 @@ class Transfers {
   static constexpr int64_t kStreams = 4;
   static constexpr uint64_t kFirstAdmitted = uint64_t{1} << 63;
 
-  Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues, Metrics* metrics,
+  // `count` counts for the server, the tenant and the session; it may be called after the end of
+  // the session.
+  Transfers(const SessionLimits& limits, std::shared_ptr<SessionQueues> queues,
+            std::function<void(Metric, int64_t)> count,
             const std::shared_ptr<Account>& tenant_staging);
   ~Transfers();
 
@@ -97,7 +101,7 @@ class Transfers {
 
   const SessionLimits& limits_;
   const std::shared_ptr<SessionQueues> queues_;
-  Metrics* const metrics_;
+  const std::function<void(Metric, int64_t)> count_;
   const std::shared_ptr<Account> session_staging_, tenant_staging_;
 
   mutable Mutex mutex_;
@@ -119,6 +123,8 @@ class TransferOwner {
   virtual Transfers& transfers() = 0;
   // A message of its client has arrived.
   virtual void Renew() = 0;
+  // For the server, the tenant and the session.
+  virtual void Count(Metric metric, int64_t n) = 0;
 };
 
 }  // namespace telegrad

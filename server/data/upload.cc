@@ -254,7 +254,7 @@ void Upload::Settle(ByteRange range, bool placed, const absl::Status& fatal) {
       if (range.bytes > 0) ++arrivals_;
       received_.Add(range);
       placed_ += range.bytes;
-      metrics_->Add(Metric::kBytesWritten, static_cast<int64_t>(range.bytes));
+      count_(Metric::kBytesWritten, static_cast<int64_t>(range.bytes));
     }
     if (!end_ && !fatal.ok()) end_ = fatal;
     if (!end_ && open_ && placed_ == *bytes_) end_ = absl::OkStatus();

@@ -41,8 +41,10 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // Limit of the chunks that one upload has staged or is copying.
   static constexpr size_t kMaxChunks = 4096;
 
-  Upload(uint64_t transfer, std::shared_ptr<SessionQueues> queues, Metrics* metrics)
-      : transfer_(transfer), queues_(std::move(queues)), metrics_(metrics) {}
+  // `count`: see Transfers.
+  Upload(uint64_t transfer, std::shared_ptr<SessionQueues> queues,
+         std::function<void(Metric, int64_t)> count)
+      : transfer_(transfer), queues_(std::move(queues)), count_(std::move(count)) {}
 
   // The operation has arrived and states the number of bytes of the upload. Staged chunks beyond
   // that are dropped; their credit is added to `dropped`.
@@ -103,7 +105,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
 
   const uint64_t transfer_;
   const std::shared_ptr<SessionQueues> queues_;
-  Metrics* const metrics_;
+  const std::function<void(Metric, int64_t)> count_;
   const TimelinePoint ended_{std::make_shared<Timeline>(), 1};
 
   mutable Mutex mutex_;

@@ -54,7 +54,7 @@ absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkReq
     if (env_.peers == nullptr) return Unimplemented("this server receives from no others");
     TG_ASSIGN_OR_RETURN(Peers::Ticket ticket,
                         env_.peers->Admit(session, request.peer_key(), request.bytes(),
-                                          int64_t{request.lifetime_ms()}));
+                                          int64_t{request.lifetime_ms()}, request.request()));
     response->set_identity(std::move(ticket.key.identity));
     response->set_secret(std::move(ticket.key.secret));
     response->set_tls(ticket.tls);

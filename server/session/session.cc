@@ -31,9 +31,15 @@ Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, Session
       queues_(std::make_shared<SessionQueues>(env.devices, tenant_->share)),
       memory_(std::move(memory)),
       opened_ns_(env.clock->Ns()),
+      counter_(
+          [server = env.metrics, of_tenant = tenant_, own = counted_](Metric metric, int64_t n) {
+            server->Add(metric, n);
+            of_tenant->metrics.Add(metric, n);
+            own->Add(metric, n);
+          }),
       sink_(std::move(sink)),
       place_(std::move(place)),
-      transfers_(env.limits, queues_, env.metrics, tenant_->accounts.shared(Quota::kHostStaging)),
+      transfers_(env.limits, queues_, counter_, tenant_->accounts.shared(Quota::kHostStaging)),
       handles_(env, *tenant_) {
   {
     const MutexLock lock(mutex_);

@@ -43,7 +43,7 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
 
   const SessionTerms& terms() const { return terms_; }
   // What it has counted by itself so far.
-  const Metrics& counted() const { return counted_; }
+  const Metrics& counted() const { return *counted_; }
   int64_t opened_ns() const { return opened_ns_; }  // by the clock of the environment
   const Tenant& tenant() const { return *tenant_; }
 
@@ -79,6 +79,7 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   void Acknowledge(uint64_t id);
   // Renews the lease, because a message of the client has arrived.
   void Renew() override;
+  void Count(Metric metric, int64_t n) override { counter_(metric, n); }
   // The time at which the session is closed if no message arrives; INT64_MAX: never.
   int64_t EndsAt() const;
   // Of the kernels that its operations compile.
@@ -121,19 +122,14 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   void ForgetLocked(uint64_t acknowledged) TG_REQUIRES(mutex_);
   void RenewLocked() TG_REQUIRES(mutex_);
 
-  void Count(Metric metric, int64_t n = 1) {
-    env_.metrics->Add(metric, n);
-    tenant_->metrics.Add(metric, n);
-    counted_.Add(metric, n);
-  }
-
   const Environment& env_;
   const std::shared_ptr<Tenant> tenant_;
   const SessionTerms terms_;
   const std::shared_ptr<SessionQueues> queues_;
   const Reservation memory_;
   const int64_t opened_ns_;
-  Metrics counted_;
+  const std::shared_ptr<Metrics> counted_ = std::make_shared<Metrics>();
+  const std::function<void(Metric, int64_t)> counter_;  // keeps what it counts in
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   const std::shared_ptr<WorkProgress> compiling_ = std::make_shared<WorkProgress>();
 

@@ -42,7 +42,7 @@ bool Session::TakeLocked(const AnswerSink& from, uint64_t id) {
   RenewLocked();
   if (id <= last_operation_) return false;
   last_operation_ = id;
-  Count(Metric::kOperations);
+  Count(Metric::kOperations, 1);
   return true;
 }
 
@@ -103,7 +103,7 @@ void Session::EmitLocked() {
     const SlotRef slot = std::move(slots_.front());
     slots_.pop_front();
     const bool ok = slot->answer.status.ok();
-    if (!ok) Count(Metric::kOperationErrors);
+    if (!ok) Count(Metric::kOperationErrors, 1);
     if (slot->quiet && ok) continue;
     if (terms_.resumable) KeepLocked(slot->answer);
     if (sink_) sink_->OnAnswer(std::move(slot->answer));

@@ -187,6 +187,32 @@ TEST_F(PeersTest, AReceiverThatTakesEverythingAgainIsGivenUp) {
   EXPECT_EQ(status.code(), Code::kUnavailable) << status;
 }
 
+// One that misses less each time, and so always gets a little further, but asks for all of that
+// again: nobody pays for those bytes.
+TEST_F(PeersTest, AReceiverThatHasTheBytesSentAgainIsGivenUp) {
+  constexpr uint64_t kBytes = 1 << 10, kAgain = 2 << 10;
+  Start({.patience = {.again = kAgain}});
+  Fill(1, std::string(kBytes, 'x'));
+  LyingServer* self = nullptr;
+  std::atomic<uint64_t> missing{kBytes}, taken{0};
+  LyingServer server([&](StreamSocket& socket) {
+    v1::TransferResponse response = self->Attached();
+    response.mutable_attached()->mutable_missing(0)->set_bytes(missing);
+    LyingServer::Answer(socket, response);
+    const auto frame = ReceiveFrame(socket, 4096, 1 << 20);
+    if (!frame.ok() || !SkipPayload(socket, frame->payload_bytes).ok()) return;
+    taken += frame->payload_bytes;
+    --missing;
+  });
+  self = &server;
+  const absl::Status status =
+      StatusOf(Submit(SendOf(1, 0, kBytes, server.ticket(), server.address())));
+  EXPECT_EQ(status.code(), Code::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("still misses some"));
+  EXPECT_GT(taken, 4 * kBytes) << "what may be lost on the way is sent again";
+  EXPECT_LE(taken, 5 * kBytes + kAgain);
+}
+
 // One that has no room for as long as the sender is ready to wait.
 TEST_F(PeersTest, AReceiverWithoutRoomIsGivenUp) {
   Start({.patience = {.reach = std::chrono::milliseconds(1),

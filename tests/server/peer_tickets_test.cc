@@ -27,13 +27,44 @@ TEST_F(PeersTest, ATicketIsGoodOnceAndForItsServer) {
   EXPECT_TRUE(IsProof(attached.attached().proof(), ticket.key.secret, Prover::kServer, kNonce));
   const auto again = Dial();
   EXPECT_EQ(CodeOf(Attach(*again, SignedToken(ticket))), Code::kPermissionDenied);
-  // The one that follows is good, once, though the first connection is still there.
+  // The one that follows is good, once, though the first connection is still there; that one ends.
   const NextTicket next = NextTicketOf(ticket.key.secret, kNonce);
   const Peers::Ticket following{.key = {next.identity, next.secret}};
   const auto resumed = Dial();
   EXPECT_TRUE(Attach(*resumed, SignedToken(following)).has_attached());
   const auto twice = Dial();
   EXPECT_EQ(CodeOf(Attach(*twice, SignedToken(following))), Code::kPermissionDenied);
+  absl::Status over;
+  while (over.ok()) over = ReceiveFrame(*socket, 1 << 16, 0).status();
+  EXPECT_TRUE(absl::IsUnavailable(over)) << over;
+  sink_->Await([&] { return metrics_.count(Metric::kBulkSockets) == 1; });
+  ASSERT_TRUE(Say(*resumed, ChunkHead(ticket.transfer, 0, "1234"), "1234").ok());
+  sink_->Await(
+      [&] { return (*session().transfers().FindUpload(ticket.transfer))->Stat().missing.empty(); });
+}
+
+// A request whose answer was lost is sent again: there is one transfer for it.
+TEST_F(PeersTest, ARequestThatIsSentAgainHasTheSameTicket) {
+  session();
+  const std::string& key = other_->public_key();
+  const auto first = *peers_->Admit(session_, key, 4, 0, /*request=*/7);
+  const auto again = *peers_->Admit(session_, key, 4, 0, 7);
+  EXPECT_EQ(again.transfer, first.transfer);
+  EXPECT_EQ(again.key.identity, first.key.identity);
+  EXPECT_EQ(again.key.secret, first.key.secret);
+  EXPECT_EQ(peers_->Admit(session_, key, 5, 0, 7).status().code(), Code::kInvalidArgument);
+  EXPECT_NE(peers_->Admit(session_, key, 4, 0, 8)->transfer, first.transfer);
+  EXPECT_NE(peers_->Admit(session_, key, 4, 0)->transfer,
+            peers_->Admit(session_, key, 4, 0)->transfer)
+      << "requests without numbers are different ones";
+  // Another session's numbers are its own, and one that is over is not given again.
+  const auto mine = std::exchange(session_, nullptr);
+  session();
+  EXPECT_NE(peers_->Admit(session_, key, 4, 0, 7)->key.identity, first.key.identity);
+  session_->Close();
+  session_ = mine;
+  mine->transfers().Finish(first.transfer);
+  EXPECT_NE(peers_->Admit(session_, key, 4, 0, 7)->transfer, first.transfer);
 }
 
 // A ticket of a client is none of a server's, and the other way round.

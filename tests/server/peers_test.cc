@@ -50,6 +50,21 @@ TEST_F(PeersTest, WhatWaitsForBytesKeepsNothingElseWaiting) {
 
 // What comes before its operation is staged; what uses the buffer meanwhile comes first, and what
 // writes it afterwards comes last.
+// For the tenant and the session, as well as for the server.
+TEST_F(PeersTest, WhatArrivesIsCountedForItsTenant) {
+  Fill(1, std::string(1000, 'x'));
+  Alloc(2, 1000);
+  ASSERT_TRUE(Sync().ok());
+  const int64_t before = tenant_->metrics.count(Metric::kBytesWritten);
+  const auto ticket = Admit(1000);
+  const uint64_t received = Submit(ReceiveOp{2, 0, 1000, ticket.transfer});
+  Submit(SendOf(1, 0, 1000, ticket, address()));
+  ASSERT_TRUE(StatusOf(received).ok());
+  EXPECT_EQ(tenant_->metrics.count(Metric::kBytesWritten), before + 1000);
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), before + 1000);
+  EXPECT_EQ(session().counted().count(Metric::kBytesWritten), before + 1000);
+}
+
 TEST_F(PeersTest, TheOrderOnABufferIsThatOfTheOperations) {
   const std::string data = Noise(1 << 20), later = Noise((1 << 20) + 1).substr(1);
   Fill(1, data);

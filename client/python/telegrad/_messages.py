@@ -245,6 +245,7 @@ class AdmitBulkRequest(Message):
     peer_key: bytes = data(3)
     bytes: int = uint64(4)
     lifetime_ms: int = uint32(5)
+    request: int = fixed64(6)
 
 
 @dataclass
