@@ -3,6 +3,7 @@
 The frames of the script are made here, from RFC 9113 and RFC 7541, and not by the package.
 """
 
+import os
 import signal
 import socket
 import struct
@@ -13,8 +14,10 @@ import unittest
 import support
 from telegrad import _hpack as hpack
 from telegrad import _messages as messages
-from telegrad._http2 import Lost
-from telegrad._stream import Stream
+from telegrad._future import Answer
+from telegrad._plain import Plain
+from telegrad._session import SessionBase
+from telegrad._stream import Ended, Stream
 
 import numpy as np
 import telegrad
@@ -34,6 +37,20 @@ def message(data):
 
 def field(name, value):
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def status_of(child):
+    """How a fork ends in which `child` runs, for at most 20 seconds."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(20)
+            child()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1]
 
 
 class Peer:
@@ -159,6 +176,49 @@ class ScriptTest(unittest.TestCase):
             got += len(payload) if kind == 0 else 0
         self.assertTrue(self.cleared.wait(10))
 
+    def test_who_found_an_answer_in_the_way_is_told_when_it_is_sent(self):
+        for payload in (frame(6, 0, 0, b"12345678"), frame(0, 0, 1, message(bytes(1 << 19))) * 9):
+            self.cleared.clear()
+            threading.Thread(target=self.peer.say, args=(payload,)).start()
+            while not self.cleared.is_set():
+                self.assertTrue(self.stream.await_input(10))
+                self.stream.receive()
+
+    def test_what_a_peer_does_not_take_is_bounded(self):
+        self.peer.say(frame(4, 0, 0, struct.pack(">HI", 4, 1 << 30)), frame(8, 0, 0, struct.pack(">I", 1 << 30)))
+        self.received(0)
+        self.stream.await_input(10)
+        self.stream.receive()
+        self.stream.put(bytes(32 << 20))
+        self.stream.flush()
+        ended = self.end(*[frame(6, 0, 0, b"12345678")] * 2000)
+        self.assertIn("takes no answers", ended.details)
+
+    def test_windows_of_other_streams_are_none_of_this_one(self):
+        self.peer.say(frame(4, 0, 0, struct.pack(">HI", 4, 0)), frame(8, 0, 3, struct.pack(">I", 1000)))
+        self.stream.await_input(10)
+        self.stream.receive()
+        self.stream.put(b"has to wait")
+        self.stream.flush()
+        self.assertFalse(self.stream.is_clear)
+
+    def test_a_long_wait(self):
+        self.peer.say(frame(4, 0, 0))
+        self.assertTrue(self.stream.await_input(1e15))
+
+    @unittest.skipUnless(hasattr(signal, "SIGPIPE") and hasattr(os, "fork"), "no such signal here")
+    def test_a_peer_that_is_gone_ends_no_process(self):
+        self.peer.close()
+        self.received()
+
+        def child():
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            for _ in range(2):
+                self.stream.put(b"into nothing")
+                self.stream.flush()
+
+        self.assertEqual(status_of(child), 0)
+
     def test_the_last_message_comes_before_the_end(self):
         self.peer.say(frame(1, 4, 1, BEGIN), frame(0, 0, 1, message(b"last")), frame(1, 5, 1, OK))
         self.assertEqual(self.received(), [b"last"])
@@ -183,6 +243,7 @@ class ScriptTest(unittest.TestCase):
             "a table": ([frame(1, 4, 1, b"\xbe")], Code.UNAVAILABLE, "index 62"),
             "padding": ([frame(0, 8, 1, b"\x09x")], Code.UNAVAILABLE, "padding"),
             "pushed": ([frame(5, 4, 1, bytes(4))], Code.UNAVAILABLE, "not allowed"),
+            "a ping": ([frame(6, 0, 0, b"123")], Code.UNAVAILABLE, "ping of 3 bytes"),
             "a window": ([frame(8, 0, 0, b"\x7f\xff\xff\xff")], Code.UNAVAILABLE, "too large"),
             "headers without end": ([frame(1, 0, 1)] + [frame(9, 0, 1, bytes(16000))] * 5, Code.UNAVAILABLE, "too long"),
         }
@@ -223,6 +284,29 @@ class HpackTest(unittest.TestCase):
                 hpack.decode(block)
 
 
+class PlainTest(unittest.TestCase):
+    def test_a_deadline_holds_where_there_is_always_something_to_receive(self):
+        class Endless:
+            ended = None
+            is_clear = True
+
+            def await_input(self, seconds):
+                return True
+
+            def receive(self):
+                return []
+
+        lock, stream = threading.RLock(), Endless()
+        plain = Plain(None, threading.Condition(lock), lock, lambda clear: stream)
+        leader = threading.Thread(target=plain.lead, args=(Answer(), 0.1))
+        leader.start()
+        leader.join(20)
+        alive = leader.is_alive()
+        stream.ended = Ended(Code.OK, "")
+        leader.join()
+        self.assertFalse(alive)
+
+
 class SessionTest(support.DaemonTest):
     def test_a_session_uses_it(self):
         with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
@@ -257,6 +341,86 @@ class SessionTest(support.DaemonTest):
             for thread in threads:
                 thread.join()
             self.assertEqual(failed, [])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no forks here")
+    def test_a_fork_leaves_the_session_to_its_parent(self):
+        with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
+            buffer = session.upload(np.arange(4))
+
+            def child():
+                for use in (session.sync, buffer.numpy, lambda: session.upload(np.zeros(1 << 20))):
+                    try:
+                        use()
+                        os._exit(2)
+                    except telegrad.TelegradError as error:
+                        if error.code != Code.FAILED_PRECONDITION or "forked" not in str(error):
+                            os._exit(3)
+                session.close()
+
+            self.assertEqual(status_of(child), 0)
+            np.testing.assert_array_equal(buffer.numpy(timeout=30), np.arange(4))
+
+    def test_an_interrupt_while_sending_ends_the_session(self):
+        for where in ("flush", "submit"):
+            with self.subTest(where), telegrad.connect(self.daemon.address) as connection:
+                session = connection.session()
+                session.sync()
+
+                def interrupt(*_, **__):
+                    raise KeyboardInterrupt
+
+                setattr(session._plain._stream if where == "flush" else session._core, where, interrupt)
+                with self.assertRaises(KeyboardInterrupt):
+                    session.alloc(16)
+                if where == "submit":
+                    del session._core.submit
+                with support.raises(self, Code.CANCELLED, "interrupted"):
+                    session.sync(timeout=10)
+                session._abort()
+
+    def test_an_interrupt_where_a_lock_is_taken_leaves_it_free(self):
+        class Interrupted(threading.Condition):
+            def __enter__(self):
+                super().__enter__()
+                raise KeyboardInterrupt
+
+        with telegrad.connect(self.daemon.address) as connection:
+            session = connection.session()
+            session.sync()
+            session._changed.__class__ = Interrupted
+            session.free(session.alloc(16))
+            session.sync_future().result(30)
+            session.sync()
+            session.close()
+
+    def test_a_session_that_ends_while_a_wait_begins(self):
+        class Ending:
+            timeout = None
+            looks = 0
+
+            def lead(self, future, seconds):
+                future.set_result(7)
+
+            @property
+            def _plain(self):
+                self.looks += 1
+                return self if self.looks == 1 else None
+
+        self.assertEqual(SessionBase._wait(Ending(), Answer(), 1), 7)
+
+    def test_who_is_done_meanwhile_needs_no_reader(self):
+        class Done(Answer):
+            looks = 0
+
+            def done(self):
+                self.looks += 1
+                return self.looks > 1  # another thread ends it after the first look
+
+        with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
+            session.sync()
+            with session._changed:
+                session._plain.attend(Done())
+                self.assertEqual(session._plain._alone, 0)
 
     def test_a_future_that_nobody_waits_for_is_done(self):
         with telegrad.connect(self.daemon.address) as connection, connection.session() as session:

@@ -20,11 +20,14 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, 
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
 STREAM = 1  # the number of the one stream
 NO_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # None (Windows): another thread sends
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # a peer that is gone is an error, also where SIGPIPE ends the process
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_FRAME = 1 << 20  # that is accepted
 WINDOW = 16 << 20  # bytes that the peer may have on their way
 _RECEIVED = 1 << 16  # bytes of one call that receives
 _MOST_PARTS = 64  # of one call that sends
+_MOST_CONTROL = 1024  # frames that answer the peer's, and that it does not take
+_LONGEST_WAIT = 1e6  # seconds, of which poll takes no more than 2^31 milliseconds
 _HEAD = struct.Struct(">HBBBI")  # length in two parts, kind, flags, stream
 _SETTING = struct.Struct(">HI")
 _TABLE, _PUSH, _INITIAL_WINDOW, _FRAME_SIZE = 1, 2, 4, 5  # settings
@@ -111,7 +114,7 @@ class Frames:
             if NO_WAIT is None:
                 return self._wait_for_room(parts, 0)
             try:
-                sent = self._socket.sendmsg(parts, (), NO_WAIT)
+                sent = self._socket.sendmsg(parts, (), NO_WAIT | _NO_SIGNAL)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
@@ -123,7 +126,7 @@ class Frames:
 
     def _next(self) -> list[bytes | memoryview]:
         """The next frames, as parts."""
-        parts: list[bytes | memoryview] = list(self._control)
+        parts: list[bytes | memoryview] = [b"".join(self._control)] if self._control else []
         self._control.clear()
         while self._data and len(parts) < _MOST_PARTS:
             payload, flags = self._data[0]
@@ -176,7 +179,8 @@ class Frames:
     # Receiving.
 
     def await_input(self, seconds: float | None) -> bool:
-        """Whether there is something to receive, after waiting for it. An interrupt here does no harm."""
+        """Whether there is something to receive, after waiting for it, at most for some days. An interrupt here does no harm."""
+        seconds = None if seconds is None else min(seconds, _LONGEST_WAIT)
         if not hasattr(select, "poll"):
             return bool(select.select([self._socket], [], [], seconds)[0])
         return bool(self._input.poll(None if seconds is None else seconds * 1000))
@@ -219,8 +223,10 @@ class Frames:
         elif kind == SETTINGS:
             self._settings(flags, payload)
         elif kind == PING:
+            if len(payload) != 8:
+                raise Lost(f"a ping of {len(payload)} bytes")
             if not flags & ACK:
-                self.control(frame(PING, ACK, 0, payload))
+                self._answer(frame(PING, ACK, 0, payload))
         elif kind == DATA:
             self._grant(len(payload))
         return kind in (DATA, HEADERS, CONTINUATION, RST_STREAM, GOAWAY, PUSH_PROMISE)
@@ -230,7 +236,14 @@ class Frames:
         if self._consumed >= WINDOW // 4:
             grant = self._consumed.to_bytes(4, "big")
             self._consumed = 0
-            self.control(frame(WINDOW_UPDATE, 0, 0, grant) + frame(WINDOW_UPDATE, 0, STREAM, grant))
+            self._answer(frame(WINDOW_UPDATE, 0, 0, grant) + frame(WINDOW_UPDATE, 0, STREAM, grant))
+
+    def _answer(self, frames: bytes) -> None:
+        """By the thread that receives. While these waited, others may have found that it is not their turn to send."""
+        if len(self._control) >= _MOST_CONTROL:
+            raise Lost("the peer takes no answers to what it sends")
+        self.control(frames)
+        self._cleared()
 
     def _settings(self, flags: int, payload: bytes) -> None:
         if flags & ACK:
@@ -248,8 +261,7 @@ class Frames:
                 if not 16384 <= value < 1 << 24:
                     raise Lost(f"frames of {value} bytes")
                 self._largest = min(value, MAX_FRAME)
-        self.control(frame(SETTINGS, ACK, 0))
-        self._cleared()
+        self._answer(frame(SETTINGS, ACK, 0))
 
     def _enlarge(self, stream: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -259,7 +271,7 @@ class Frames:
             waited = bool(self._data)
             if stream == 0:
                 self._room += size
-            else:
+            elif stream == STREAM:
                 self._stream_room += size
             if max(self._room, self._stream_room) > 0x7FFFFFFF:
                 raise Lost("a window that is too large")
@@ -281,6 +293,11 @@ class Frames:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def forget(self) -> None:
+        """In a process that was forked: the connection is its parent's, which goes on with it."""
+        self._over = True
+        self._socket.close()
 
     def release(self) -> None:
         """Once nobody receives any more."""

@@ -25,7 +25,7 @@ class Plain:
 
     def __init__(self, core: SessionCore[Waited], changed: threading.Condition, lock: Any,
                  make: Callable[[Callable[[], None]], Stream]) -> None:
-        self._core, self._changed = core, changed
+        self._core, self._changed, self._lock = core, changed, lock
         self._role = threading.Lock()  # of who reads
         self._attention = threading.Condition(lock)  # of the session's thread
         self._alone = 0  # who needs the session's thread to read
@@ -34,7 +34,7 @@ class Plain:
         self._stream = make(self._on_clear)
 
     def begin(self) -> None:
-        with self._changed:
+        with self._lock:
             self._core.start_stream()
             self._begun = True
             self.pump()
@@ -44,8 +44,12 @@ class Plain:
     def pump(self) -> None:
         """Sends what can be sent at once."""
         stream = self._stream
-        while stream.is_clear and self._put():
-            stream.flush()
+        try:
+            while stream.is_clear and self._put():
+                stream.flush()
+        except BaseException as error:  # a message may have been sent in part
+            self._break(error, "sent something")
+            raise
         self._used += 1
         if self._core.finished:
             stream.half_close()
@@ -68,7 +72,10 @@ class Plain:
             self._ends = True
         elif not future.done() and not future.alone:
             future.alone = True
-            self._alone += 1
+            if future.done():  # meanwhile, by a thread that does not have the lock and may not have seen this
+                future.alone = False
+            else:
+                self._alone += 1
         self._attention.notify()
 
     def await_room(self, seconds: float | None) -> bool:
@@ -83,57 +90,71 @@ class Plain:
     # Without it.
 
     def _on_clear(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._begun:
                 self.pump()
 
     def cancel(self) -> None:
         self._stream.cancel()
 
+    def forget(self) -> None:
+        """In a process that was forked: the stream is its parent's."""
+        self._stream.forget()
+
     def lead(self, future: Waited, seconds: float | None) -> None:
         """Reads until the future is done, or for so many seconds; not if another thread reads, which then has to go on."""
         if self._role.acquire(blocking=False):
             try:
-                end = None if seconds is None else time.monotonic() + seconds
+                begun, left = time.monotonic(), seconds
                 while not future.done() and self._stream.ended is None and self._stream.await_input(
-                        None if end is None else max(end - time.monotonic(), 0.0)):
+                        None if left is None else max(left, 0.0)):
                     self._receive()
+                    if seconds is not None:
+                        left = seconds - (time.monotonic() - begun)
+                        if left <= 0:  # also where there is always something to receive
+                            break
             finally:
                 self._role.release()
         if not future.done():
-            with self._changed:
+            with self._lock:
                 self.attend(future)
 
     def _receive(self) -> None:
         try:
             for message in self._stream.receive():
-                with self._changed:
+                with self._lock:
                     done = self._core.receive(message)
                     self._changed.notify_all()
                 self._tell(done)
         except BaseException as error:  # a violation of the protocol, no memory for what came, or an interrupt
-            self._stream.cancel()
-            why = error_of(error) if isinstance(error, Exception) else TelegradError(
-                Code.CANCELLED, "the session was interrupted while it took an answer")
-            with self._changed:
-                done = self._core.end(why)
-                self.attend()
-            self._tell(done)
+            self._break(error, "took an answer")
             if not isinstance(error, Exception):
                 raise
 
+    def _break(self, error: BaseException, doing: str) -> None:
+        """Nothing can follow on this stream."""
+        self._stream.cancel()
+        why = error_of(error) if isinstance(error, Exception) else TelegradError(
+            Code.CANCELLED, f"the session was interrupted while it {doing}")
+        with self._lock:
+            done = self._core.end(why)
+            self.attend()
+        self._tell(done)
+
     def _tell(self, done: Sequence[Completion]) -> None:
         tell(done)
-        alone = [one for one in done if isinstance(one.future, (Answer, Future)) and one.future.alone]
+        alone = [one.future for one in done if isinstance(one.future, (Answer, Future)) and one.future.alone]
         if alone:
-            with self._changed:
-                self._alone -= len(alone)
+            with self._lock:
+                for future in alone:
+                    self._alone -= future.alone
+                    future.alone = False
 
     def serve(self) -> Ended:
         """What the session's thread does, until the stream is over."""
         used = -1
         while self._stream.ended is None:
-            with self._changed:
+            with self._lock:
                 others_read = used != self._used and not self._needed()
                 if others_read:
                     used = self._used

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
+import weakref
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 import grpc
@@ -84,8 +86,9 @@ class SessionBase:
         self._bulk = None if resumable else Beside(self)
         self._stream = 0  # which one is the last
         self._call: Any = None
-        self._lock = lock
+        self._lock = lock  # that of `_changed`; as an interrupt between the two calls of a condition's would leave it taken
         self._plain: Plain | None = None  # the same, where it is not grpcio's
+        _sessions.add(self)
         self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
         self._thread.start()
 
@@ -269,7 +272,7 @@ class SessionBase:
         seconds = self.connection.timeout if timeout is None else timeout
         if self._bulk is not None:
             self._bulk.finish(seconds)
-        with self._changed:
+        with self._lock:
             self._core.close()
             self._changed.notify_all()
             if self._plain is not None:
@@ -279,7 +282,7 @@ class SessionBase:
         self._abort()
         if late:
             raise TelegradError(Code.DEADLINE_EXCEEDED, "the session was ended with work under way")
-        with self._changed:
+        with self._lock:
             error = self._core.take_error()
         if error is not None:
             raise error
@@ -300,7 +303,7 @@ class SessionBase:
     def _buffer(self, shape: Sequence[int], kind: dtypes.DType, device: str) -> Buffer:
         if any(size < 0 for size in shape):
             raise invalid(f"a buffer of {list(shape)}")
-        with self._changed:
+        with self._lock:
             handle = self._next_handle
             self._next_handle += 1
         return Buffer(self, handle, shape, kind, device)
@@ -315,10 +318,16 @@ class SessionBase:
     def _submit(self, operation: Operation, held: bool = False, future: Waited | None = None) -> tuple[int, Waited | None]:
         """`held`: it may wait for the next operation, which follows at once, and be sent together with it. `future`: what is
         told the answer, where it has one."""
-        with self._changed:
+        with self._lock:
             if not self._core.has_room and not self._await_room():
                 raise transport.no_room_error(self.timeout, operation.name)
-            submitted = self._core.submit(operation, future)
+            try:
+                submitted = self._core.submit(operation, future)
+            except Exception:
+                raise
+            except BaseException:  # it may be known in part, which nothing could follow
+                self._abandon(TelegradError(Code.CANCELLED, "the session was interrupted while it sent something"))
+                raise
             if self._plain is None:
                 self._changed.notify_all()
             elif not held:
@@ -326,7 +335,7 @@ class SessionBase:
         return submitted
 
     def _send_held(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._plain is not None:
                 self._plain.pump()
 
@@ -339,7 +348,7 @@ class SessionBase:
         """For whoever keeps it, and may wait for it or not."""
         future: Future[Any] = Future()
         future.op_id, _ = self._submit(operation, future=future)
-        with self._changed:
+        with self._lock:
             if self._plain is not None:
                 self._plain.attend(future)
         return future
@@ -357,9 +366,10 @@ class SessionBase:
 
     def _wait(self, future: Waited, timeout: float | None) -> Any:
         seconds = self.timeout if timeout is None else timeout
-        if self._plain is not None and isinstance(future, Answer):
+        plain = self._plain  # as the session's thread knows of no use of it by others when it is over
+        if plain is not None and isinstance(future, Answer):
             begun = time.monotonic()
-            self._plain.lead(future, seconds)
+            plain.lead(future, seconds)
             if seconds is not None and not future.done():  # the session has ended, or another thread reads
                 return future.result(max(seconds - (time.monotonic() - begun), 0.0), seconds)
         return future.result(seconds)
@@ -375,9 +385,9 @@ class SessionBase:
                 self._plain_stream(plain)
             done: list[Completion] = []
         except Exception as error:  # such as that a token's file is gone
-            with self._changed:
+            with self._lock:
                 done = self._core.end(error_of(error))
-        with self._changed:
+        with self._lock:
             self._stream += 1
             self._changed.notify_all()
         tell(done)
@@ -399,13 +409,13 @@ class SessionBase:
 
     def _plain_stream(self, plain: Plain) -> None:
         """The one stream of a session that is not resumable."""
-        with self._changed:
+        with self._lock:
             self._call = self._plain = plain
             if self._aborted:
                 plain.cancel()
             plain.begin()
         code, details = plain.serve()
-        with self._changed:
+        with self._lock:
             self._plain = None
             if self._aborted:
                 done = self._core.end(TelegradError(Code.CANCELLED, "the session was ended"))
@@ -420,7 +430,7 @@ class SessionBase:
         delay: float | None = 0.0
         while delay is not None:
             metadata = credentials.metadata(self.connection._token)
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: self._aborted, delay)
                 if self._aborted:
                     break
@@ -430,7 +440,7 @@ class SessionBase:
                 self._call = self.connection._channel.stream_stream(transport.EXECUTE)(
                     self._messages(self._stream), metadata=metadata)
             code, details = self._read(self._call)
-            with self._changed:
+            with self._lock:
                 self._stream += 1  # ends the writer
                 now = time.monotonic()
                 if broken_since is None or self._core.resumed > resumed:
@@ -440,7 +450,7 @@ class SessionBase:
                 delay, done = self._core.stream_ended(code, details, now - broken_since)
                 self._changed.notify_all()
             tell(done)
-        with self._changed:
+        with self._lock:
             done = self._core.end(TelegradError(Code.CANCELLED, "the session was ended"))
         tell(done)
 
@@ -448,7 +458,7 @@ class SessionBase:
         """Takes messages until the stream ends; its code and why."""
         try:
             for data in call:
-                with self._changed:
+                with self._lock:
                     done = self._core.receive(data)
                     self._changed.notify_all()
                 tell(done)
@@ -457,7 +467,7 @@ class SessionBase:
             return call.code().value[0], call.details() or ""
         except Exception as error:  # a violation of the protocol, or no memory for what came
             call.cancel()
-            with self._changed:
+            with self._lock:
                 done = self._core.end(error_of(error))
             tell(done)
             return Code.CANCELLED, ""
@@ -465,7 +475,7 @@ class SessionBase:
     def _messages(self, stream: int) -> Iterator[bytes]:
         """What gRPC sends, as long as this stream is the last one."""
         while True:
-            with self._changed:
+            with self._lock:
                 message = self._next(stream)
             if message is None:
                 return
@@ -489,13 +499,13 @@ class SessionBase:
         """What the server said of the session; None where it will not, or only if this returns."""
         if threading.current_thread() is self._thread:
             return None
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._core.state is not State.OPENING, self.timeout)
             return self._core.opened if self._core.state is State.OPEN else None
 
     def _abandon(self, error: TelegradError) -> None:
         """Ends the session with an error, where an operation cannot come to its end."""
-        with self._changed:
+        with self._lock:
             done = self._core.end(error)
             self._aborted = True
             self._changed.notify_all()
@@ -504,9 +514,19 @@ class SessionBase:
             call.cancel()
         tell(done)
 
+    def _forget(self) -> None:
+        """In a process that was forked, in which no other thread runs: the session is its parent's, which goes on with it."""
+        self._lock = threading.RLock()  # another thread may have had it
+        self._changed = threading.Condition(self._lock)
+        if self._plain is not None:
+            self._plain.forget()
+        self._plain = self._call = self._bulk = None
+        self._core.end(TelegradError(Code.FAILED_PRECONDITION, "the session is that of the process from which this one was "
+                                     "forked; connect again here"))
+
     def _abort(self) -> None:
         """Ends the session now; what is under way is dropped."""
-        with self._changed:
+        with self._lock:
             self._aborted = True
             self._changed.notify_all()
             call, close = self._call, self._core.close_request()
@@ -517,3 +537,15 @@ class SessionBase:
         if close is not None:
             with contextlib.suppress(TelegradError):  # the server may be gone, or have ended it
                 self.connection._call("Close", close, min(self.connection.timeout, 1.0))
+
+
+_sessions: weakref.WeakSet[SessionBase] = weakref.WeakSet()  # that a fork would share
+
+
+def _forget_all() -> None:
+    for session in list(_sessions):
+        session._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

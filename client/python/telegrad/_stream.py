@@ -135,6 +135,10 @@ class Stream:
                 self._headers.clear()
                 _check(fields, self._last)
 
+    def forget(self) -> None:
+        """In a process that was forked: the stream is its parent's."""
+        self._frames.forget()
+
     def release(self) -> None:
         """Once nobody receives any more."""
         self._frames.release()
