@@ -98,7 +98,7 @@ class ScriptTest(unittest.TestCase):
         out = []
         while len(out) < count and self.stream.ended is None:
             self.assertTrue(self.stream.await_input(10))
-            out += self.stream.receive()
+            out += map(bytes, self.stream.receive())  # they stay until the next call
         return out
 
     def end(self, *frames):
@@ -137,6 +137,17 @@ class ScriptTest(unittest.TestCase):
                 while (got := self.peer.take_until(6))[1] != 1:
                     pass
                 self.assertEqual(got, (6, 1, 0, b"12345678"))  # the ping is answered
+
+    def test_long_messages_one_behind_another(self):
+        sent = [bytes([i]) * size for i, size in enumerate((50_000, 50_001, 49_000, 3, 70_000, 1 << 20, 60_000))]
+        data = b"".join(map(message, sent)) * 3
+        self.peer.say(frame(1, 4, 1, BEGIN))
+        said = threading.Thread(target=self.peer.say, args=[frame(0, 0, 1, data[i:i + 16000]) for i in range(0, len(data), 16000)])
+        said.start()
+        got = self.received(len(sent) * 3)
+        said.join()
+        self.assertEqual([len(m) for m in got], [len(m) for m in sent * 3])
+        self.assertEqual(got, sent * 3)
 
     def test_a_peer_that_takes_little_at_a_time(self):
         self.peer.say(frame(4, 0, 0, struct.pack(">HI", 4, 10)))

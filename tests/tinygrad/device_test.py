@@ -234,6 +234,13 @@ class DeviceTest(unittest.TestCase):
     out = double(real(array(8, 4))[:n.bind(3), :m.bind(2)])
     np.testing.assert_array_equal(out[:3, :2].numpy(), array(8, 4)[:3, :2] * 2 + 1)
 
+  def test_numbers_that_an_integer_does_not_hold(self):
+    x = real(np.array([-1.7, -2, -300, 256, 300.5, 70000, -0.5, 7], np.float32))
+    for dtype, wanted in ((dtypes.uint8, [255, 254, 212, 0, 44, 112, 0, 7]), (dtypes.int8, [-1, -2, -44, 0, 44, 112, 0, 7]),
+                          (dtypes.int16, [-1, -2, -300, 256, 300, 4464, 0, 7]), (dtypes.uint16, [65535, 65534, 65236, 256, 300, 4464, 0, 7]),
+                          (dtypes.uint32, [2**32 - 1, 2**32 - 2, 2**32 - 300, 256, 300, 70000, 0, 7])):
+      self.assertEqual(x.cast(dtype).tolist(), wanted, dtype)
+
   def test_functions_of_parameters_without_a_device(self):
     a, b = array(10, 10), array(10, 10, start=7)
     body = UOp.param(0, dtypes.float, (10, 10)) * 2 + UOp.param(1, dtypes.float, (10, 10))

@@ -119,6 +119,12 @@ class OperatorsTest(unittest.TestCase):
                    lambda x, y: torch.fmin(x, y), lambda x, y: torch.hypot(x, y), lambda x, y: torch.erfc(x)], POINTS, other)
         self.each([lambda x, y: torch.erfc(x) * x.square().exp()], torch.linspace(0, 9, 50), other)  # relative to its size
 
+    def test_numbers_that_an_integer_does_not_hold(self):
+        x = torch.tensor([-1.7, -2, -300, 256, 300.5, 7e4, 1e9, 3e9, -3e9, 5e18, INF, -INF, float("nan")])
+        self.each([lambda x: x.to(torch.uint8), lambda x: x.to(torch.int8), lambda x: x.to(torch.int16),
+                   lambda x: x.double().to(torch.uint8)], x)
+        self.each([lambda x: x[:7].to(torch.int32), lambda x: x[:9].to(torch.int64)], x)
+
     def test_running_extremes(self):
         x = torch.tensor([[1.0, 3, 3, -2, 5, 5, 0], [2, float("nan"), 9, float("nan"), 1, 0, 0], [-INF, -INF, 1, INF, 2, INF, 0]])
         scans = [lambda x: torch.cummax(x, 1), lambda x: torch.cummin(x, 1), lambda x: torch.cummax(x, 0), lambda x: torch.kthvalue(x.nan_to_num(8, 7, -7) + torch.arange(7) * 0.1, 2),

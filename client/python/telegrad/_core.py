@@ -223,7 +223,7 @@ class SessionCore(Generic[F]):
         self._to_acknowledge = 0
         return messages.ExecuteRequest(acknowledged=self._answered)
 
-    def receive(self, data: bytes) -> list[Completion]:
+    def receive(self, data: bytes | memoryview) -> list[Completion]:
         """Takes a message of the server's. Violation: it breaks the protocol, end the stream."""
         try:
             response = messages.ExecuteResponse.decode(data)

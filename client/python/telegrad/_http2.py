@@ -24,7 +24,7 @@ _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # a peer that is gone is an err
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_FRAME = 1 << 20  # that is accepted
 WINDOW = 16 << 20  # bytes that the peer may have on their way
-_RECEIVED = 1 << 16  # bytes of one call that receives
+_RECEIVED = 1 << 16  # bytes of one call that receives, unless a frame has more
 _MOST_PARTS = 64  # of one call that sends
 _MOST_CONTROL = 1024  # frames that answer the peer's, and that it does not take
 _LONGEST_WAIT = 1e6  # seconds, of which poll takes no more than 2^31 milliseconds
@@ -74,8 +74,9 @@ class Frames:
         self._largest = 16384  # frame of the peer's
         self._waiter: threading.Thread | None = None
         self._waits = self._over = False
-        self._received = bytearray()  # of a frame that is not complete
-        self._wanted = self._consumed = 0
+        self._buffer = bytearray(_RECEIVED)  # what was received last: memory that is new each time would take longer than the copy
+        self._rest_of_input = b""  # what of it belongs to a frame that is not complete
+        self._wanted = self._end = self._consumed = 0
         if hasattr(select, "poll"):
             self._input = select.poll()
             self._input.register(connection, select.POLLIN)
@@ -185,48 +186,56 @@ class Frames:
             return bool(select.select([self._socket], [], [], seconds)[0])
         return bool(self._input.poll(None if seconds is None else seconds * 1000))
 
-    def receive(self) -> list[tuple[int, int, int, bytes]]:
-        """Kind, flags, stream and payload of the frames that are complete, but for those that are dealt with here. Waits for
-        at least a byte. Lost, in the end."""
+    def receive(self) -> list[tuple[int, int, int, bytes | memoryview]]:
+        """Kind, flags, stream and payload of the frames that are complete, but for those that are dealt with here; payloads
+        of DATA stay for as long as this is not called again. Waits for at least a byte. Lost, in the end."""
+        if self._rest_of_input:
+            self._buffer[:self._end], self._rest_of_input = self._rest_of_input, b""
+        if self._wanted > len(self._buffer):
+            larger = bytearray(self._wanted)
+            larger[:self._end] = self._buffer[:self._end]
+            self._buffer = larger
+        view = memoryview(self._buffer)
         try:
-            more = self._socket.recv(_RECEIVED)
+            count = self._socket.recv_into(view[self._end:])
         except OSError as error:
             raise Lost(str(error)) from None
-        if not more:
+        if not count:
             raise Lost("the connection was closed")
-        data = bytes(self._received) + more if self._received and len(self._received) < _RECEIVED else more
-        if data is more and self._received:  # of a long frame, which is not looked at again for each part
-            self._received += more
-            if len(self._received) < self._wanted:
-                return []
-            data = bytes(self._received)
+        end = self._end = self._end + count
+        if end < self._wanted:  # a long frame is looked at once it is complete
+            return []
         frames, at = [], 0
         self._wanted = _HEAD.size
-        while len(data) - at >= _HEAD.size:
-            high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
+        while end - at >= _HEAD.size:
+            high, low, kind, flags, stream = _HEAD.unpack_from(view, at)
             size = high << 8 | low
             if size > MAX_FRAME:
                 raise Lost(f"a frame of {size} bytes")
-            if len(data) - at < _HEAD.size + size:
+            if end - at < _HEAD.size + size:
                 self._wanted = _HEAD.size + size
                 break
-            begin, at = at + _HEAD.size, at + _HEAD.size + size
-            if self._is_other(kind, flags, stream & 0x7FFFFFFF, data[begin:at]):
-                frames.append((kind, flags, stream & 0x7FFFFFFF, _content(kind, flags, data[begin:at])))
-        self._received = bytearray(memoryview(data)[at:])
+            part = view[at + _HEAD.size:at + _HEAD.size + size]
+            payload = part if kind == DATA else bytes(part)
+            at += _HEAD.size + size
+            if self._is_other(kind, flags, stream & 0x7FFFFFFF, payload):
+                frames.append((kind, flags, stream & 0x7FFFFFFF, _content(kind, flags, payload)))
+        self._end = end - at
+        if at and self._end:
+            self._rest_of_input = bytes(view[at:end])
         return frames
 
-    def _is_other(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
+    def _is_other(self, kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bool:
         """Deals with a frame, and says whether there is more to it."""
         if kind == WINDOW_UPDATE:
-            self._enlarge(stream, payload)
+            self._enlarge(stream, bytes(payload))
         elif kind == SETTINGS:
-            self._settings(flags, payload)
+            self._settings(flags, bytes(payload))
         elif kind == PING:
             if len(payload) != 8:
                 raise Lost(f"a ping of {len(payload)} bytes")
             if not flags & ACK:
-                self._answer(frame(PING, ACK, 0, payload))
+                self._answer(frame(PING, ACK, 0, bytes(payload)))
         elif kind == DATA:
             self._grant(len(payload))
         return kind in (DATA, HEADERS, CONTINUATION, RST_STREAM, GOAWAY, PUSH_PROMISE)
@@ -316,7 +325,7 @@ def _await_writable(connection: socket.socket) -> None:
         select.select([], [connection], [])
 
 
-def _content(kind: int, flags: int, payload: bytes) -> bytes:
+def _content(kind: int, flags: int, payload: bytes | memoryview) -> bytes | memoryview:
     """Without padding and priority."""
     if kind == PUSH_PROMISE:
         raise Lost("a stream that this end has not allowed")

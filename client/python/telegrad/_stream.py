@@ -19,6 +19,7 @@ from telegrad.errors import Code
 _PREFIX = struct.Struct(">BI")  # whether it is compressed, and its length
 _SHORT = 4096  # a message that is copied behind its prefix
 _MOST_HEADERS = 64 << 10
+_KEPT = 2  # memories of long messages
 # What a stream's end by RST_STREAM means, by the number of HTTP/2's error; others are INTERNAL.
 _RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED, 11: Code.RESOURCE_EXHAUSTED, 12: Code.PERMISSION_DENIED}
 # What an HTTP status that is not gRPC's means.
@@ -100,9 +101,10 @@ class Stream:
         """Whether `receive` has something to do, after waiting for it. An interrupt here does no harm."""
         return self._frames.await_input(seconds)
 
-    def receive(self) -> list[bytes]:
-        """The next messages, perhaps none, or how the stream `ended`; by one thread at a time."""
-        out: list[bytes] = []
+    def receive(self) -> list[bytes | memoryview]:
+        """The next messages, perhaps none, or how the stream `ended`; by one thread at a time. They stay until the next call."""
+        out: list[bytes | memoryview] = []
+        self._parts.recycle()
         try:
             for kind, flags, stream, payload in self._frames.receive():
                 if stream == http2.STREAM or kind == http2.GOAWAY:
@@ -114,7 +116,7 @@ class Stream:
                           Ended(Code.UNAVAILABLE, str(error)))
         return out
 
-    def _take(self, kind: int, flags: int, payload: bytes, out: list[bytes]) -> None:
+    def _take(self, kind: int, flags: int, payload: bytes | memoryview, out: list[bytes | memoryview]) -> None:
         if kind == http2.DATA:
             self._parts.take(payload, out)
             if flags & http2.END_STREAM:
@@ -124,7 +126,7 @@ class Stream:
             raise _End(_RESET.get(number, Code.INTERNAL), f"the stream was reset with HTTP/2's error {number}")
         elif kind == http2.GOAWAY:
             if int.from_bytes(payload[:4], "big") & 0x7FFFFFFF < http2.STREAM:
-                raise _End(Code.UNAVAILABLE, f"the server takes no stream: {payload[8:].decode('utf-8', 'replace')}")
+                raise _End(Code.UNAVAILABLE, f"the server takes no stream: {bytes(payload[8:]).decode('utf-8', 'replace')}")
         else:
             self._last |= kind == http2.HEADERS and bool(flags & http2.END_STREAM)
             self._headers += payload
@@ -160,23 +162,52 @@ class _Parts:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._buffer = bytearray()
+        self._prefix = b""
+        self._message: memoryview | None = None  # that is not complete
+        self._filled = 0
+        self._free: list[bytearray] = []  # memory of messages: new memory each time would take longer than the copy
+        self._given: list[bytearray] = []
+        self._in_use = bytearray()  # by the message that is not complete
 
-    def take(self, part: bytes, out: list[bytes]) -> None:
-        if not self._buffer and len(part) >= _PREFIX.size and self._end(part) == len(part):
-            out.append(part[_PREFIX.size:])  # most are one message
-            return
-        self._buffer += part
-        while len(self._buffer) >= _PREFIX.size and len(self._buffer) >= (end := self._end(self._buffer)):
-            out.append(bytes(memoryview(self._buffer)[_PREFIX.size:end]))
-            del self._buffer[:end]
+    def recycle(self) -> None:
+        """Long messages that were given are not needed any more."""
+        if self._given:
+            self._free = (self._given + self._free)[:_KEPT]
+            self._given = []
 
-    def _end(self, data: bytes | bytearray) -> int:
-        """Where the message at the beginning ends."""
-        compressed, size = _PREFIX.unpack_from(data)
+    def _memory(self, size: int) -> memoryview:
+        found = next((i for i, memory in enumerate(self._free) if len(memory) >= size), None)
+        self._in_use = bytearray(size) if found is None else self._free.pop(found)
+        return memoryview(self._in_use)[:size]
+
+    def take(self, part: bytes | memoryview, out: list[bytes | memoryview]) -> None:
+        while len(part):
+            if self._message is None:
+                missing = _PREFIX.size - len(self._prefix)
+                self._prefix += bytes(part[:missing])
+                part = part[missing:]
+                if len(self._prefix) < _PREFIX.size:
+                    return
+                size = self._size(self._prefix)
+                self._prefix = b""
+                if size <= len(part):  # most are in one part
+                    out.append(bytes(part[:size]))
+                    part = part[size:]
+                    continue
+                self._message, self._filled = self._memory(size), 0
+            count = min(len(part), len(self._message) - self._filled)
+            self._message[self._filled:self._filled + count] = part[:count]
+            self._filled += count
+            part = part[count:]
+            if self._filled == len(self._message):
+                out.append(self._message)
+                self._given.append(self._in_use)
+                self._message = None
+
+    def _size(self, prefix: bytes) -> int:
+        compressed, size = _PREFIX.unpack(prefix)
         if compressed:
             raise _End(Code.INTERNAL, "a message is compressed, which this end has not allowed")
         if size > self._most_bytes:
             raise _End(Code.RESOURCE_EXHAUSTED, f"a message of {size} bytes, expected at most {self._most_bytes}")
-        end: int = _PREFIX.size + size
-        return end
+        return int(size)

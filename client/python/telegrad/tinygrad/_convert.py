@@ -71,6 +71,10 @@ def _variables_of(graph, variables):
   return [variables[i] for i in used]
 
 
+# Through which integers numbers become shorter or unsigned ones, whose ends they then wrap around.
+WRAPPED = {dtypes.uint8: "i32", dtypes.int8: "i32", dtypes.uint16: "i32", dtypes.int16: "i32", dtypes.uint32: "i64"}
+
+
 class Module:
   """What all scopes of one conversion share."""
 
@@ -175,6 +179,7 @@ class Scope:
 
   def cast(self, u, dt):
     x = self.sources(u, dt)[0]
+    if dt in WRAPPED and x.dtype in ("f16", "bf16", "f32", "f64"): x = self.b.cast(x, WRAPPED[dt])  # as processors do, not at the end
     if dt not in LARGEST or x.dtype in (DTYPES[dt], "bool"): return self.b.cast(x, DTYPES[dt])
     if not x.dtype.startswith(("f", "bf")): x = self.b.cast(x, "f32")
     if x.dtype not in ("f16", "bf16", "f32", "f64"): x = self.b.cast(x, "f32")

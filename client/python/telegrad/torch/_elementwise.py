@@ -265,7 +265,10 @@ def to_copy(c: Call, x: Tensor, *args: Any, **named: Any) -> Tensor:
     if named.get("device") not in (None, torch.device("cpu")):
         raise Unsupported(f"a tensor on {named['device']}; tensors are on the CPU in torch")
     if x.dtype.is_float and not c.dtype.is_float and c.dtype.kind != "boolean":
-        return x.trunc().cast(c.dtype)
+        whole = x.trunc()
+        if c.dtype.bits == 32 or c.dtype.bits == 64:
+            return whole.cast(c.dtype)
+        return (abs(whole) < 2.0 ** 31).where(whole.cast("i32"), 0).cast(c.dtype)  # shorter ones wrap, as in torch
     return _truth(x) if c.dtype.kind == "boolean" else c.tensor(x)
 
 
