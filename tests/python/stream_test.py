@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 import unittest
+import unittest.mock
 
 import support
 from telegrad import _hpack as hpack
@@ -213,6 +214,27 @@ class ScriptTest(unittest.TestCase):
         self.stream.flush()
         self.assertFalse(self.stream.is_clear)
 
+    def test_a_server_that_gives_no_sign_of_life(self):
+        with unittest.mock.patch("telegrad._stream._SILENCE", 0.05), unittest.mock.patch("telegrad._stream._SIGN", 20):
+            self.assertFalse(self.stream.await_input(0.01))  # too short a time to say that
+            answers = 3
+
+            def live():
+                for _ in range(answers):
+                    self.peer.say(frame(6, 1, 0, self.peer.take_until(6)[3]))
+
+            server = threading.Thread(target=live)
+            server.start()
+            for _ in range(answers):
+                self.assertTrue(self.stream.await_input(None))
+                self.assertEqual((self.stream.receive(), self.stream.ended), ([], None))
+            server.join()
+        with unittest.mock.patch("telegrad._stream._SILENCE", 0.05), unittest.mock.patch("telegrad._stream._SIGN", 0.05):
+            self.assertTrue(self.stream.await_input(100))
+            self.assertEqual(self.stream.receive(), [])
+        self.assertEqual(self.stream.ended.code, Code.UNAVAILABLE)
+        self.assertIn("no sign of life", self.stream.ended.details)
+
     def test_a_long_wait(self):
         self.peer.say(frame(4, 0, 0))
         self.assertTrue(self.stream.await_input(1e15))
@@ -242,6 +264,8 @@ class ScriptTest(unittest.TestCase):
         text = field(b"grpc-status", b"8") + field(b"grpc-message", b"no%20room: %C3%A9")
         cases = {
             "a status": ([frame(1, 5, 1, BEGIN + text)], Code.RESOURCE_EXHAUSTED, "no room: é"),
+            "a status of digits that are none": ([frame(1, 5, 1, field(b"grpc-status", b"\xc2\xb2"))], Code.UNKNOWN, ""),
+            "a status that is too long": ([frame(1, 5, 1, field(b"grpc-status", b"0" * 120))], Code.UNKNOWN, ""),
             "in parts": ([frame(1, 1, 1, BEGIN + text[:9]), frame(9, 4, 1, text[9:])], Code.RESOURCE_EXHAUSTED, "no room"),
             "no status": ([frame(1, 5, 1, BEGIN)], Code.UNKNOWN, ""),
             "data at the end": ([frame(1, 4, 1, BEGIN), frame(0, 1, 1)], Code.INTERNAL, "without a status"),

@@ -20,6 +20,7 @@ _PREFIX = struct.Struct(">BI")  # whether it is compressed, and its length
 _SHORT = 4096  # a message that is copied behind its prefix
 _MOST_HEADERS = 64 << 10
 _KEPT = 2  # memories of long messages
+_SILENCE, _SIGN = 40.0, 20.0  # seconds without anything from the server, and then for it to answer a ping
 # What a stream's end by RST_STREAM means, by the number of HTTP/2's error; others are INTERNAL.
 _RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED, 11: Code.RESOURCE_EXHAUSTED, 12: Code.PERMISSION_DENIED}
 # What an HTTP status that is not gRPC's means.
@@ -58,6 +59,7 @@ class Stream:
             raise Lost(f"cannot connect: {error}") from None
         self.ended: Ended | None = None
         self._cancelled = self._half_closed = self._last = False
+        self._asked = self._silent = False  # for a sign of life, and there was none
         self._headers = bytearray()
         self._parts = _Parts(most_bytes)
         self._frames = Frames(connection, clear)
@@ -98,14 +100,31 @@ class Stream:
         self._frames.close()
 
     def await_input(self, seconds: float | None = None) -> bool:
-        """Whether `receive` has something to do, after waiting for it. An interrupt here does no harm."""
-        return self._frames.await_input(seconds)
+        """Whether `receive` has something to do, after waiting for it: perhaps that the server gives no sign of life, which TCP
+        does not notice where a process is stopped. An interrupt here does no harm."""
+        while not self._silent:
+            wait = _SIGN if self._asked else _SILENCE
+            if seconds is not None and seconds <= wait:
+                return self._frames.await_input(seconds)
+            if self._frames.await_input(wait):
+                break
+            if self._asked:
+                self._silent = True
+                self._frames.close()
+            else:
+                self._asked = True
+                self._frames.control(http2.frame(http2.PING, 0, 0, bytes(8)))
+            seconds = None if seconds is None else seconds - wait
+        return True
 
     def receive(self) -> list[bytes | memoryview]:
         """The next messages, perhaps none, or how the stream `ended`; by one thread at a time. They stay until the next call."""
         out: list[bytes | memoryview] = []
         self._parts.recycle()
+        self._asked = False
         try:
+            if self._silent:
+                raise Lost(f"the server has given no sign of life for {_SILENCE + _SIGN:.0f} s")
             for kind, flags, stream, payload in self._frames.receive():
                 if stream == http2.STREAM or kind == http2.GOAWAY:
                     self._take(kind, flags, payload, out)
@@ -153,7 +172,8 @@ def _check(fields: dict[str, str], last: bool) -> None:
         raise _End(_HTTP.get(status, Code.UNKNOWN), f"the server answers with the HTTP status {status}, and not with gRPC")
     if last:
         number = fields.get("grpc-status", "")
-        code = int(number) if number.isdigit() and int(number) <= max(Code) else Code.UNKNOWN
+        known = number.isascii() and number.isdigit() and len(number) < 4 and int(number) <= max(Code)
+        code = int(number) if known else Code.UNKNOWN
         raise _End(code, unquote(fields.get("grpc-message", "")))
 
 
