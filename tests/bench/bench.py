@@ -314,7 +314,7 @@ ROWS = [
         telegrad=lambda b: b.telegrad("download", "5"),
         peer=lambda b: b.raw_tcp("down")),
     # Through memory that client and daemon share, against one thread's memcpy.
-    *(Row(f"shared_{direction}", "GB/s", (">=", 0.8),
+    *(Row(f"shared_{direction}", "GB/s", (">=", 0.9),
           telegrad=lambda b, direction=direction: b.shared(direction),
           peer=lambda b: b.telegrad("memcpy", "9"))
       for direction in ("upload", "download")),
