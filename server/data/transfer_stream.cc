@@ -132,12 +132,11 @@ absl::Status TransferStream::TakeChunk(const v1::Chunk& chunk, MessageData& data
   if (method == nullptr && data.bytes() != chunk.bytes()) {
     return InvalidArgument("a chunk of ", chunk.bytes(), " bytes comes with ", data.bytes());
   }
+  // Before it is taken: with the last one the transfer ends, and whoever waits for that may ask.
+  if (only_) metrics_->Add(Metric::kPeerBytesReceived, static_cast<int64_t>(chunk.bytes()));
   const absl::Status taken =
       owner_->transfers().Take(chunk.transfer(), {chunk.offset(), chunk.bytes()},
                                ReceivedChunk(chunk, method, checksum_, &data), *credit_);
-  if (only_ && taken.ok()) {
-    metrics_->Add(Metric::kPeerBytesReceived, static_cast<int64_t>(chunk.bytes()));
-  }
   if (!taken.ok() && !data.broken()) Refuse(chunk.transfer(), chunk.offset(), chunk.bytes(), taken);
   return absl::OkStatus();
 }
