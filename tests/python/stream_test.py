@@ -235,6 +235,27 @@ class ScriptTest(unittest.TestCase):
         self.assertEqual(self.stream.ended.code, Code.UNAVAILABLE)
         self.assertIn("no sign of life", self.stream.ended.details)
 
+    def test_what_is_sent_in_the_middle_of_sending_comes_behind_it(self):
+        class Interrupting:
+            def __init__(self, connection, also):
+                self.connection, self.also = connection, [also]
+
+            def sendmsg(self, *args):
+                while self.also:
+                    self.also.pop()()
+                return self.connection.sendmsg(*args)
+
+            def __getattr__(self, name):
+                return getattr(self.connection, name)
+
+        frames = self.stream._frames
+        frames._socket = Interrupting(frames._socket, lambda: (self.stream.put(b"second"), self.stream.flush()))
+        sender = threading.Thread(target=lambda: (self.stream.put(b"first"), self.stream.flush()), daemon=True)
+        sender.start()
+        sender.join(20)
+        self.assertFalse(sender.is_alive())
+        self.assertEqual([self.peer.take_until(0)[3] for _ in range(2)], [message(b"first"), message(b"second")])
+
     def test_a_long_wait(self):
         self.peer.say(frame(4, 0, 0))
         self.assertTrue(self.stream.await_input(1e15))
@@ -412,6 +433,23 @@ class SessionTest(support.DaemonTest):
                 with support.raises(self, Code.CANCELLED, "interrupted"):
                     session.sync(timeout=10)
                 session._abort()
+
+    def test_a_handler_that_uses_the_session_in_the_middle_of_an_operation_is_refused(self):
+        with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
+            session.sync()
+            flush, refused = session._plain._stream.flush, []
+
+            def interrupted():
+                with support.raises(self, Code.FAILED_PRECONDITION, "in the middle"):
+                    session.alloc(8)
+                refused.append(True)
+                flush()
+
+            session._plain._stream.flush = interrupted
+            session.alloc(16)
+            session._plain._stream.flush = flush
+            self.assertEqual(refused, [True])
+            session.sync(timeout=30)
 
     def test_an_interrupt_where_a_lock_is_taken_leaves_it_free(self):
         class Interrupted(threading.Condition):

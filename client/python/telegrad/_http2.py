@@ -65,7 +65,7 @@ class Frames:
 
     def __init__(self, connection: socket.socket, clear: Callable[[], None]) -> None:
         self._socket, self._clear = connection, clear
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler or a destructor may send in the middle of sending
         self._writable = threading.Condition(self._lock)
         self._control: collections.deque[bytes] = collections.deque()
         self._data: collections.deque[tuple[memoryview, int]] = collections.deque()  # payloads of DATA, and their flags
@@ -73,7 +73,7 @@ class Frames:
         self._room, self._stream_room, self._initial = 65535, 65535, 65535  # bytes of DATA that the peer takes
         self._largest = 16384  # frame of the peer's
         self._waiter: threading.Thread | None = None
-        self._waits = self._over = False
+        self._waits = self._over = self._sending = False
         self._buffer = bytearray(_RECEIVED)  # what was received last: memory that is new each time would take longer than the copy
         self._rest_of_input = b""  # what of it belongs to a frame that is not complete
         self._wanted = self._end = self._consumed = 0
@@ -97,10 +97,11 @@ class Frames:
             self._control.append(frames)
             self._send()
 
-    def data(self, part: bytes, flags: int = 0) -> None:
+    def data(self, *parts: bytes, flags: int = 0) -> None:
         """DATA with these bytes, in as many frames as they need, to be sent by the next `flush`."""
+        added = [(memoryview(part), flags) for part in parts]
         with self._lock:
-            self._data.append((memoryview(part), flags))
+            self._data += added
 
     def flush(self) -> None:
         with self._lock:
@@ -108,6 +109,15 @@ class Frames:
 
     def _send(self) -> None:
         """As much as can be sent now."""
+        if self._sending:
+            return  # whom this interrupts goes on with what was added
+        self._sending = True
+        try:
+            self._send_all()
+        finally:
+            self._sending = False
+
+    def _send_all(self) -> None:
         while not self._over and not self._waits:
             parts: list[bytes | memoryview] = [self._rest] if self._rest else self._next()
             if not parts:

@@ -88,6 +88,7 @@ class SessionBase:
         self._call: Any = None
         self._lock = lock  # that of `_changed`; as an interrupt between the two calls of a condition's would leave it taken
         self._plain: Plain | None = None  # the same, where it is not grpcio's
+        self._submits = False
         _sessions.add(self)
         self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
         self._thread.start()
@@ -319,19 +320,25 @@ class SessionBase:
         """`held`: it may wait for the next operation, which follows at once, and be sent together with it. `future`: what is
         told the answer, where it has one."""
         with self._lock:
+            if self._submits:
+                raise TelegradError(Code.FAILED_PRECONDITION, "a signal's handler or a destructor asks the session for something "
+                                    "in the middle of another operation of its thread", operation=operation.name)
             if not self._core.has_room and not self._await_room():
                 raise transport.no_room_error(self.timeout, operation.name)
+            self._submits = True
             try:
                 submitted = self._core.submit(operation, future)
+                if self._plain is None:
+                    self._changed.notify_all()
+                elif not held:
+                    self._plain.pump()
             except Exception:
                 raise
             except BaseException:  # it may be known in part, which nothing could follow
                 self._abandon(TelegradError(Code.CANCELLED, "the session was interrupted while it sent something"))
                 raise
-            if self._plain is None:
-                self._changed.notify_all()
-            elif not held:
-                self._plain.pump()
+            finally:
+                self._submits = False
         return submitted
 
     def _send_held(self) -> None:

@@ -79,8 +79,7 @@ class Stream:
         if len(message) < _SHORT:
             self._frames.data(prefix + message)
         else:
-            self._frames.data(prefix)
-            self._frames.data(message)
+            self._frames.data(prefix, message)
 
     def flush(self) -> None:
         """Sends what can be sent now; never waits."""
