@@ -39,8 +39,10 @@ int64_t CoefficientOf(UOp range, const Linear& form) {
 
 bool MultiplyBy(UOp range, int64_t* iterations) {
   if (!range.src(0).is_const()) return false;
-  *iterations *= std::max<int64_t>(1, range.src(0).const_word());
-  return *iterations <= kMaxIterations;
+  const int64_t size = std::max<int64_t>(1, range.src(0).const_word());
+  if (size > kMaxIterations / *iterations) return false;
+  *iterations *= size;
+  return true;
 }
 
 }  // namespace

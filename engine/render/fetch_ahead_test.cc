@@ -77,6 +77,15 @@ TEST(FetchAhead, OnlyWhereItSavesMoreThanItCosts) {
   }
 }
 
+// Of which a product of 64 bits would be none.
+TEST(FetchAhead, NotOfMoreIterationsThanCanBeCounted) {
+  Loops loops(int64_t{1} << 32);
+  loops.index = loops.g.Make(Op::kMul, {loops.panel, loops.g.Index(kTile)});
+  loops.k = loops.g.Range(2, AxisType::kReduce, loops.g.Index(int64_t{1} << 32));
+  loops.open = {loops.panel, loops.row, loops.k};
+  EXPECT_FALSE(loops.Plan().has_value());
+}
+
 TEST(FetchAhead, WhatIsNoSumOfLoopsHasNone) {
   Loops loops(1);
   loops.index =
