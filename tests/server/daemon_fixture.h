@@ -44,7 +44,8 @@ class DaemonTest : public ::testing::Test {
     daemon_ = std::make_unique<testing::Process>(TELEGRADD, args);
     metrics_ = daemon_->Line("metrics on http://127.0.0.1:");
     address_ = daemon_->Line("listening on ");
-    ASSERT_THAT(address_, ::testing::HasSubstr("127.0.0.1:"));
+    ASSERT_THAT(address_, ::testing::HasSubstr("127.0.0.1:"))
+        << (address_.empty() ? daemon_->Wait().text : "");
     if (std::ranges::find(args, "--http") != args.end()) {
       http_ = daemon_->Line("http listening on ");
     }

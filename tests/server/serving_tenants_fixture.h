@@ -39,6 +39,7 @@ class ServingTenantsTest : public ServingTest {
     flags.insert(flags.end(), {"--jwt-keys", keys_.path() / "jwt", "--tenants",
                                keys_.path() / "tenants", "--http", "127.0.0.1:0"});
     StartServing(flags);
+    if (HasFatalFailure()) return;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     while (!Http("", "GET", "/v2/health/ready").starts_with("HTTP/1.1 200") &&
            std::chrono::steady_clock::now() < deadline) {
@@ -71,6 +72,7 @@ class ServingTenantsTest : public ServingTest {
                    std::string_view body = "", size_t declared = 0) {
     const auto fd = ConnectTcp(http_, std::chrono::steady_clock::now() + std::chrono::seconds(30));
     EXPECT_TRUE(fd.ok()) << fd.status();
+    if (!fd.ok()) return "";
     fcntl(fd->get(), F_SETFL, 0);  // to wait in recv
     const std::string request =
         StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n",
