@@ -11,12 +11,15 @@ constexpr uint32_t kMaxNodes = 4096;  // of a kernel
 
 }  // namespace
 
-void KernelHeat::DropOneLocked() {
+void KernelHeat::DropOneLocked(const Share* comer) {
   std::map<const Share*, int64_t> held;
   for (const auto& [number, known] : kernels_) ++held[known.holder.get()];
-  const auto most = std::ranges::max_element(held, {}, [](const auto& entry) {
+  // With what comes: who has a full share makes room for what is its own.
+  if (const auto own = held.find(comer); own != held.end()) ++own->second;
+  const auto most = std::ranges::max_element(held, {}, [&](const auto& entry) {
     const int64_t weight = entry.first == nullptr ? 1 : entry.first->weight();
-    return static_cast<double>(entry.second) / static_cast<double>(weight);
+    return std::pair(static_cast<double>(entry.second) / static_cast<double>(weight),
+                     entry.first == comer);
   });
   const auto heat = [](const Known& known) {
     return known.taken ? -1 : known.wanted_by != nullptr ? INT64_MAX : known.kernel.ns;
@@ -34,7 +37,7 @@ uint64_t KernelHeat::Know(HotKernel kernel, std::shared_ptr<const Share> share) 
   if (kernel.graph.graph->size() > kMaxNodes) return 0;
   const MutexLock lock(mutex_);
   if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
-  if (kernels_.size() >= most_ && !kernels_.empty()) DropOneLocked();
+  if (kernels_.size() >= most_ && !kernels_.empty()) DropOneLocked(share.get());
   const uint64_t number = next_++;
   numbers_[kernel.key] = number;
   kernels_.emplace(number, Known{std::move(kernel), std::move(share)});

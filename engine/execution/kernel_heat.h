@@ -29,9 +29,9 @@ struct HotKernel {
   std::shared_ptr<const Share> share = nullptr;  // of the tenant that took most of it
 };
 
-// Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one of the tenant
-// that has had the most of them compiled for its weight gives way. Of its own it is one that was
-// taken, or else the one that has taken the least time.
+// Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one gives way of the
+// tenant that has had the most of them compiled for its weight, with the one that comes. Of its own
+// it is one that was taken, or else the one that has taken the least time.
 class KernelHeat {
  public:
   explicit KernelHeat(size_t kernels = 512) : most_(kernels) {}
@@ -61,7 +61,7 @@ class KernelHeat {
     std::shared_ptr<const Share> wanted_by = nullptr;  // who has asked first
   };
 
-  void DropOneLocked() TG_REQUIRES(mutex_);
+  void DropOneLocked(const Share* comer) TG_REQUIRES(mutex_);  // that one's kernel is to come
 
   const size_t most_;
   Mutex mutex_;
