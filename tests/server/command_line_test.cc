@@ -139,7 +139,8 @@ TEST_F(CliTest, ExplainTakesShapesAndSaysTheSameAsJson) {
 }
 
 // The launches are those that explain lists, one after another inside the run, inside the client's
-// phase; the reasons are explain's.
+// phase; the reasons are explain's. Beside them are those that copy weights into panels, once: of
+// no node of the graph, so that they have no reasons.
 TEST_F(CliTest, TimelineOfARun) {
   const std::string file = StrCat(::testing::TempDir(), "timeline_", getpid(), ".json");
   for (const bool cached : {false, true}) {
@@ -173,12 +174,17 @@ TEST_F(CliTest, TimelineOfARun) {
     int i = 0;
     for (const CompleteEvent& e : events) {
       if (e.category != "launch") continue;
+      if (At(e.args, "reasons").list_value().values().empty()) {
+        EXPECT_EQ(Number(e.args, "flops"), 0);
+        continue;
+      }
       ASSERT_LT(i, kernels.size());
       const Struct& kernel = kernels[i++].struct_value();
       EXPECT_EQ(e.thread, "CPU:0 compute");
       EXPECT_EQ(e.name, At(kernel, "name").string_value());
       EXPECT_EQ(Number(e.args, "flops"), Number(kernel, "flops"));
-      EXPECT_EQ(Number(e.args, "bytes"), Number(kernel, "bytes"));
+      EXPECT_GE(Number(e.args, "bytes"), Number(kernel, "bytes"));  // panels are padded
+      EXPECT_LE(Number(e.args, "bytes"), 1.25 * Number(kernel, "bytes"));
       EXPECT_EQ(At(e.args, "reasons").DebugString(), At(kernel, "reasons").DebugString());
       EXPECT_GE(e.begin, last - 0.001);  // a queue runs one after another
       EXPECT_LE(e.end, served.end + 0.001);
@@ -201,7 +207,8 @@ TEST_F(CliTest, TimelinesAreBounded) {
   int launches = 0;
   for (const CompleteEvent& e : ParseTimeline(json)) launches += e.category == "launch";
   EXPECT_EQ(launches, 2);
-  EXPECT_EQ(Number(At(ParseJson(json), "otherData").struct_value(), "dropped_events"),
+  // Copies of weights into panels are events, too.
+  EXPECT_GE(Number(At(ParseJson(json), "otherData").struct_value(), "dropped_events"),
             Launches() - 2);
   std::filesystem::remove(file);
 }
