@@ -129,6 +129,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
     for (const size_t made : step.outputs) {
       if (made == Ensemble::kNobody) continue;
       InferOutput& output = result->outputs[next++];
+      if (takers_[made] == 0) continue;  // nobody waits for it
       const auto* data = static_cast<const uint8_t*>(output.data);
       tensors_[made] = {std::string(output.datatype),
                         std::move(output.shape),

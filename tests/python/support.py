@@ -10,6 +10,7 @@ import functools
 import os
 import queue
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -43,6 +44,20 @@ def seeded(test):
     seed = int(os.environ.get("SEED", random.randrange(1 << 32)))
     print(f"{test}: SEED={seed}", flush=True)
     return random.Random(seed)
+
+
+def status_of(child):
+    """How a fork ends in which `child` runs, for at most 20 seconds."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(20)
+            child()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1]
 
 
 class Daemon:

@@ -5,6 +5,7 @@
 #include "server/serving/bytes_tensor.h"
 #include "tests/server/ensemble_config.h"
 #include "tests/server/serving_fixture.h"
+#include "tests/server/word_models.h"
 
 namespace telegrad {
 namespace {
@@ -17,30 +18,14 @@ using ::testing::IsEmpty;
 class ServingStepsTest : public ServingTest {
  protected:
   void SetUp() override {
-    WriteModel("numbers", onnx::test::ModelWriter()
-                              .StringInput("x", {-1})
-                              .Output("y", DType::kInt64, {-1})
-                              .Node("LabelEncoder", {"x"}, {"y"},
-                                    {{"keys_strings", onnx::test::Names{"one", "two", "three"}},
-                                     {"values_int64s", std::vector<int64_t>{1, 2, 3}},
-                                     {"default_int64", int64_t{-1}}},
-                                    "ai.onnx.ml")
-                              .File(13, 2));
+    WriteModel("numbers", NumbersOfWords());
+    WriteModel("words", WordsOfNumbers());
     WriteModel("next", onnx::test::ModelWriter()
                            .Input("x", DType::kInt64, {-1})
                            .Output("y", DType::kInt64, {-1})
                            .Initializer("one", HostTensor::Of<int64_t>({1}, {1}))
                            .Node("Add", {"x", "one"}, {"y"})
                            .File(13));
-    WriteModel("words", onnx::test::ModelWriter()
-                            .Input("x", DType::kInt64, {-1})
-                            .StringOutput("y", {-1})
-                            .Node("LabelEncoder", {"x"}, {"y"},
-                                  {{"values_strings", onnx::test::Names{"one", "two", ""}},
-                                   {"keys_int64s", std::vector<int64_t>{1, 2, 3}},
-                                   {"default_string", std::string("many")}},
-                                  "ai.onnx.ml")
-                            .File(13, 2));
     // What of x is not 0, as many as there are.
     WriteModel("some",
                onnx::test::ModelWriter()

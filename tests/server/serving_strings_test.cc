@@ -2,6 +2,7 @@
 // Requests for them are answered as those for any other, and each with its own values.
 #include "server/serving/bytes_tensor.h"
 #include "tests/server/serving_fixture.h"
+#include "tests/server/word_models.h"
 
 namespace telegrad {
 namespace {
@@ -13,24 +14,8 @@ class ServingStringsTest : public ServingTest {
  protected:
   void SetUp() override {
     // Words to numbers and back.
-    WriteModel("numbers", onnx::test::ModelWriter()
-                              .StringInput("x", {-1})
-                              .Output("y", DType::kInt64, {-1})
-                              .Node("LabelEncoder", {"x"}, {"y"},
-                                    {{"keys_strings", onnx::test::Names{"one", "two", "three"}},
-                                     {"values_int64s", std::vector<int64_t>{1, 2, 3}},
-                                     {"default_int64", int64_t{-1}}},
-                                    "ai.onnx.ml")
-                              .File(13, 2));
-    WriteModel("words", onnx::test::ModelWriter()
-                            .Input("x", DType::kInt64, {-1})
-                            .StringOutput("y", {-1})
-                            .Node("LabelEncoder", {"x"}, {"y"},
-                                  {{"values_strings", onnx::test::Names{"one", "two", ""}},
-                                   {"keys_int64s", std::vector<int64_t>{1, 2, 3}},
-                                   {"default_string", std::string("many")}},
-                                  "ai.onnx.ml")
-                            .File(13, 2));
+    WriteModel("numbers", NumbersOfWords());
+    WriteModel("words", WordsOfNumbers());
     WriteModel("where", onnx::test::ModelWriter()
                             .Input("x", DType::kInt32, {4})
                             .Input("w", DType::kFloat32, {4})
