@@ -9,7 +9,7 @@ Usage: deploy/fresh.sh [--suite bookworm|trixie]... [--only quickstart|tests] [-
 
 Makes a fresh Debian with debootstrap (as root), copies the last commit into it, and runs there
   ./deploy/quickstart.sh, then ./tests/run.sh
-and prints the time of each. The time of downloading packages is printed separately. What they say is kept in
+and prints the time of each. The time of downloading packages is printed separately. Their output is kept in
 build/fresh/SUITE.COMMAND.log.
   --suite NAME  Debian release (default: bookworm, which is Debian 12, and trixie, 13, where its archive answers)
   --only NAME   run only one of the two commands
