@@ -40,6 +40,30 @@ class TG_THREAD_SAFETY(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
+// One that the thread that holds it may take again.
+class TG_THREAD_SAFETY(capability("mutex")) RecursiveMutex {
+ public:
+  void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
+  void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::recursive_mutex mutex_;
+};
+
+class TG_THREAD_SAFETY(scoped_lockable) RecursiveMutexLock {
+ public:
+  explicit RecursiveMutexLock(RecursiveMutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~RecursiveMutexLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  RecursiveMutexLock(const RecursiveMutexLock&) = delete;
+  RecursiveMutexLock& operator=(const RecursiveMutexLock&) = delete;
+
+ private:
+  RecursiveMutex& mutex_;
+};
+
 // Which can be given up before the end of its scope, and taken again.
 class TG_THREAD_SAFETY(scoped_lockable) ReleasableLock {
  public:

@@ -4,26 +4,20 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
 class Ticker {
  public:
   Ticker(std::chrono::milliseconds interval, std::function<void()> tick)
-      : thread_([this, interval, tick = std::move(tick)] {
-          std::unique_lock lock(mutex_);
-          while (!wake_.wait_for(lock, interval, [this] { return stop_; })) {
-            lock.unlock();
-            tick();
-            lock.lock();
-          }
-        }) {}
+      : interval_(interval), tick_(std::move(tick)), thread_([this] { Loop(); }) {}
   ~Ticker() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
     wake_.notify_all();
@@ -31,9 +25,24 @@ class Ticker {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
+  void Loop() {
+    ReleasableLock lock(mutex_);
+    while (true) {
+      const auto until = std::chrono::steady_clock::now() + interval_;
+      while (!stop_ && wake_.wait_until(lock, until) != std::cv_status::timeout) {
+      }
+      if (stop_) return;
+      lock.unlock();
+      tick_();
+      lock.lock();
+    }
+  }
+
+  const std::chrono::milliseconds interval_;
+  const std::function<void()> tick_;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest
 };
 

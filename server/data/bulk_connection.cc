@@ -71,7 +71,7 @@ absl::Status BulkConnection::Serve() {
     status = sender.ok() ? Receive() : sender.status();
     stream_.Close();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       over_ = true;
     }
     Wake();
@@ -152,8 +152,8 @@ void BulkConnection::SendAll() {
     Wake();  // there may be room for more pulls
   }
   // Waits for the callback of a fetch that was begun, because it uses members of this object.
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !stream_.fetching(); });
+  ReleasableLock lock(mutex_);
+  while (stream_.fetching()) changed_.wait(lock);
 }
 
 absl::Status BulkConnection::Send(const TransferMessage& message) {
@@ -177,19 +177,19 @@ void BulkConnection::Farewell(const absl::Status& status) {
 
 template <typename Ready>
 bool BulkConnection::Await(Ready ready) {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!over_) {
     const uint64_t seen = changes_;
     lock.unlock();
     if (ready()) return true;
     lock.lock();
-    changed_.wait(lock, [&] { return over_ || changes_ != seen; });
+    while (!over_ && changes_ == seen) changed_.wait(lock);
   }
   return false;
 }
 
 void BulkConnection::Wake() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++changes_;
   changed_.notify_all();
 }
@@ -197,7 +197,7 @@ void BulkConnection::Wake() {
 void BulkConnection::Shutdown() {
   socket_->Shutdown();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     over_ = true;
   }
   Wake();

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 #include "engine/net/frames.h"
 #include "engine/net/stream_socket.h"
 #include "server/admin/metrics.h"
@@ -56,10 +56,10 @@ class BulkConnection final : public TransferSink,
   v1::TransferRequest request_;
   TransferStream stream_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t changes_ = 0;
-  bool over_ = false;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  uint64_t changes_ TG_GUARDED_BY(mutex_) = 0;
+  bool over_ TG_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace telegrad

@@ -46,7 +46,7 @@ BulkListener::~BulkListener() {
   if (thread_.joinable()) thread_.join();
   std::map<uint64_t, Row> rows;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     rows.swap(rows_);  // so that none of them moves itself to those that have ended
   }
   for (auto& [id, row] : rows) row.connection->Shutdown();
@@ -99,7 +99,7 @@ bool BulkListener::Accept(const UniqueFd& listener) {
     return true;
   }
   auto connection = std::make_shared<BulkConnection>(*std::move(socket), &tickets_, metrics_);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!MakeRoomLocked()) {
     refused_.Write({{"why", "too many connections have shown no ticket yet"}});
     return true;
@@ -122,7 +122,7 @@ void BulkListener::Serve(uint64_t id, std::shared_ptr<BulkConnection> connection
     refused_.Write({{"why", std::string(status.message())}});
   }
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = rows_.find(id);
     if (it != rows_.end()) {  // else the listener waits for it itself
       ended_.push_back(std::move(it->second.thread));
@@ -136,7 +136,7 @@ void BulkListener::Serve(uint64_t id, std::shared_ptr<BulkConnection> connection
 void BulkListener::JoinEnded() {
   std::vector<std::thread> ended;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended.swap(ended_);
   }
   for (std::thread& thread : ended) thread.join();

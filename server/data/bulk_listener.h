@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 #include "server/admin/limited_log.h"
 #include "server/data/bulk_connection.h"
@@ -59,7 +59,7 @@ class BulkListener {
   bool Accept(const UniqueFd& listener);
   void Serve(uint64_t id, std::shared_ptr<BulkConnection> connection);
   void JoinEnded();
-  bool MakeRoomLocked();  // for one that has shown no ticket
+  bool MakeRoomLocked() TG_REQUIRES(mutex_);  // for one that has shown no ticket
 
   const bool tls_;
   Metrics* const metrics_;
@@ -69,10 +69,10 @@ class BulkListener {
   BulkTickets tickets_;
   LimitedLog refused_{LogLevel::kWarning, "bulk_socket_refused"};
 
-  std::mutex mutex_;
-  std::map<uint64_t, Row> rows_;
-  uint64_t last_id_ = 0;
-  std::vector<std::thread> ended_;  // to be joined
+  Mutex mutex_;
+  std::map<uint64_t, Row> rows_ TG_GUARDED_BY(mutex_);
+  uint64_t last_id_ TG_GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> ended_ TG_GUARDED_BY(mutex_);  // to be joined
   std::thread thread_;
 };
 

@@ -1,10 +1,10 @@
 #include "server/data/local_transfers.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -38,16 +38,18 @@ class SharedCopy : public std::enable_shared_from_this<SharedCopy> {
   // After each piece the lane goes to the end of its tenant's tasks, and it is others' turn.
   void Next() {
     ByteRange piece;
+    absl::Status ended;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (status_.ok()) piece = {next_, std::min(kPieceBytes, bytes_ - next_)};
       next_ += piece.bytes;
       if (piece.bytes == 0 && --lanes_ > 0) return;
+      ended = status_;
     }
-    if (piece.bytes == 0) return done_(status_);
+    if (piece.bytes == 0) return done_(ended);
     const absl::Status status = copy_(piece);
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (status_.ok()) status_ = status;
     }
     Post();
@@ -58,10 +60,10 @@ class SharedCopy : public std::enable_shared_from_this<SharedCopy> {
   const uint64_t bytes_;
   const Copy copy_;
   const Copied done_;
-  std::mutex mutex_;
-  uint64_t next_ = 0;
-  int lanes_ = kLanes;
-  absl::Status status_;
+  Mutex mutex_;
+  uint64_t next_ TG_GUARDED_BY(mutex_) = 0;
+  int lanes_ TG_GUARDED_BY(mutex_) = kLanes;
+  absl::Status status_ TG_GUARDED_BY(mutex_);
 };
 
 class FileContent final : public ChunkContent {

@@ -60,7 +60,7 @@ void PeerSend::End(const absl::Status& status) {
 }
 
 void PeerSend::Stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   if (socket_ != nullptr) socket_->Shutdown();
   if (awaited_ != nullptr) awaited_->Signal(1, absl::CancelledError("the send was cancelled"));
@@ -68,8 +68,11 @@ void PeerSend::Stop() {
 }
 
 bool PeerSend::Pause(std::chrono::milliseconds time) {
-  std::unique_lock lock(mutex_);
-  return !wake_.wait_for(lock, time, [this] { return stopped_; });
+  const auto until = SteadyClock::now() + time;
+  ReleasableLock lock(mutex_);
+  while (!stopped_ && wake_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
+  return !stopped_;
 }
 
 absl::Status PeerSend::RunUntilOver() {
@@ -115,7 +118,7 @@ absl::Status PeerSend::Attempt() {
     auto terms = Attach();
     status = terms.ok() ? SendAll(*terms) : terms.status();
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (socket_ != nullptr) socket_->Shutdown();
   socket_.reset();
   return status;
@@ -132,7 +135,7 @@ absl::Status PeerSend::Connect() {
     socket = std::make_shared<StreamSocket>(std::move(fd), kBulkStall);
   }
   socket->SetDeadline(deadline);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return absl::CancelledError("the request was cancelled");
   socket_ = std::move(socket);
   return absl::OkStatus();
@@ -217,12 +220,12 @@ std::unique_ptr<PeerSend::Fetching> PeerSend::Fetch(ByteRange range) const {
 absl::Status PeerSend::Await(const Fetching& fetched) {
   const std::shared_ptr<Timeline> timeline = fetched.result->done.timeline;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return absl::CancelledError("the send was cancelled");
     awaited_ = timeline;
   }
   const absl::Status status = timeline->Wait(1);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   awaited_.reset();
   return status;
 }

@@ -10,12 +10,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "devices/api/cancellation.h"
+#include "engine/base/mutex.h"
 #include "engine/net/checksum.h"
 #include "engine/net/peer_key.h"
 #include "engine/net/psk_tls.h"
@@ -94,11 +94,13 @@ class PeerSend {
   std::optional<absl::Status> over_;  // what the other server said at the end
   bool refused_ = false;              // the last ticket was
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopped_ = false;
+  // Of the thread of Run, which alone replaces it; under the mutex where it changes or another
+  // thread uses it.
   std::shared_ptr<StreamSocket> socket_;
-  std::shared_ptr<Timeline> awaited_;  // of the chunk that Run waits for
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  bool stopped_ TG_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Timeline> awaited_ TG_GUARDED_BY(mutex_);  // of the chunk that Run waits for
 };
 
 }  // namespace telegrad

@@ -56,7 +56,7 @@ Peers::Peers(std::vector<std::string> allowed, std::unique_ptr<PeerKey> key, Met
 Peers::~Peers() {
   std::vector<std::shared_ptr<PeerSend>> sending;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
     sending = sending_;
     for (const auto& [session, lane] : lanes_) {
@@ -66,8 +66,8 @@ Peers::~Peers() {
   changed_.notify_all();
   for (const auto& send : sending) send->Stop();
   watch_.join();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return threads_ == 0; });
+  ReleasableLock lock(mutex_);
+  while (threads_ > 0) changed_.wait(lock);
 }
 
 absl::Status Peers::CheckAllowed(std::string_view address) const {
@@ -88,7 +88,7 @@ void Peers::Send(PeerSend::Request request, const std::shared_ptr<const SessionQ
   auto send =
       std::make_shared<PeerSend>(std::move(request), key_.get(), metrics_, limits_.patience);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Lane& lane = lanes_[session.get()];
     lane.waiting.push_back(std::move(send));
     ++waiting_;
@@ -101,7 +101,7 @@ void Peers::Send(PeerSend::Request request, const std::shared_ptr<const SessionQ
   if (thread.ok()) return thread->detach();
   std::deque<std::shared_ptr<PeerSend>> failed;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto lane = lanes_.find(session.get());
     --threads_;
     if (--lane->second.threads > 0) return;  // another one takes it
@@ -113,7 +113,7 @@ void Peers::Send(PeerSend::Request request, const std::shared_ptr<const SessionQ
 }
 
 void Peers::Work(std::shared_ptr<const SessionQueues> session) {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (true) {
     const auto lane = lanes_.find(session.get());
     if (lane->second.waiting.empty()) {
@@ -149,7 +149,7 @@ absl::StatusOr<Peers::Ticket> Peers::Admit(const std::shared_ptr<TransferOwner>&
   const int64_t lifetime =
       lifetime_ms <= 0 ? limits_.lifetime_ms : std::min(lifetime_ms, limits_.lifetime_ms);
   // Under the mutex, so that the same request is not admitted twice at the same time.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const Incoming* const known = FindRequestLocked(session.get(), request)) {
     if (known->peer_key == peer_key && known->bytes == bytes) return known->ticket;
     return InvalidArgument("request ", request, " was another one: each has a number of its own");
@@ -185,7 +185,7 @@ const Peers::Incoming* Peers::FindRequestLocked(const TransferOwner* session,
 
 void Peers::EndWith(const std::shared_ptr<Upload>& upload,
                     std::shared_ptr<const Cancellation> cancellation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& incoming : incoming_) {
     if (incoming->upload.lock() == upload) incoming->cancellation = std::move(cancellation);
   }
@@ -234,13 +234,15 @@ std::vector<std::shared_ptr<PeerSend>> Peers::TakeCancelledLocked() {
 
 void Peers::Watch() {
   using Look = std::pair<std::shared_ptr<Incoming>, std::shared_ptr<const Cancellation>>;
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!stop_) {
     if (incoming_.empty() && sending_.empty() && waiting_ == 0) {
       changed_.wait(lock);
       continue;
     }
-    changed_.wait_for(lock, kTick, [this] { return stop_; });
+    const auto until = std::chrono::steady_clock::now() + kTick;
+    while (!stop_ && changed_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
     const auto sending = sending_;
     const auto cancelled = TakeCancelledLocked();
     std::vector<Look> looks;

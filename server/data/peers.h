@@ -11,7 +11,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
+#include "engine/base/mutex.h"
 #include "engine/net/peer_key.h"
 #include "engine/net/psk_tls.h"
 #include "server/admin/metrics.h"
@@ -98,8 +98,9 @@ class Peers {
   Peers(std::vector<std::string> allowed, std::unique_ptr<PeerKey> key, Metrics* metrics,
         const PeerLimits& limits);
   void Work(std::shared_ptr<const SessionQueues> session);
-  std::vector<std::shared_ptr<PeerSend>> TakeCancelledLocked();
-  const Incoming* FindRequestLocked(const TransferOwner* session, uint64_t request) const;
+  std::vector<std::shared_ptr<PeerSend>> TakeCancelledLocked() TG_REQUIRES(mutex_);
+  const Incoming* FindRequestLocked(const TransferOwner* session, uint64_t request) const
+      TG_REQUIRES(mutex_);
   void Watch();
   bool IsOver(Incoming& incoming, const Cancellation* cancellation) const;
 
@@ -109,14 +110,14 @@ class Peers {
   const PeerLimits limits_;
   BulkListener* bulk_ = nullptr;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  std::map<const SessionQueues*, Lane> lanes_;
-  int waiting_ = 0;  // in all lanes
-  std::vector<std::shared_ptr<PeerSend>> sending_;
-  int threads_ = 0;
-  std::vector<std::shared_ptr<Incoming>> incoming_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  std::map<const SessionQueues*, Lane> lanes_ TG_GUARDED_BY(mutex_);
+  int waiting_ TG_GUARDED_BY(mutex_) = 0;  // in all lanes
+  std::vector<std::shared_ptr<PeerSend>> sending_ TG_GUARDED_BY(mutex_);
+  int threads_ TG_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Incoming>> incoming_ TG_GUARDED_BY(mutex_);
   std::thread watch_;
 };
 

@@ -80,15 +80,15 @@ struct HttpServer::Request {
   int64_t declared = 0;  // bytes of the body; -1: it comes in chunks
   int64_t begun_ns = 0;
   bool run = false;  // the exchange has the request
-  std::mutex mutex;
-  MHD_Connection* suspended = nullptr;
-  int fd = -1;        // of the connection while it is suspended
-  bool gone = false;  // the caller has hung up meanwhile
-  bool over = false;  // the connection needs no answer any more
-  std::optional<HttpAnswer> answer;
+  Mutex mutex;
+  MHD_Connection* suspended TG_GUARDED_BY(mutex) = nullptr;
+  int fd TG_GUARDED_BY(mutex) = -1;        // of the connection while it is suspended
+  bool gone TG_GUARDED_BY(mutex) = false;  // the caller has hung up meanwhile
+  bool over TG_GUARDED_BY(mutex) = false;  // the connection needs no answer any more
+  std::optional<HttpAnswer> answer TG_GUARDED_BY(mutex);
 
   void Answer(HttpAnswer with) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (answer || over) return;
     answer = std::move(with);
     if (suspended != nullptr) MHD_resume_connection(std::exchange(suspended, nullptr));
@@ -105,7 +105,7 @@ struct HttpServer::Callbacks {
       auto* const made = new Connection;
       made->tls = server.options_.tls;
       made->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-      const std::lock_guard lock(server.mutex_);
+      const MutexLock lock(server.mutex_);
       made->idle_ns = Clock::Steady()->Ns();
       made->ends_ns = made->idle_ns + server.options_.head_time.count() * kNsPerMs;
       server.connections_.insert(made);
@@ -114,7 +114,7 @@ struct HttpServer::Callbacks {
     }
     auto* const gone = static_cast<Connection*>(*context);
     {
-      const std::lock_guard lock(server.mutex_);
+      const MutexLock lock(server.mutex_);
       server.connections_.erase(gone);
     }
     delete gone;
@@ -125,7 +125,7 @@ struct HttpServer::Callbacks {
                      int64_t idle_ns = INT64_MAX) {
     const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info == nullptr || info->socket_context == nullptr) return;
-    const std::lock_guard lock(server.mutex_);
+    const MutexLock lock(server.mutex_);
     static_cast<Connection*>(info->socket_context)->ends_ns = ends_ns;
     static_cast<Connection*>(info->socket_context)->idle_ns = idle_ns;
   }
@@ -137,12 +137,12 @@ struct HttpServer::Callbacks {
     const std::unique_ptr<RequestPtr> request(static_cast<RequestPtr*>(*context));
     *context = nullptr;
     {
-      const std::lock_guard lock((*request)->mutex);
+      const MutexLock lock((*request)->mutex);
       (*request)->over = true;
       (*request)->suspended = nullptr;
     }
     {
-      const std::lock_guard lock(server.mutex_);
+      const MutexLock lock(server.mutex_);
       server.requests_.erase(*request);
     }
     const int64_t now = Clock::Steady()->Ns();
@@ -262,7 +262,7 @@ struct HttpServer::Callbacks {
       auto* const request = new RequestPtr(std::make_shared<Request>());
       *context = request;
       {
-        const std::lock_guard lock(server.mutex_);
+        const MutexLock lock(server.mutex_);
         server.requests_.insert(*request);
       }
       return OnHead(server, connection, url, method, request);
@@ -275,7 +275,7 @@ struct HttpServer::Callbacks {
       request->exchange->Run(std::move(request->body),
                              [request](HttpAnswer answer) { request->Answer(std::move(answer)); });
     }
-    std::unique_lock lock(request->mutex);
+    ReleasableLock lock(request->mutex);
     if (!request->answer) {
       request->suspended = connection;
       request->fd =
@@ -343,7 +343,7 @@ HttpServer::~HttpServer() {
   if (listener >= 0) close(listener);
   std::set<std::shared_ptr<Request>> waiting;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting = requests_;
   }
   for (const auto& request : waiting) {
@@ -375,13 +375,13 @@ void HttpServer::HangUpLocked(int64_t now) {
 void HttpServer::Look() {
   std::vector<std::shared_ptr<Request>> requests;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     HangUpLocked(Clock::Steady()->Ns());
     requests.assign(requests_.begin(), requests_.end());
   }
   for (const auto& request : requests) {
     {
-      const std::lock_guard lock(request->mutex);
+      const MutexLock lock(request->mutex);
       if (request->suspended == nullptr || request->answer || request->gone) continue;
       pollfd ended{.fd = request->fd, .events = POLLRDHUP, .revents = 0};
       if (poll(&ended, 1, 0) <= 0) continue;

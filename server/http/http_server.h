@@ -8,13 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
+#include "engine/base/mutex.h"
 #include "server/admin/ticker.h"
 #include "server/http/http_head.h"
 #include "server/http/http_tls.h"
@@ -92,16 +92,16 @@ class HttpServer {
   friend struct Callbacks;
 
   void Look();
-  void HangUpLocked(int64_t now);
+  void HangUpLocked(int64_t now) TG_REQUIRES(mutex_);
 
   const Options options_;
   HttpHandler& handler_;
   int port_ = 0;
   MHD_Daemon* daemon_ = nullptr;
   std::shared_ptr<const HttpTls::Texts> tls_texts_;
-  std::mutex mutex_;
-  std::set<Connection*> connections_;
-  std::set<std::shared_ptr<Request>> requests_;
+  Mutex mutex_;  // also of what a connection has, apart from `fd` and `tls`
+  std::set<Connection*> connections_ TG_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<Request>> requests_ TG_GUARDED_BY(mutex_);
   std::unique_ptr<Ticker> ticker_;
 };
 

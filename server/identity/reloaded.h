@@ -6,11 +6,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -47,18 +47,18 @@ class Reloaded {
         last_stamp_(std::move(first_stamp)) {}
 
   std::shared_ptr<const T> Get() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::chrono::steady_clock::now() - looked_ >= interval_) LookLocked();
     return value_;
   }
   // Checks for changes now.
   void Refresh() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     LookLocked();
   }
 
  private:
-  void LookLocked() {
+  void LookLocked() TG_REQUIRES(mutex_) {
     looked_ = std::chrono::steady_clock::now();
     std::string stamp = stamp_();
     if (stamp == last_stamp_ && !stamp.empty()) return;
@@ -70,10 +70,10 @@ class Reloaded {
   const Stamp stamp_;
   const Load load_;
   const std::chrono::milliseconds interval_;
-  std::mutex mutex_;
-  std::chrono::steady_clock::time_point looked_{};
-  std::shared_ptr<const T> value_;
-  std::string last_stamp_;
+  Mutex mutex_;
+  std::chrono::steady_clock::time_point looked_ TG_GUARDED_BY(mutex_){};
+  std::shared_ptr<const T> value_ TG_GUARDED_BY(mutex_);
+  std::string last_stamp_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

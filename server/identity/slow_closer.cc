@@ -3,19 +3,20 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
 // Shared with the thread, which may outlive the closer.
 struct SlowCloser::State {
-  mutable std::mutex mutex;  // of all below
-  std::condition_variable more;
-  std::deque<std::pair<UniqueFd, uid_t>> waiting;
-  std::map<uid_t, size_t> open;
-  bool stop = false;
+  Mutex mutex;
+  std::condition_variable_any more;
+  std::deque<std::pair<UniqueFd, uid_t>> waiting TG_GUARDED_BY(mutex);
+  std::map<uid_t, size_t> open TG_GUARDED_BY(mutex);
+  bool stop TG_GUARDED_BY(mutex) = false;
 };
 
 SlowCloser::SlowCloser() : state_(std::make_shared<State>()) {
@@ -23,29 +24,29 @@ SlowCloser::SlowCloser() : state_(std::make_shared<State>()) {
 }
 
 SlowCloser::~SlowCloser() {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->stop = true;
   state_->more.notify_all();
 }
 
 void SlowCloser::Close(UniqueFd fd, uid_t of) {
   if (!fd.valid()) return;
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   ++state_->open[of];
   state_->waiting.emplace_back(std::move(fd), of);
   state_->more.notify_all();
 }
 
 size_t SlowCloser::open(uid_t of) const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const auto it = state_->open.find(of);
   return it == state_->open.end() ? 0 : it->second;
 }
 
 void SlowCloser::Serve(const std::shared_ptr<State>& state) {
-  std::unique_lock lock(state->mutex);
+  ReleasableLock lock(state->mutex);
   while (true) {
-    state->more.wait(lock, [&] { return state->stop || !state->waiting.empty(); });
+    while (!state->stop && state->waiting.empty()) state->more.wait(lock);
     if (state->waiting.empty()) return;
     auto [fd, of] = std::move(state->waiting.front());
     state->waiting.pop_front();

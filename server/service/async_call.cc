@@ -10,7 +10,7 @@ namespace telegrad {
 void AsyncCall::Reply::operator()(const absl::Status& status, grpc::ByteBuffer response) const {
   AsyncCall* call = nullptr;
   {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     call = std::exchange(shared_->call, nullptr);
   }
   if (call == nullptr) return;

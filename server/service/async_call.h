@@ -4,9 +4,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "devices/api/cancellation.h"
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/service/router.h"
 
@@ -23,11 +23,12 @@ class AsyncCall final : public RawStream {
    private:
     friend class AsyncCall;
     struct Shared {
-      std::mutex mutex;
-      AsyncCall* call = nullptr;  // until it is answered
+      explicit Shared(AsyncCall* of) : call(of) {}
+      Mutex mutex;
+      AsyncCall* call TG_GUARDED_BY(mutex);  // null: it is answered
       std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
     };
-    explicit Reply(AsyncCall* call) : shared_(std::make_shared<Shared>()) { shared_->call = call; }
+    explicit Reply(AsyncCall* call) : shared_(std::make_shared<Shared>(call)) {}
     std::shared_ptr<Shared> shared_;
   };
   using Handler = std::function<void(const grpc::ByteBuffer& request, Reply reply)>;

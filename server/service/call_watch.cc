@@ -17,7 +17,10 @@ std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optiona
   row->watch_ = this;
   row->began_ns_ = clock_->Ns();
   row->known_ = std::move(known);
-  row->stream_ = stream;
+  {
+    const RecursiveMutexLock lock(row->mutex_);
+    row->stream_ = stream;
+  }
   const MutexLock lock(mutex_);
   row->at_ = rows_.insert(rows_.end(), row);
   return row;
@@ -25,7 +28,7 @@ std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optiona
 
 void CallWatch::Row::Leave() {
   {
-    const std::lock_guard lock(mutex_);
+    const RecursiveMutexLock lock(mutex_);
     stream_ = nullptr;
   }
   const MutexLock lock(watch_->mutex_);
@@ -45,7 +48,7 @@ void CallWatch::Look() {
     draining = draining_;
   }
   for (const std::shared_ptr<Row>& row : All()) {
-    const std::lock_guard lock(row->mutex_);
+    const RecursiveMutexLock lock(row->mutex_);
     if (row->stream_ == nullptr) continue;
     const bool silent = !row->stream_->heard();
     absl::Status why;
@@ -76,7 +79,7 @@ void CallWatch::Drain() {
   }
   Look();
   for (const std::shared_ptr<Row>& row : All()) {
-    const std::lock_guard lock(row->mutex_);
+    const RecursiveMutexLock lock(row->mutex_);
     if (row->stream_ != nullptr) row->stream_->OnDrain();
   }
 }

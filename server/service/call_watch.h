@@ -7,7 +7,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -71,8 +70,8 @@ class CallWatch::Row {
   int64_t began_ns_ = 0;
   std::optional<Known> known_;
   // gRPC may come back from within, on the same thread, to say that the call is over.
-  std::recursive_mutex mutex_;
-  RawStream* stream_ = nullptr;  // until Leave
+  RecursiveMutex mutex_;
+  RawStream* stream_ TG_GUARDED_BY(mutex_) = nullptr;  // until Leave
 };
 
 }  // namespace telegrad

@@ -53,7 +53,7 @@ class HealthService::Watcher final : public RawStream,
   }
   void OnSent(bool ok) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       writing_ = false;
       if (!ok) end_ = absl::CancelledError("the client has disconnected");
     }
@@ -67,7 +67,7 @@ class HealthService::Watcher final : public RawStream,
 
   void Tell(State state) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (last_) return;  // the end was told meanwhile
       const auto status = !known_                        ? HealthCheckResponse::SERVICE_UNKNOWN
                           : state.Serves(needs_devices_) ? HealthCheckResponse::SERVING
@@ -81,7 +81,7 @@ class HealthService::Watcher final : public RawStream,
   }
   void End(absl::Status status) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!end_) end_ = std::move(status);
     }
     Pump();
@@ -90,7 +90,7 @@ class HealthService::Watcher final : public RawStream,
  private:
   void Pump() {
     const std::shared_ptr<Watcher> keep = shared_from_this();
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     if (writing_ || finished_) return;
     if (!end_ && unsent_) {
       HealthCheckResponse response;
@@ -113,10 +113,13 @@ class HealthService::Watcher final : public RawStream,
   std::shared_ptr<Watcher> self_;  // until OnOver
   grpc::ByteBuffer message_;       // read once, then written
   bool known_ = false, needs_devices_ = false;
-  std::mutex mutex_;
-  HealthCheckResponse::ServingStatus status_ = HealthCheckResponse::UNKNOWN;
-  bool unsent_ = false, last_ = false, writing_ = false, finished_ = false;
-  std::optional<absl::Status> end_;
+  Mutex mutex_;
+  HealthCheckResponse::ServingStatus status_ TG_GUARDED_BY(mutex_) = HealthCheckResponse::UNKNOWN;
+  bool unsent_ TG_GUARDED_BY(mutex_) = false;
+  bool last_ TG_GUARDED_BY(mutex_) = false;
+  bool writing_ TG_GUARDED_BY(mutex_) = false;
+  bool finished_ TG_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ TG_GUARDED_BY(mutex_);
 };
 
 absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& request,

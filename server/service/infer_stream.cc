@@ -18,7 +18,10 @@ RawStream* InferStream::Start(ModelServer* models, const absl::Status& why, Call
   stream->self_ = stream;
   stream->trace_ = CallerTrace(context);
   if (models == nullptr) {
-    stream->reading_ = false;
+    {
+      const MutexLock lock(stream->mutex_);
+      stream->reading_ = false;
+    }
     stream->End(why);
   } else {
     stream->StartRead(&stream->incoming_);
@@ -30,7 +33,7 @@ void InferStream::OnReceived(bool ok) {
   const auto keep = shared_from_this();
   if (!ok) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       reading_ = false;
       input_ended_ = true;
     }
@@ -40,7 +43,7 @@ void InferStream::OnReceived(bool ok) {
   bytes.Swap(&incoming_);
   const auto slot = std::make_shared<Slot>();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (end_) {
       reading_ = false;
       return;
@@ -62,7 +65,7 @@ void InferStream::OnReceived(bool ok) {
         });
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     reading_ = false;
   }
   Pump();
@@ -74,7 +77,7 @@ void InferStream::Answer(const std::shared_ptr<Slot>& slot, absl::StatusOr<Infer
   grpc::ByteBuffer message =
       result.ok() ? ToStreamMessage(*result, id) : ToStreamMessage(result.status(), model, id);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     slot->message.Swap(&message);
     slot->done = true;
   }
@@ -83,7 +86,7 @@ void InferStream::Answer(const std::shared_ptr<Slot>& slot, absl::StatusOr<Infer
 
 void InferStream::OnSent(bool ok) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     writing_ = false;
     outgoing_.Clear();
     if (!ok && !end_) end_ = absl::CancelledError("the caller has disconnected");
@@ -93,7 +96,7 @@ void InferStream::OnSent(bool ok) {
 
 void InferStream::OnDrain() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     input_ended_ = true;  // what was taken is answered
   }
   Pump();
@@ -102,7 +105,7 @@ void InferStream::OnDrain() {
 void InferStream::End(absl::Status why) {
   cancellation_->Cancel();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!end_) end_ = std::move(why);
   }
   Pump();
@@ -112,7 +115,7 @@ void InferStream::End(absl::Status why) {
 // call back from within.
 void InferStream::Pump() {
   const auto keep = shared_from_this();
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (finished_) return;
   if (!writing_) {
     if (!end_ && !slots_.empty() && slots_.front()->done) {

@@ -4,11 +4,11 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/service/router.h"
 #include "server/serving/model_server.h"
@@ -52,11 +52,15 @@ class InferStream final : public RawStream, public std::enable_shared_from_this<
   std::shared_ptr<InferStream> self_;  // until OnOver
   grpc::ByteBuffer incoming_;          // the reader's
 
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Slot>> slots_;
-  grpc::ByteBuffer outgoing_;
-  bool reading_ = true, writing_ = false, input_ended_ = false, finished_ = false;
-  std::optional<absl::Status> end_;
+  grpc::ByteBuffer outgoing_;  // the writer's while writing_
+
+  Mutex mutex_;
+  std::deque<std::shared_ptr<Slot>> slots_ TG_GUARDED_BY(mutex_);
+  bool reading_ TG_GUARDED_BY(mutex_) = true;
+  bool writing_ TG_GUARDED_BY(mutex_) = false;
+  bool input_ended_ TG_GUARDED_BY(mutex_) = false;
+  bool finished_ TG_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -7,9 +7,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -17,9 +18,9 @@ namespace telegrad {
 template <typename Call>
 class OpenCalls {
   struct Shared {
-    std::mutex mutex;
-    std::list<std::weak_ptr<Call>> calls;
-    std::map<const void*, int64_t> of;  // how many, by whose they are
+    Mutex mutex;
+    std::list<std::weak_ptr<Call>> calls TG_GUARDED_BY(mutex);
+    std::map<const void*, int64_t> of TG_GUARDED_BY(mutex);  // how many, by whose they are
   };
 
  public:
@@ -36,7 +37,7 @@ class OpenCalls {
     }
     ~CallSlot() {
       if (shared_ == nullptr) return;
-      std::lock_guard lock(shared_->mutex);
+      const MutexLock lock(shared_->mutex);
       shared_->calls.erase(at_);
       if (--shared_->of[owner_] == 0) shared_->of.erase(owner_);
     }
@@ -55,7 +56,7 @@ class OpenCalls {
   // None if `most` have one, or of the same owner `most_of_one`.
   CallSlot Enter(const std::shared_ptr<Call>& call, int64_t most, const void* owner,
                  int64_t most_of_one) {
-    std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (static_cast<int64_t>(shared_->calls.size()) >= most) return {};
     const auto of_one = shared_->of.find(owner);
     if ((of_one != shared_->of.end() ? of_one->second : 0) >= most_of_one) return {};
@@ -65,7 +66,7 @@ class OpenCalls {
 
   std::vector<std::shared_ptr<Call>> All() const {
     std::vector<std::shared_ptr<Call>> all;
-    std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     for (const std::weak_ptr<Call>& weak : shared_->calls) {
       if (std::shared_ptr<Call> call = weak.lock()) all.push_back(std::move(call));
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -121,6 +120,13 @@ void OtlpExporter::Loop() {
   }
 }
 
+// What a collector has answered; written by a thread of gRPC.
+struct OtlpExporter::Answer {
+  Mutex mutex;
+  std::condition_variable_any came;
+  std::optional<grpc::Status> status TG_GUARDED_BY(mutex);
+};
+
 int64_t OtlpExporter::Send(const std::deque<TraceSpan>& spans, int64_t deadline_ms) {
   const int64_t offset_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                 std::chrono::system_clock::now().time_since_epoch())
@@ -137,37 +143,38 @@ int64_t OtlpExporter::Send(const std::deque<TraceSpan>& spans, int64_t deadline_
   context.set_deadline(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(deadline_ms, GPR_TIMESPAN)));
   otlp::ExportTraceServiceResponse response;
-  std::mutex mutex;
-  std::condition_variable ended;
-  std::optional<grpc::Status> status;
+  Answer answer;
   grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::ExportTraceServiceResponse>
       stub(channel_);
   stub.UnaryCall(&context, kExport, grpc::StubOptions(), &request, &response,
-                 [&](const grpc::Status& got) {
-                   const std::lock_guard lock(mutex);
-                   status = got;
-                   ended.notify_one();
+                 [&answer](const grpc::Status& got) {
+                   const MutexLock lock(answer.mutex);
+                   answer.status = got;
+                   answer.came.notify_one();
                  });
   // Once the exporter is to end, the call has a fifth of its time: looked at every 20 ms, because
   // the end of the call and that of the exporter are under different locks.
   int64_t left_ms = deadline_ms / 5;
-  std::unique_lock lock(mutex);
-  while (!ended.wait_for(lock, std::chrono::milliseconds(kLookMs),
-                         [&] { return status.has_value(); })) {
+  ReleasableLock lock(answer.mutex);
+  while (!answer.status) {
+    if (answer.came.wait_for(lock, std::chrono::milliseconds(kLookMs)) != std::cv_status::timeout) {
+      continue;
+    }
     const MutexLock own(mutex_);
     if (!stop_ || (left_ms -= kLookMs) > 0) continue;
     context.TryCancel();
   }
+  const grpc::Status status = *answer.status;
   const auto sent = static_cast<int64_t>(spans.size());
   const int64_t lost =
-      status->ok() ? std::clamp<int64_t>(response.partial_success().rejected_spans(), 0, sent)
-                   : sent;
+      status.ok() ? std::clamp<int64_t>(response.partial_success().rejected_spans(), 0, sent)
+                  : sent;
   if (lost == 0) return 0;
   static LimitedLog log(LogLevel::kWarning, "spans_not_exported");
   log.Write({{"spans", lost},
              {"collector", options_.address},
-             {"why", Clip(status->ok() ? response.partial_success().error_message()
-                                       : status->error_message(),
+             {"why", Clip(status.ok() ? response.partial_success().error_message()
+                                      : status.error_message(),
                           kMaxLogged)}});
   return lost;
 }

@@ -39,6 +39,7 @@ class OtlpExporter final : public SpanSink {
   void Take(const TraceSpan& span) override;
 
  private:
+  struct Answer;
   void Loop();
   // How many the collector has not taken.
   int64_t Send(const std::deque<TraceSpan>& spans, int64_t deadline_ms);

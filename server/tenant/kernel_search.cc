@@ -54,7 +54,7 @@ KernelSearch::KernelSearch(const Options& options, const DevicePool* devices, Sh
 
 KernelSearch::~KernelSearch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
     if (running_ != nullptr) running_->Cancel();
     cancellation_->Cancel();
@@ -65,8 +65,12 @@ KernelSearch::~KernelSearch() {
 
 void KernelSearch::Loop() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, kInterval, [this] { return stop_; })) {
+  ReleasableLock lock(mutex_);
+  while (true) {
+    const auto until = std::chrono::steady_clock::now() + kInterval;
+    while (!stop_ && wake_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
+    if (stop_) return;
     lock.unlock();
     if (const auto hot = services_.heat->TakeHottest(options_.hot_ns)) {
       Search(*hot);
@@ -148,14 +152,14 @@ void KernelSearch::Search(const HotKernel& kernel) {
   Budget budget(limits);
   budget.SetShare(kernel.share);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return;
     running_ = &budget;
   }
   const int64_t begin = SteadyNs();
   const auto list = SearchOn(**device, kernel, tenant.ok() ? *tenant : nullptr, &budget);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     running_ = nullptr;
   }
   metrics_.Add(Metric::kSearchNs, SteadyNs() - begin);

@@ -8,10 +8,10 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <thread>
 
+#include "engine/base/mutex.h"
 #include "engine/execution/device_measure.h"
 #include "engine/execution/shared_caches.h"
 #include "server/admin/metrics.h"
@@ -52,13 +52,13 @@ class KernelSearch {
   const KernelServices services_;
   const FindTenant find_tenant_;
   Metrics& metrics_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;  // under mutex_
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   // Of all programs that are measured.
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
-  Budget* running_ = nullptr;  // under mutex_: of the search that runs
-  std::thread thread_;         // last: it uses the rest
+  Budget* running_ TG_GUARDED_BY(mutex_) = nullptr;  // of the search that runs
+  std::thread thread_;                               // last: it uses the rest
 };
 
 }  // namespace telegrad
