@@ -9,8 +9,9 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
+
+#include "server/data/stream_copy.h"
 
 namespace telegrad {
 namespace {
@@ -60,7 +61,7 @@ bool GuardedCopy(void* to, const void* from, size_t bytes, const void* mapped) {
   // The handler runs in this thread: what it looks at must be written before the copy and read
   // after.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  std::memcpy(to, from, bytes);
+  StreamCopy(to, from, bytes);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   const bool whole = !guarded.lost;
   guarded = {};

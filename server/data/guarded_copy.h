@@ -5,7 +5,7 @@
 
 namespace telegrad {
 
-// memcpy of `bytes` between a shared mapping, at `mapped`, and private memory of this process.
+// StreamCopy of `bytes` between a shared mapping, at `mapped`, and private memory of this process.
 // False where the system could not provide a page of the mapping (the file was truncated, the
 // machine is out of memory, its storage failed): then the copy is invalid, and that page and all
 // after it have become private zero pages. The caller unmaps them.

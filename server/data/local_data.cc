@@ -52,7 +52,7 @@ absl::StatusOr<Named> Parse(std::string_view text) {
 }  // namespace
 
 LocalSocket::Handlers LocalDataHandlers(TaskPool* workers, FindLocalSession find) {
-  const auto handle = [workers, find = std::move(find)](
+  const auto handle = [workers, find = std::move(find), kept = std::make_shared<KeptMappings>()](
                           LocalSocket::Request request,
                           bool upload) -> absl::StatusOr<std::optional<std::string>> {
     TG_ASSIGN_OR_RETURN(const Named named, Parse(request.text));
@@ -62,10 +62,11 @@ LocalSocket::Handlers LocalDataHandlers(TaskPool* workers, FindLocalSession find
     TG_ASSIGN_OR_RETURN(const FoundSession found,
                         find(request.principal.tenant, named.token, named.epoch));
     const std::shared_ptr<TransferOwner>& session = found.session;
-    TG_ASSIGN_OR_RETURN(Reservation paid, Reservation::Take(found.shared_files, 1));
+    TG_ASSIGN_OR_RETURN(Reservation paid, kept->Pay(found.shared_files));
     TG_ASSIGN_OR_RETURN(
-        auto file, SealedFile::Open(std::move(request.descriptors[0]), named.offset, named.bytes,
-                                    /*write=*/!upload, std::move(paid)));
+        auto file,
+        SealedFile::Open(std::move(request.descriptors[0]), named.offset, named.bytes,
+                         /*write=*/!upload, std::move(paid), kept, found.shared_files.get()));
     session->Renew();
     const std::shared_ptr<Transfers> transfers(session, &session->transfers());
     if (upload) {

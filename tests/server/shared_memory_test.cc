@@ -4,17 +4,21 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include "engine/net/tcp.h"
 #include "server/data/guarded_copy.h"
+#include "server/data/kept_mappings.h"
 #include "server/data/sealed_file.h"
+#include "server/data/stream_copy.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace telegrad {
@@ -110,20 +114,145 @@ TEST(SealedFileTest, HolesAreZeros) {
   ASSERT_TRUE((*file)->Read(0, bytes).ok());
   EXPECT_EQ(bytes[(1 << 19) - 1], std::byte{0});
   EXPECT_EQ(bytes[1 << 19], std::byte{7});
+  // Reading has made no pages in their place.
+  struct stat stat;
+  ASSERT_EQ(fstat(owner.get(), &stat), 0);
+  EXPECT_EQ(stat.st_blocks * 512, 1 << 19);
 }
 
-TEST(SealedFileTest, APartIsWrittenAndNothingBesideIt) {
-  UniqueFd fd = Memory(30'000, kSeals);
-  const UniqueFd owner(dup(fd.get()));
-  const auto file = SealedFile::Open(std::move(fd), 5'000, 20'000, true, {});
-  ASSERT_TRUE(file.ok());
-  const std::vector<char> bytes(10'000, 7);
-  ASSERT_TRUE((*file)->Write(3'001, std::as_bytes(std::span(bytes))).ok());
-  ASSERT_TRUE((*file)->Write(20'000, {}).ok());
-  std::vector<char> expected(30'000), all(30'000, 1);
-  std::fill_n(expected.begin() + 8'001, 10'000, 7);
-  ASSERT_EQ(pread(owner.get(), all.data(), all.size(), 0), 30'000);
-  EXPECT_EQ(all, expected);
+TEST(StreamCopyTest, AnyPlaceAndLength) {
+  std::mt19937_64 random(20261124);
+  constexpr size_t kRoom = kStreamedBytes + (1 << 18), kEdge = 128;
+  std::vector<uint8_t> from(kRoom), expected(kRoom), to(kRoom);
+  for (uint8_t& byte : from) byte = static_cast<uint8_t>(random());
+  for (int round = 0; round < 40; ++round) {
+    const size_t in = random() % kEdge, out = random() % kEdge;
+    const size_t bytes = kStreamedBytes - kEdge + random() % (kRoom - kStreamedBytes - kEdge);
+    std::fill(expected.begin(), expected.end(), 0);
+    std::fill(to.begin(), to.end(), 0);
+    std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(in), bytes,
+                expected.begin() + static_cast<std::ptrdiff_t>(out));
+    StreamCopy(to.data() + out, from.data() + in, bytes);
+    ASSERT_TRUE(to == expected) << "in " << in << ", out " << out << ", bytes " << bytes;
+  }
+}
+
+// Mappings that only the test removes.
+class KeptMappingsTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kBytes = 1 << 20;
+
+  absl::StatusOr<std::shared_ptr<const SealedFile>> Open(const UniqueFd& fd,
+                                                         uint64_t bytes = kBytes,
+                                                         bool write = true) {
+    auto paid = kept_->Pay(account_);
+    if (!paid.ok()) return paid.status();
+    return SealedFile::Open(UniqueFd(dup(fd.get())), 0, bytes, write, *std::move(paid), kept_,
+                            account_.get());
+  }
+  // Writes the first `bytes` of the file, all of them in one transfer.
+  void Fill(const UniqueFd& fd, uint8_t value, uint64_t bytes = kBytes) {
+    const auto file = Open(fd, bytes);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const std::vector<std::byte> values(bytes, std::byte{value});
+    ASSERT_TRUE((*file)->Write(0, values).ok());
+  }
+  // The value of all bytes of the file; nullopt if they differ.
+  static std::optional<uint8_t> ValueOf(const UniqueFd& fd) {
+    std::vector<uint8_t> all(kBytes);
+    EXPECT_EQ(pread(fd.get(), all.data(), all.size(), 0), kBytes);
+    for (const uint8_t byte : all) {
+      if (byte != all[0]) return std::nullopt;
+    }
+    return all[0];
+  }
+
+  const std::shared_ptr<Account> account_ = std::make_shared<Account>("shared_files", 100, "");
+  const std::shared_ptr<KeptMappings> kept_ =
+      std::make_shared<KeptMappings>(std::chrono::hours(1000));
+};
+
+TEST_F(KeptMappingsTest, UsedAgainByTheNextTransferOfTheSamePart) {
+  const UniqueFd fd = Memory(kBytes, kSeals);
+  Fill(fd, 1);
+  EXPECT_EQ(kept_->size(), 1u);
+  EXPECT_EQ(account_->used(), 1);
+  {
+    const auto again = Open(fd, kBytes, /*write=*/false);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(kept_->size(), 0u);  // it has it
+    EXPECT_EQ(account_->used(), 1);
+    // A second one at the same time has one of its own.
+    const auto beside = Open(fd);
+    ASSERT_TRUE(beside.ok());
+    std::vector<std::byte> bytes(kBytes);
+    ASSERT_TRUE((*again)->Read(0, bytes).ok());
+    EXPECT_EQ(bytes[kBytes - 1], std::byte{1});
+  }
+  EXPECT_EQ(kept_->size(), 1u);
+  Fill(fd, 2);
+  EXPECT_EQ(kept_->size(), 1u);
+  EXPECT_EQ(ValueOf(fd), 2);
+  // Another file, another part.
+  const UniqueFd other = Memory(kBytes, kSeals);
+  Fill(other, 3);
+  EXPECT_EQ(kept_->size(), 2u);
+  Fill(fd, 4, kBytes / 2);
+  EXPECT_EQ(kept_->size(), 3u);
+  EXPECT_EQ(ValueOf(other), 3);
+  EXPECT_EQ(account_->used(), 3);
+}
+
+TEST_F(KeptMappingsTest, RemovedWhenTheyAreNotUsed) {
+  const UniqueFd fd = Memory(kBytes, kSeals);
+  Fill(fd, 1);
+  kept_->Sweep();
+  EXPECT_EQ(kept_->size(), 1u);
+  kept_->Sweep();
+  EXPECT_EQ(kept_->size(), 0u);
+  EXPECT_EQ(account_->used(), 0);
+}
+
+TEST_F(KeptMappingsTest, ALimitedNumberIsKept) {
+  std::vector<UniqueFd> files;
+  for (size_t i = 0; i < KeptMappings::kMost + 3; ++i) {
+    files.push_back(Memory(kBytes, kSeals));
+    Fill(files.back(), static_cast<uint8_t>(i));
+  }
+  EXPECT_EQ(kept_->size(), KeptMappings::kMost);
+  EXPECT_EQ(account_->used(), static_cast<int64_t>(KeptMappings::kMost));
+  // The oldest ones have gone.
+  const auto used = Open(files.back());
+  EXPECT_EQ(kept_->size(), KeptMappings::kMost - 1);
+  const auto gone = Open(files.front());
+  EXPECT_EQ(kept_->size(), KeptMappings::kMost - 1);
+}
+
+TEST_F(KeptMappingsTest, WhatEndedEarlyIsNotKept) {
+  const UniqueFd fd = Memory(kBytes, kSeals);
+  {
+    const auto file = Open(fd);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE((*file)->Write(0, std::vector<std::byte>(kBytes / 2)).ok());
+  }
+  EXPECT_EQ(kept_->size(), 0u);
+  EXPECT_EQ(account_->used(), 0);
+}
+
+TEST_F(KeptMappingsTest, NobodyGetsAnothersAndTheyTakeNoRoomFromTransfers) {
+  const UniqueFd fd = Memory(kBytes, kSeals);
+  Fill(fd, 1);
+  const auto stranger = std::make_shared<Account>("shared_files", 0, "");
+  EXPECT_EQ(kept_->Pay(stranger).status().code(), Code::kResourceExhausted);
+  EXPECT_TRUE(
+      SealedFile::Open(UniqueFd(dup(fd.get())), 0, kBytes, true, {}, kept_, stranger.get()).ok());
+  EXPECT_EQ(kept_->size(), 1u);
+  account_->SetLimit(1, "");
+  const UniqueFd other = Memory(kBytes, kSeals);
+  const auto file = Open(other);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(kept_->size(), 0u);
+  EXPECT_EQ(Open(fd).status().code(), Code::kResourceExhausted);
 }
 
 // A file that has no seals can lose its pages under a copy.
