@@ -42,10 +42,29 @@ absl::StatusOr<std::shared_ptr<X509>> CertificateFrom(const std::string& path) {
   return certificate;
 }
 
+// A file that is being written may end within the second certificate or a later one.
+absl::Status CheckAllCertificates(const std::string& path) {
+  TG_ASSIGN_OR_RETURN(const std::string content, ReadSmallFile(path));
+  BIO* const bio = BIO_new_mem_buf(content.data(), static_cast<int>(content.size()));
+  int found = 0;
+  ERR_clear_error();
+  while (X509* const next = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr)) {
+    X509_free(next);
+    ++found;
+  }
+  const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  BIO_free(bio);
+  ERR_clear_error();
+  if (at_end) return absl::OkStatus();
+  return InvalidArgument(path, ": the certificate after the first ", found,
+                         " is damaged or not complete");
+}
+
 }  // namespace
 
 absl::Status CheckTlsFiles(const TlsFiles& files) {
   TG_ASSIGN_OR_RETURN(const auto certificate, CertificateFrom(files.certificate));
+  TG_RETURN_IF_ERROR(CheckAllCertificates(files.certificate));
   TG_ASSIGN_OR_RETURN(const auto key, FromFile<EVP_PKEY>(files.key, &PEM_read_bio_PrivateKey,
                                                          &EVP_PKEY_free, "a private key"));
   const bool fits = X509_check_private_key(certificate.get(), key.get()) == 1;
@@ -53,8 +72,9 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
   if (!fits) {
     return InvalidArgument(files.key, ": not the key of the certificate in ", files.certificate);
   }
-  if (!files.client_ca.empty()) return CertificateFrom(files.client_ca).status();
-  return absl::OkStatus();
+  if (files.client_ca.empty()) return absl::OkStatus();
+  TG_RETURN_IF_ERROR(CertificateFrom(files.client_ca).status());
+  return CheckAllCertificates(files.client_ca);
 }
 
 }  // namespace telegrad

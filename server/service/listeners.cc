@@ -40,10 +40,12 @@ absl::Status CheckReach(const char* flag, const ListenAddress& address,
   return absl::OkStatus();
 }
 
+// `checked`: what gRPC reads; null: no TLS.
 std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ListenOptions& options,
+                                                       const CheckedTls* checked,
                                                        const ListenAddress& address) {
-  const TlsFiles& files = options.tls;
-  if (address.is_unix || files.certificate.empty()) return grpc::InsecureServerCredentials();
+  if (address.is_unix || checked == nullptr) return grpc::InsecureServerCredentials();
+  const TlsFiles& files = checked->copies();
   namespace tls = grpc::experimental;
   tls::TlsServerCredentialsOptions credentials(
       std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate,
@@ -119,7 +121,9 @@ Listeners::Listeners(const ListenOptions& options) : options_(options), guard_(o
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions& options,
                                                              bool open_to_all) {
   auto listeners = std::make_unique<Listeners>(options);
-  if (!options.tls.certificate.empty()) TG_RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  if (!options.tls.certificate.empty()) {
+    TG_ASSIGN_OR_RETURN(listeners->tls_, CheckedTls::Open(options.tls));
+  }
   const struct {
     Listener listener;
     const char *flag, *says;
@@ -205,7 +209,7 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   const auto add_door = [&](const ListenAddress& address) {
     using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     kind.doors.push_back(builder.experimental().AddExternalConnectionAcceptor(
-        Type::FROM_FD, CredentialsOf(options_, address)));
+        Type::FROM_FD, CredentialsOf(options_, tls_.get(), address)));
     takes.push_back([door = kind.doors.back().get()](int fd) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = fd;  // which gRPC closes

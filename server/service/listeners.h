@@ -13,6 +13,7 @@
 #include "server/admin/service_manager.h"
 #include "server/data/bulk_listener.h"
 #include "server/identity/authenticator.h"
+#include "server/identity/checked_tls.h"
 #include "server/identity/tls_files.h"
 #include "server/service/acceptor.h"
 #include "server/service/connections.h"
@@ -79,10 +80,11 @@ class Listeners {
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address
 
   const ListenOptions options_;
-  BulkOptions bulk_;            // once it is started, with the ports that it took
-  grpc::ResourceQuota memory_;  // of all listeners together
-  ResetGuard guard_;            // of all of them
-  Connections connections_;     // likewise
+  BulkOptions bulk_;                 // once it is started, with the ports that it took
+  grpc::ResourceQuota memory_;       // of all listeners together
+  ResetGuard guard_;                 // of all of them
+  std::unique_ptr<CheckedTls> tls_;  // null without TLS; outlives the servers
+  Connections connections_;          // likewise
   std::vector<Kind> kinds_;
   std::unique_ptr<Acceptor> acceptor_;  // last: it gives connections to those before
 };

@@ -1,12 +1,15 @@
 // Certificates, tokens and local users as ends of a real connection, and their renewal while the
 // daemon runs.
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "client/cc/remote_session.h"
+#include "engine/base/unique_fd.h"
 #include "engine/ir/content_hash.h"
 #include "telegrad/v1/admin.grpc.pb.h"
 #include "telegrad/v1/admin.pb.h"
@@ -182,6 +185,61 @@ TEST_F(CredentialsTest, CertificatesAreRenewedWithoutARestart) {
   ClientCredentials old = before;
   old.tls_ca = others.path("ca.pem");
   EXPECT_TRUE(absl::IsUnavailable(Call(address_, old, "/telegrad.v1.Session/Hello")));
+}
+
+// The times that a file was opened. Closing is watched, too, because equal events in a row are one.
+class Opens {
+ public:
+  explicit Opens(const std::string& path) : fd_(inotify_init1(IN_CLOEXEC)) {
+    EXPECT_GE(inotify_add_watch(fd_.get(), path.c_str(), IN_OPEN | IN_CLOSE), 0);
+  }
+  void Await(int times) {
+    while (times > 0) {
+      alignas(inotify_event) char buffer[4096];
+      const ssize_t n = read(fd_.get(), buffer, sizeof(buffer));
+      ASSERT_GT(n, 0);
+      for (ssize_t at = 0; at < n;) {
+        const auto* const event = reinterpret_cast<const inotify_event*>(buffer + at);
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+        if ((event->mask & IN_OPEN) != 0) --times;
+      }
+    }
+  }
+
+ private:
+  const UniqueFd fd_;
+};
+
+// Whoever writes them in place leaves half of one for a while.
+TEST_F(CredentialsTest, FilesThatAreHalfWrittenChangeNothing) {
+  Keys mine("half");
+  Start({"--tls-cert", mine.path("server.pem"), "--tls-key", mine.path("server.key"),
+         "--tls-client-ca", mine.path("ca.pem")});
+  ClientCredentials alice = mine.Certificate("alice");
+  alice.tls_ca = mine.path("kept.pem");
+  std::filesystem::copy_file(mine.path("ca.pem"), alice.tls_ca);
+  EXPECT_EQ(TenantOf(alice), "alice");
+  for (const char* file : {"server.key", "server.pem", "ca.pem"}) {
+    const std::string path = mine.path(file);
+    std::ifstream in(path);
+    const std::string whole((std::istreambuf_iterator<char>(in)), {});
+    in.close();
+    {
+      Opens opens(path);
+      std::ofstream(path) << whole.substr(0, whole.size() / 2);
+      // By this test, and twice by the daemon: what it has read the first time is in force by then.
+      opens.Await(3);
+    }
+    EXPECT_EQ(TenantOf(alice), "alice") << file;
+    std::ofstream(path) << whole;
+  }
+  // What is whole again, and new, is taken.
+  const Keys others("half_others");
+  for (const char* file : {"server.key", "server.pem", "ca.pem"}) {
+    std::filesystem::copy_file(others.path(file), mine.path(file),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_TRUE(Becomes([&] { return TenantOf(others.Certificate("bob")) == "bob"; }));
 }
 
 TEST_F(CredentialsTest, NamesInCertificatesAreMappedByAFile) {
