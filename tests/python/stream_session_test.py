@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import unittest
+import unittest.mock
 
 import support
 from telegrad import _messages as messages
@@ -93,7 +94,43 @@ class SessionTest(support.DaemonTest):
             self.assertEqual(support.status_of(child), 0)
             np.testing.assert_array_equal(buffer.numpy(timeout=30), np.arange(4))
 
-    def test_an_interrupt_while_sending_ends_the_session(self):
+    def test_ctrl_c_while_sending_or_receiving_ends_only_the_call(self):
+        with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
+            session.sync()
+            before, core, stream = signal.getsignal(signal.SIGINT), session._core, session._plain._stream
+            buffer = session.alloc(16)
+            for owner, where in ((core, "submit"), (stream, "put"), (stream, "flush"), (stream, "receive"), (core, "receive")):
+                with self.subTest(where):
+                    own = getattr(owner, where)
+
+                    def interrupted(*args, own=own):
+                        signal.raise_signal(signal.SIGINT)
+                        return own(*args)
+
+                    with unittest.mock.patch.object(owner, where, interrupted), self.assertRaises(KeyboardInterrupt):
+                        session.write(buffer, np.full(16, len(where), np.uint8))
+                        session.sync(timeout=30)
+                    self.assertIs(signal.getsignal(signal.SIGINT), before)
+                    np.testing.assert_array_equal(session.read(buffer, timeout=30), len(where))
+
+    def test_a_handler_of_ctrl_c_that_raises_nothing_is_called_behind_it(self):
+        called = []
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, lambda *_: called.append(stream.is_clear)))
+        with telegrad.connect(self.daemon.address) as connection, connection.session() as session:
+            session.sync()
+            stream, own = session._plain._stream, session._plain._stream.flush
+
+            def flush():
+                signal.raise_signal(signal.SIGINT)
+                self.assertEqual(called, [])
+                own()
+
+            with unittest.mock.patch.object(stream, "flush", flush):
+                session.alloc(16)
+            self.assertEqual(called, [True])
+            session.sync(timeout=30)
+
+    def test_an_exception_of_a_handler_while_sending_ends_the_session(self):
         for where in ("flush", "submit"):
             with self.subTest(where), telegrad.connect(self.daemon.address) as connection:
                 session = connection.session()

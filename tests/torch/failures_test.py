@@ -93,7 +93,8 @@ class FailuresTest(unittest.TestCase):
         self.agrees(compiled, model, x)
         read_all, daemon = Host.read_all, self.daemon
 
-        def read_of_nobody(self, wanted):  # the run has been sent
+        def read_of_nobody(self, wanted, first):
+            read_all(self, [], first)  # the run is sent
             daemon.stop()
             return read_all(self, wanted)
 

@@ -110,9 +110,13 @@ class SessionCore(Generic[F]):
     @property
     def has_room(self) -> bool:
         """There is nothing to wait for before the next submit."""
-        return self.state is State.ENDED or (
-            len(self._queue) < MAX_QUEUED and len(self._pending) < MAX_PENDING
-            and self._held_bytes < MAX_HELD_BYTES)
+        return (len(self._queue) < MAX_QUEUED and len(self._pending) < MAX_PENDING and self._held_bytes < MAX_HELD_BYTES
+                or self.state is State.ENDED)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something waits to be sent."""
+        return bool(self._queue)
 
     @property
     def is_ahead(self) -> bool:
@@ -124,14 +128,14 @@ class SessionCore(Generic[F]):
         if self.state is State.ENDED or self._closing:
             why = self.error or TelegradError(Code.FAILED_PRECONDITION, "the session is closed")
             raise TelegradError(why.code, why.message)
-        if operation.take is None:
-            future = None
-        elif future is None:
-            future = self._new_future()
-        op_id = self._enqueue(operation, future)
-        if future is not None:
+        if operation.take is not None:
+            if future is None:
+                future = self._new_future()
+            op_id = self._enqueue(operation, future)
             self._silent = self._silent_bytes = 0
         else:
+            future = None
+            op_id = self._enqueue(operation, None)
             self._silent += 1
             self._silent_bytes += len(self._queue[-1].data)
             if self._silent >= MAX_SILENT or (
@@ -142,19 +146,21 @@ class SessionCore(Generic[F]):
         return op_id, future
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
-        if operation.body is not None:
-            data = OP_ID_TAG + encode_varint(self._next_id) + operation.body
+        name, request, take, body = operation
+        op_id = self._next_id
+        if body is not None:
+            data = OP_ID_TAG + encode_varint(op_id) + body
         else:
-            operation.request.op_id = self._next_id
+            request.op_id = op_id
             try:
-                data = operation.request.encode()
+                data = request.encode()
             except ValueError as error:
                 raise invalid(str(error)) from None
-        self._pending.append(_Pending(self._next_id, operation.name, operation.take, future))
-        self._queue.append(_Message(self._next_id, data))
+        self._pending.append(_Pending(op_id, name, take, future))
+        self._queue.append(_Message(op_id, data))
         self._held_bytes += len(data)
-        self._next_id += 1
-        return self._next_id - 1
+        self._next_id = op_id + 1
+        return op_id
 
     def take_error(self) -> TelegradError | None:
         """The first error of an operation that has no answer of its own, which is then cleared."""
@@ -198,6 +204,17 @@ class SessionCore(Generic[F]):
             return message.data
         return self.idle_message() if self._to_acknowledge >= MAX_UNACKNOWLEDGED else None
 
+    def next_messages(self, most_bytes: int) -> list[bytes]:
+        """The same for several at once, until they have so many bytes, in a session that is not resumable."""
+        out: list[bytes] = []
+        nbytes = 0
+        while self._queue and nbytes <= most_bytes:
+            data = self._queue.popleft().data
+            out.append(data)
+            nbytes += len(data)
+        self._held_bytes -= nbytes
+        return out
+
     def idle_message(self) -> bytes | None:
         """Tells a server that keeps the session that this side lives; acknowledges answers."""
         if self.state is not State.OPEN or not self._resumable:
@@ -216,8 +233,8 @@ class SessionCore(Generic[F]):
     @property
     def finished(self) -> bool:
         """Nothing will be sent any more."""
-        return self.state is State.ENDED or (
-            self._closing and not self._queue and self.state in (State.OPENING, State.OPEN))
+        return (self._closing and not self._queue and self.state in (State.OPENING, State.OPEN)
+                or self.state is State.ENDED)
 
     def _acknowledgement(self) -> messages.ExecuteRequest:
         self._to_acknowledge = 0
@@ -231,16 +248,16 @@ class SessionCore(Generic[F]):
             raise Violation(f"a message of the server's is malformed: {error}") from None
         if self.state is State.RESUMING:
             return self._resume(response)
-        while self._pending and self._pending[0].op_id < response.op_id:
-            if self._pending[0].take is not None:
-                raise Violation(f"operation {self._pending[0].op_id} was not answered, "
-                                f"{response.op_id} was")
-            self._pending.popleft()
-        if not self._pending or self._pending[0].op_id != response.op_id:
+        waiting, op_id = self._pending, response.op_id
+        while waiting and waiting[0].op_id < op_id:
+            if waiting[0].take is not None:
+                raise Violation(f"operation {waiting[0].op_id} was not answered, {op_id} was")
+            waiting.popleft()
+        if not waiting or waiting[0].op_id != op_id:
             if response.op_id <= self._answered and self.resumed:
                 return []  # its acknowledgement was lost with the stream
             raise Violation(f"an answer to operation {response.op_id}, which waits for none")
-        return self._complete(self._pending[0], response)
+        return self._complete(waiting[0], response)
 
     def _complete(self, pending: _Pending, response: messages.ExecuteResponse) -> list[Completion]:
         value: Any = None

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Iterable
 
 from telegrad import _operations as operations
+from telegrad._future import Answer, Waited
+from telegrad._operations import Operation
 from telegrad.connection import connect
 from telegrad.errors import Code, TelegradError
 
@@ -39,12 +41,13 @@ class Memory:
 _POOLED, _POOLED_BYTES = 4, 1 << 16  # buffers of one size, and the size of one
 
 
-class _Into:
-    """What is read goes into a caller's bytes."""
+class Into:
+    """What is read goes into a caller's bytes, which are `owner`'s where they do not keep themselves alive."""
 
-    def __init__(self, out: Any) -> None:
+    def __init__(self, out: Any, owner: Any = None) -> None:
         view = memoryview(out)
         self.memory = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+        self._owner = owner
 
     def finish(self) -> None:
         return None
@@ -132,15 +135,29 @@ class Host:
 
     def read(self, memory: Memory, out: Any) -> None:
         """Fills a writable buffer of bytes."""
-        self.read_all([(memory, out)])
+        self.read_all([(memory, Into(out))])
 
-    def read_all(self, wanted: Iterable[tuple[Memory, Any]]) -> None:
-        """The same of several, on their way at once."""
-        reads = []
-        for memory, out in wanted:
+    def read_all(self, wanted: Iterable[tuple[Memory, Into]], first: Operation | None = None) -> None:
+        """The same of several, on their way at once, behind the operation `first`, which has no answer of its own."""
+        session = self.session
+        asked: list[tuple[Operation, Answer | None]] = [] if first is None else [(first, None)]
+        reads: list[tuple[Waited, Memory]] = []
+        beside = []
+        for memory, sink in wanted:
             self.check(memory)
-            reads.append((self.session._read_into(memory.handle, memory.offset, _Into(out), self.session._asked), memory))
+            operation = session._read_here(memory.handle, memory.offset, sink)
+            if operation is None:
+                beside.append((memory, sink))
+            else:
+                answer = Answer()
+                asked.append((operation, answer))
+                reads.append((answer, memory))
+        if asked:
+            for (number, _), (_, waited) in zip(session._submit_all(asked), asked):
+                if waited is not None:
+                    waited.op_id = number
+        reads += [(session._read_into(memory.handle, memory.offset, sink, session._asked), memory) for memory, sink in beside]
         for read, memory in reads:
-            self.session._wait(read, None)
+            session._wait(read, None)
             if memory.whole <= _POOLED_BYTES:
                 self._read.add(memory.handle)

@@ -20,7 +20,8 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, 
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
 STREAM = 1  # the number of the one stream
 NO_WAIT = getattr(socket, "MSG_DONTWAIT", None)  # None (Windows): another thread sends
-_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # a peer that is gone is an error, also where SIGPIPE ends the process
+# Plain numbers, of which `|` is short. With MSG_NOSIGNAL a peer that is gone is an error, also where SIGPIPE ends the process.
+_SENDING = int(NO_WAIT or 0) | int(getattr(socket, "MSG_NOSIGNAL", 0))
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_FRAME = 1 << 20  # that is accepted
 WINDOW = 16 << 20  # bytes that the peer may have on their way
@@ -122,16 +123,17 @@ class Frames:
             parts: list[bytes | memoryview] = [self._rest] if self._rest else self._next()
             if not parts:
                 return
+            nbytes = sum(map(len, parts))
             if NO_WAIT is None:
                 return self._wait_for_room(parts, 0)
             try:
-                sent = self._socket.sendmsg(parts, (), NO_WAIT | _NO_SIGNAL)
+                sent = self._socket.sendmsg(parts, (), _SENDING)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
                 self._over = True  # the thread that receives finds out why
                 return
-            if sent < sum(map(len, parts)):
+            if sent < nbytes:
                 return self._wait_for_room(parts, sent)
             self._rest = b""
 
@@ -215,7 +217,8 @@ class Frames:
         end = self._end = self._end + count
         if end < self._wanted:  # a long frame is looked at once it is complete
             return []
-        frames, at = [], 0
+        frames: list[tuple[int, int, int, bytes | memoryview]] = []
+        at = 0
         self._wanted = _HEAD.size
         while end - at >= _HEAD.size:
             high, low, kind, flags, stream = _HEAD.unpack_from(view, at)
@@ -226,8 +229,15 @@ class Frames:
                 self._wanted = _HEAD.size + size
                 break
             part = view[at + _HEAD.size:at + _HEAD.size + size]
-            payload = part if kind == DATA else bytes(part)
             at += _HEAD.size + size
+            if kind == DATA and not flags & PADDED:  # nearly all
+                self._grant(size)
+                frames.append((kind, flags, stream & 0x7FFFFFFF, part))
+                continue
+            if kind == WINDOW_UPDATE:
+                self._enlarge(stream & 0x7FFFFFFF, part)
+                continue
+            payload = part if kind == DATA else bytes(part)
             if self._is_other(kind, flags, stream & 0x7FFFFFFF, payload):
                 frames.append((kind, flags, stream & 0x7FFFFFFF, _content(kind, flags, payload)))
         self._end = end - at
@@ -237,9 +247,7 @@ class Frames:
 
     def _is_other(self, kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bool:
         """Deals with a frame, and says whether there is more to it."""
-        if kind == WINDOW_UPDATE:
-            self._enlarge(stream, bytes(payload))
-        elif kind == SETTINGS:
+        if kind == SETTINGS:
             self._settings(flags, bytes(payload))
         elif kind == PING:
             if len(payload) != 8:
@@ -282,22 +290,21 @@ class Frames:
                 self._largest = min(value, MAX_FRAME)
         self._answer(frame(SETTINGS, ACK, 0))
 
-    def _enlarge(self, stream: int, payload: bytes) -> None:
+    def _enlarge(self, stream: int, payload: memoryview) -> None:
         if len(payload) != 4:
             raise Lost("a window of a wrong form")
         size = int.from_bytes(payload, "big") & 0x7FFFFFFF
         with self._lock:
-            waited = bool(self._data)
             if stream == 0:
                 self._room += size
             elif stream == STREAM:
                 self._stream_room += size
-            if max(self._room, self._stream_room) > 0x7FFFFFFF:
+            if self._room > 0x7FFFFFFF or self._stream_room > 0x7FFFFFFF:
                 raise Lost("a window that is too large")
-            if waited:
-                self._send()
-        if waited:
-            self._cleared()
+            if not self._data:  # nothing has waited for it
+                return
+            self._send()
+        self._cleared()
 
     def _cleared(self) -> None:
         if self.is_clear:

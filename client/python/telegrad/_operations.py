@@ -105,22 +105,22 @@ class _Reader:
         self.offset, self.sink, self.moved, self.at = offset, sink, moved, 0
 
     def __call__(self, response: messages.ExecuteResponse) -> tuple[bool, Any]:
-        chunk = _result(response.read, "read")
-        size = len(response.data)
-        if chunk.offset == self.offset:
+        chunk, memory = _result(response.read, "read"), self.sink.memory
+        size, begin = len(response.data), chunk.offset - self.offset
+        if begin == 0:
             self.at = 0
-        if chunk.offset != self.offset + self.at or size > len(self.sink.memory) - self.at:
-            raise Violation(f"a chunk of {size} bytes at {chunk.offset}, expected at most "
-                            f"{len(self.sink.memory) - self.at} at {self.offset + self.at}")
-        self.sink.memory[self.at:self.at + size] = response.data
-        self.at += size
+        at, whole = self.at, len(memory)
+        if begin != at or size > whole - at:
+            raise Violation(f"a chunk of {size} bytes at {chunk.offset}, expected at most {whole - at} at {self.offset + at}")
+        memory[at:at + size] = response.data
+        self.at = at + size
         if not chunk.last:
             if size == 0:
                 raise Violation("a chunk of a read is empty")
             return False, None
-        if self.at != len(self.sink.memory):
-            raise Violation(f"a read ended after {self.at} of {len(self.sink.memory)} bytes")
-        self.moved(self.at)
+        if self.at != whole:
+            raise Violation(f"a read ended after {self.at} of {whole} bytes")
+        self.moved(whole)
         return True, self.sink.finish()
 
 

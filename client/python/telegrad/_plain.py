@@ -13,11 +13,12 @@ from typing import Any, Callable, Sequence
 
 from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._future import Answer, Future, Waited
+from telegrad._interrupts import Deferred
 from telegrad._stream import Ended, Stream
 from telegrad.errors import Code, TelegradError, error_of
 
 GLANCE_SECONDS = 0.05  # between two looks of the session's thread at a stream that others read
-_LONG = 1 << 16  # a message that is sent before the next one is made
+_LONG = 1 << 16  # bytes of messages that are sent before more are made
 
 
 class Plain:
@@ -45,8 +46,11 @@ class Plain:
         """Sends what can be sent at once."""
         stream = self._stream
         try:
-            while stream.is_clear and self._put():
-                stream.flush()
+            if stream.is_clear:
+                while self._put():
+                    stream.flush()
+                    if not self._core.is_waiting or not stream.is_clear:
+                        break
         except BaseException as error:  # a message may have been sent in part
             self._break(error, "sent something")
             raise
@@ -58,13 +62,10 @@ class Plain:
 
     def _put(self) -> bool:
         """Gives the stream messages, as many as may go together."""
-        put = False
-        while (message := self._core.next_message()) is not None:
-            self._stream.put(message)
-            put = True
-            if len(message) > _LONG:
-                break
-        return put
+        messages = self._core.next_messages(_LONG)
+        if messages:
+            self._stream.put(*messages)
+        return bool(messages)
 
     def attend(self, future: Waited | None = None) -> None:
         """Has the session's thread read until the future is done; None: until the stream is over."""
@@ -103,21 +104,22 @@ class Plain:
 
     def lead(self, future: Waited, seconds: float | None) -> None:
         """Reads until the future is done, or for so many seconds; not if another thread reads, which then has to go on."""
-        if self._role.acquire(blocking=False):
-            try:
-                begun, left = time.monotonic(), seconds
-                while not future.done() and self._stream.ended is None and self._stream.await_input(
-                        None if left is None else max(left, 0.0)):
-                    self._receive()
-                    if seconds is not None:
-                        left = seconds - (time.monotonic() - begun)
-                        if left <= 0:  # also where there is always something to receive
-                            break
-            finally:
-                self._role.release()
-        if not future.done():
-            with self._lock:
-                self.attend(future)
+        with Deferred() as deferred:
+            if self._role.acquire(blocking=False):
+                try:
+                    begun, left = time.monotonic(), seconds
+                    while not future.done() and self._stream.ended is None and deferred.while_waiting(
+                            self._stream.await_input, None if left is None else max(left, 0.0)):
+                        self._receive()
+                        if seconds is not None:
+                            left = seconds - (time.monotonic() - begun)
+                            if left <= 0:  # also where there is always something to receive
+                                break
+                finally:
+                    self._role.release()
+            if not future.done():
+                with self._lock:
+                    self.attend(future)
 
     def _receive(self) -> None:
         try:
@@ -126,7 +128,7 @@ class Plain:
                     done = self._core.receive(message)
                     self._changed.notify_all()
                 self._tell(done)
-        except BaseException as error:  # a violation of the protocol, no memory for what came, or an interrupt
+        except BaseException as error:  # a violation of the protocol, no memory for what came, or another signal than Ctrl-C
             self._break(error, "took an answer")
             if not isinstance(error, Exception):
                 raise

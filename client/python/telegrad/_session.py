@@ -24,6 +24,7 @@ from telegrad._channel import Channel
 from telegrad._core import Completion, SessionCore, State, tell
 from telegrad._future import Answer, Future, Waited
 from telegrad._http2 import Lost
+from telegrad._interrupts import Deferred
 from telegrad._operations import Operation
 from telegrad._plain import Plain
 from telegrad._progress import Amount, Kernels, Meter
@@ -88,7 +89,7 @@ class SessionBase:
         self._call: Any = None
         self._lock = lock  # that of `_changed`; as an interrupt between the two calls of a condition's would leave it taken
         self._plain: Plain | None = None  # the same, where it is not grpcio's
-        self._submits = False
+        self._submits = self._partial = False  # something is submitted at the moment; perhaps not all of it yet
         _sessions.add(self)
         self._thread = threading.Thread(target=self._serve, name="telegrad session", daemon=True)
         self._thread.start()
@@ -176,10 +177,20 @@ class SessionBase:
         return array
 
     def _read_into(self, handle: int, offset: int, sink: operations.Filled, ask: Callable[[Operation], W]) -> W | Future[Any]:
+        here = self._read_here(handle, offset, sink)
+        if here is not None:
+            return ask(here)
+        assert self._bulk is not None
         self._meter.ask(len(sink.memory))
-        if self._bulk is not None and self._bulk.takes(len(sink.memory)):
-            return self._bulk.read(handle, offset, sink)
-        return ask(operations.read(handle, offset, sink, self._meter.move))
+        return self._bulk.read(handle, offset, sink)
+
+    def _read_here(self, handle: int, offset: int, sink: operations.Filled) -> Operation | None:
+        """The operation that reads on the session's stream; None for what travels beside it."""
+        nbytes = len(sink.memory)
+        if self._bulk is not None and self._bulk.takes(nbytes):
+            return None
+        self._meter.ask(nbytes)
+        return operations.read(handle, offset, sink, self._meter.move)
 
     def free(self, *buffers: Buffer) -> None:
         """What uses them already still does."""
@@ -316,35 +327,46 @@ class SessionBase:
     def _write(self, buffer: Buffer, values: Array) -> None:
         self.write_bytes(buffer, 0, dtypes.to_bytes(values, buffer.dtype))
 
-    def _submit(self, operation: Operation, held: bool = False, future: Waited | None = None) -> tuple[int, Waited | None]:
-        """`held`: it may wait for the next operation, which follows at once, and be sent together with it. `future`: what is
-        told the answer, where it has one."""
+    def _submit(self, operation: Operation, future: Waited | None = None) -> tuple[int, Waited | None]:
+        """Its number, and what is told the answer where it has one: `future`, or a new one."""
+        return self._submit_all(((operation, future),))[0]
+
+    def _submit_all(self, asked: Sequence[tuple[Operation, Waited | None]]) -> list[tuple[int, Waited | None]]:
+        """The same for several, which are sent together."""
+        out: list[tuple[int, Waited | None]] = []
         with self._lock:
             if self._submits:
                 raise TelegradError(Code.FAILED_PRECONDITION, "a signal's handler or a destructor asks the session for something "
-                                    "in the middle of another operation of its thread", operation=operation.name)
-            if not self._core.has_room and not self._await_room():
-                raise transport.no_room_error(self.timeout, operation.name)
-            self._submits = True
-            try:
-                submitted = self._core.submit(operation, future)
-                if self._plain is None:
-                    self._changed.notify_all()
-                elif not held:
-                    self._plain.pump()
-            except Exception:
-                raise
-            except BaseException:  # it may be known in part, which nothing could follow
-                self._abandon(TelegradError(Code.CANCELLED, "the session was interrupted while it sent something"))
-                raise
-            finally:
-                self._submits = False
-        return submitted
+                                    "in the middle of another operation of its thread", operation=asked[0][0].name)
+            while len(out) < len(asked):
+                if not self._core.has_room and not self._await_room():
+                    raise transport.no_room_error(self.timeout, asked[len(out)][0].name)
+                self._submits = True
+                try:
+                    with Deferred():
+                        self._submit_some(asked, out)
+                except BaseException as error:
+                    if self._partial and not isinstance(error, Exception):  # of another signal's handler: nothing could follow
+                        self._abandon(TelegradError(Code.CANCELLED, "the session was interrupted while it sent something"))
+                    raise
+                finally:
+                    self._submits = self._partial = False
+        return out
 
-    def _send_held(self) -> None:
-        with self._lock:
-            if self._plain is not None:
+    def _submit_some(self, asked: Sequence[tuple[Operation, Waited | None]], out: list[tuple[int, Waited | None]]) -> None:
+        """Those behind `out` for which there is room, and sends them."""
+        self._partial = True
+        try:
+            for operation, future in asked[len(out):]:
+                out.append(self._core.submit(operation, future))
+                if not self._core.has_room:
+                    break
+        finally:
+            if self._plain is None:
+                self._changed.notify_all()
+            else:
                 self._plain.pump()
+        self._partial = False
 
     def _await_room(self) -> bool:
         if self._plain is not None:
@@ -354,7 +376,7 @@ class SessionBase:
     def _future(self, operation: Operation) -> Future[Any]:
         """For whoever keeps it, and may wait for it or not."""
         future: Future[Any] = Future()
-        future.op_id, _ = self._submit(operation, future=future)
+        future.op_id, _ = self._submit(operation, future)
         with self._lock:
             if self._plain is not None:
                 self._plain.attend(future)
@@ -363,7 +385,7 @@ class SessionBase:
     def _asked(self, operation: Operation) -> Answer:
         """For `_wait`."""
         answer = Answer()
-        answer.op_id, _ = self._submit(operation, future=answer)
+        answer.op_id, _ = self._submit(operation, answer)
         return answer
 
     def _wait_run(self, future: Waited, timeout: float | None) -> messages.RunResult:

@@ -73,13 +73,20 @@ class Stream:
         """Whether nothing waits to be sent, so that messages may be given."""
         return self._frames.is_clear
 
-    def put(self, message: bytes) -> None:
-        """To be sent by the next `flush`, together with others."""
-        prefix = _PREFIX.pack(0, len(message))
-        if len(message) < _SHORT:
-            self._frames.data(prefix + message)
-        else:
-            self._frames.data(prefix, message)
+    def put(self, *messages: bytes) -> None:
+        """To be sent by the next `flush`. Short ones that follow one another are one piece."""
+        pieces: list[bytes] = []
+        short: list[bytes] = []
+        for message in messages:
+            short.append(_PREFIX.pack(0, len(message)))
+            if len(message) < _SHORT:
+                short.append(message)
+            else:
+                pieces += [b"".join(short), message]
+                short = []
+        if short:
+            pieces.append(b"".join(short))
+        self._frames.data(*pieces)
 
     def flush(self) -> None:
         """Sends what can be sent now; never waits."""
@@ -202,6 +209,12 @@ class _Parts:
     def take(self, part: bytes | memoryview, out: list[bytes | memoryview]) -> None:
         while len(part):
             if self._message is None:
+                if not self._prefix and len(part) >= _PREFIX.size:  # most are in one part
+                    end = _PREFIX.size + self._size(part)
+                    if end <= len(part):
+                        out.append(bytes(part[_PREFIX.size:end]))
+                        part = part[end:]
+                        continue
                 missing = _PREFIX.size - len(self._prefix)
                 self._prefix += bytes(part[:missing])
                 part = part[missing:]
@@ -209,7 +222,7 @@ class _Parts:
                     return
                 size = self._size(self._prefix)
                 self._prefix = b""
-                if size <= len(part):  # most are in one part
+                if size <= len(part):
                     out.append(bytes(part[:size]))
                     part = part[size:]
                     continue
@@ -223,8 +236,9 @@ class _Parts:
                 self._given.append(self._in_use)
                 self._message = None
 
-    def _size(self, prefix: bytes) -> int:
-        compressed, size = _PREFIX.unpack(prefix)
+    def _size(self, prefix: bytes | memoryview) -> int:
+        """Of the message that begins with it."""
+        compressed, size = _PREFIX.unpack_from(prefix)
         if compressed:
             raise _End(Code.INTERNAL, "a message is compressed, which this end has not allowed")
         if size > self._most_bytes:

@@ -59,6 +59,8 @@ _SMALL = [bytes([i]) for i in range(0x80)]
 
 def decode_varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
     """The number at `at` and where it ends."""
+    if at < end and view[at] < 0x80:
+        return view[at], at + 1
     value = shift = 0
     while at < end:
         byte = view[at]
@@ -167,7 +169,10 @@ class FieldInfo(NamedTuple):
 class Plan(NamedTuple):
     fields: tuple[FieldInfo, ...]  # in the order of their numbers
     by_tag: dict[int, FieldInfo]
+    numbers: dict[int, FieldInfo]  # of `by_tag`, those whose tag is a byte and whose value is one number, in no oneof
+    pieces: dict[int, FieldInfo]  # and those whose tag is a byte and whose value has a length
     oneofs: dict[str, tuple[str, ...]]  # attributes of the same oneof
+    others: dict[str, tuple[str, ...]]  # by attribute: the other attributes of its oneof
 
 
 class Message:
@@ -216,7 +221,10 @@ def _make_plan(cls: type[Message]) -> Plan:
     for f in fields:
         if f.oneof:
             oneofs[f.oneof] = oneofs.get(f.oneof, ()) + (f.attribute,)
-    return Plan(tuple(fields), by_tag, oneofs)
+    others = {f.attribute: tuple(a for a in oneofs.get(f.oneof, ()) if a != f.attribute) for f in fields}
+    numbers = {f.tag: f for f in fields if f.tag < 0x80 and f.kind.wire == VARINT and not f.repeated and not f.oneof}
+    pieces = {f.tag: f for f in fields if f.tag < 0x80 and f.kind.wire == LENGTH}
+    return Plan(tuple(fields), by_tag, numbers, pieces, oneofs, others)
 
 
 def _append(message: Message, parts: list[Bytes]) -> None:
@@ -287,15 +295,32 @@ def _skip(view: memoryview, at: int, end: int, wire: int) -> int:
 
 def _merge(message: Message, view: memoryview, at: int, end: int) -> None:
     table = plan(type(message))
+    by_tag, numbers, pieces = table.by_tag, table.numbers, table.pieces
     while at < end:
+        tag = view[at]
+        if tag in numbers:  # and in no oneof, as most fields are
+            f = numbers[tag]
+            number, at = decode_varint(view, at + 1, end)
+            setattr(message, f.attribute, f.kind.decode(number))
+            continue
+        if tag in pieces and at + 1 < end and view[at + 1] < 0x80:  # so are their lengths
+            f, start = pieces[tag], at + 2
+            at = start + view[at + 1]
+            if at > end:
+                raise DecodeError("a field is cut off")
+            try:
+                _take(message, table, f, view, start, at, packed=False)
+            except DecodeError as error:
+                raise DecodeError(f"{type(message).__name__}.{f.name}: {error}") from None
+            continue
         tag, at = decode_varint(view, at, end)
         if not 0 < tag >> 3 < 1 << 29:
             raise DecodeError(f"{type(message).__name__}: {tag >> 3} is no field number")
         start = at
         at = _skip(view, at, end, tag & 7)
-        f = table.by_tag.get(tag)
-        if f is None:
+        if tag not in by_tag:
             continue
+        f = by_tag[tag]
         if tag & 7 == LENGTH:
             start = decode_varint(view, start, at)[1]
         try:
@@ -308,9 +333,8 @@ def _take(message: Message, table: Plan, f: FieldInfo, view: memoryview, start: 
           packed: bool) -> None:
     """Adds the value view[start:end] of `f` to `message`."""
     if f.oneof:  # the last one counts
-        for other in table.oneofs[f.oneof]:
-            if other != f.attribute:
-                setattr(message, other, None)
+        for other in table.others[f.attribute]:
+            setattr(message, other, None)
     if f.message is not None:
         known = None if f.repeated else getattr(message, f.attribute)
         value = f.message() if known is None else known

@@ -17,7 +17,8 @@ import collections
 import contextlib
 import dataclasses
 import functools
-from typing import Any, Callable, Iterator, Mapping, Sequence
+import math
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -26,10 +27,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from telegrad import _operations as operations
-from telegrad._host import Host
+from telegrad._host import Host, Into, Memory
+from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
-from telegrad.torch._kept import Kept, bytes_of, host, keep, place
+from telegrad.torch._kept import Kept, filled, host, keep, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
 from telegrad.torch._table import Unsupported, kind, packet_of
@@ -92,6 +94,22 @@ class Role:
     counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
 
 
+class Result(NamedTuple):
+    """A tensor that a call gives."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+
+
+class Sized(NamedTuple):
+    """What a call gives and, by their numbers, what the arguments that it writes become."""
+
+    results: list[Any]  # Result, None, numbers
+    mutated: dict[int, Result]
+
+
 class Compiled:
     """A graph as a program, whose symbolic sizes are between `bounds`."""
 
@@ -102,6 +120,8 @@ class Compiled:
         self.role = role
         self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
         self._slots = [self._plan(slot) for slot in self.lowered.graph.slots]
+        self._symbolic = bool(bounds)
+        self._sized: Sized | None = None  # where it is the same in each call
         self._computes = bool(self.lowered.mutated or self.lowered.asserted) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
 
     def _plan(self, slot: Slot) -> tuple[str, int, int, bool, bool]:
@@ -112,7 +132,7 @@ class Compiled:
         number = int(slot.name[1:])
         kind = slot.name[0] if slot.name[0] == "r" else "a" if slot.role == "input" else slot.name[0]
         saved = kind == "a" and bool(self.role.saved) and self.role.saved[number]
-        return kind, number, slot.nbytes, saved, kind == "a" and number in self.role.counted
+        return kind, number, max(slot.nbytes, 1), saved, kind == "a" and number in self.role.counted
 
     def __call__(self, *args: Any, symbols: Mapping[str, int] = {}) -> list[Any]:
         try:
@@ -123,60 +143,71 @@ class Compiled:
 
     def _call(self, args: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
         lowered, server = self.lowered, host()
-
-        def sized(value: Any) -> Any:
-            return real(value, symbols) if symbols else value
-
+        plan = self._sized or self._size(symbols)
         if self._computes:
-            memories, written, tests = self._run(server, lowered, args, symbols)
+            memories, run = self._bind(server, args, symbols)
+            written, tests = memories["m"], memories["t"]
         else:
-            memories, written, tests = {}, {}, {}
+            memories, run, written, tests = {}, None, {}, {}
         out: list[Any] = []
-        reads, made = [], []
-        for i, meta in enumerate(lowered.results):
-            if not isinstance(meta, torch.Tensor):
-                out.append(sized(meta))
+        reads: list[tuple[Memory, Into]] = []
+        made: list[tuple[torch.Tensor, Kept]] = []
+        for i, result in enumerate(plan.results):
+            if not isinstance(result, Result):
+                out.append(result)
                 continue
-            shape, stride = sized(meta.shape), sized(meta.stride())
-            tensor = torch.empty(shape, dtype=meta.dtype)
-            kept = memories[i]
-            if i < self.kept_from and tensor.nbytes:
-                reads.append((kept.memory, bytes_of(tensor)))
-            if stride != tensor.stride() and i >= self.kept_from:
-                tensor = torch.empty_strided(shape, stride, dtype=meta.dtype)
+            kept = memories["y"][i]
+            if i < self.kept_from:
+                tensor = torch.empty(result.shape, dtype=result.dtype)
+                if result.nbytes:
+                    reads.append((kept.memory, filled(tensor, result.nbytes)))
+            else:
+                tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
             made.append((tensor, kept))
             out.append(tensor)
-        values = {i: torch.empty(sized(tuple(meta.shape)), dtype=meta.dtype) for i, meta in lowered.mutated.items()}
-        reads += [(written[i].memory, bytes_of(value)) for i, value in values.items() if value.nbytes]
+        values = {i: torch.empty(result.shape, dtype=result.dtype) for i, result in plan.mutated.items()}
+        reads += [(written[i].memory, filled(value, plan.mutated[i].nbytes)) for i, value in values.items() if value.nbytes]
         truths = [bytearray(1) for _ in tests]
-        reads += [(tests[i].memory, truth) for i, truth in enumerate(truths)]
-        server.read_all(reads)
+        reads += [(tests[i].memory, Into(truth)) for i, truth in enumerate(truths)]
+        server.read_all(reads, run)
         if not all(truth[0] for truth in truths):
             raise RuntimeError(next(what for what, truth in zip(lowered.asserted, truths) if not truth[0]))
-        if not reads:
-            server.session._send_held()
         for tensor, kept in made:
             keep(tensor, kept)
-        with torch.no_grad():
-            for i, value in values.items():
-                args[i].copy_(value)
-                keep(args[i], written[i])
+        if values:
+            with torch.no_grad():
+                for i, value in values.items():
+                    args[i].copy_(value)
+                    keep(args[i], written[i])
         return out
 
-    def _run(self, server: Host, lowered: Lowered, args: Sequence[Any],
-             symbols: Mapping[str, int]) -> tuple[dict[int, Kept], dict[int, Kept], dict[int, Kept]]:
-        """The memory of each result, of what each argument that is written becomes, and of each assertion."""
+    def _size(self, symbols: Mapping[str, int]) -> Sized:
+        """What a call gives, with these symbols; it is always the same where there are none."""
+        def result(meta: torch.Tensor) -> Result:
+            shape: tuple[int, ...] = real(tuple(meta.shape), symbols)
+            return Result(shape, real(meta.stride(), symbols), meta.dtype, math.prod(shape) * meta.dtype.itemsize)
+
+        results = [result(meta) if isinstance(meta, torch.Tensor) else real(meta, symbols) for meta in self.lowered.results]
+        sized = Sized(results, {i: result(meta) for i, meta in self.lowered.mutated.items()})
+        if not self._symbolic:
+            self._sized = sized
+        return sized
+
+    def _bind(self, server: Host, args: Sequence[Any],
+              symbols: Mapping[str, int]) -> tuple[dict[str, dict[int, Kept]], Operation]:
+        """The memory that the run is bound to, by kind and number: "y" of results, "m" of what arguments become, "t" of
+        assertions, and what else has to stay until it is sent; and the run."""
         server.renew()
         if self._era != server.era:
-            self._hash = server.session.put(lowered.graph).hash
+            self._hash = server.session.put(self.lowered.graph).hash
             self._constants = [server.session.upload(s.init, s.dtype, device=server.devices[0])
-                               for s in lowered.graph.slots if s.role == "constant"]
+                               for s in self.lowered.graph.slots if s.role == "constant"]
             self._era = server.era
         constants = iter(self._constants)
-        handles, held = [], []
-        made: dict[str, dict[int, Kept]] = {"y": {}, "m": {}, "t": {}}
-        drawn = [draw(lambda value: real(value, symbols)) for draw in lowered.draws]
-        for of, number, nbytes, saved, counted in self._slots:
+        handles = []
+        memories: dict[str, dict[int, Kept]] = {"y": {}, "m": {}, "t": {}, "a": {}, "r": {}}
+        drawn = [draw(lambda value: real(value, symbols)) for draw in self.lowered.draws]
+        for of, number, nbytes, saved, counted in self._slots:  # `alloc` frees what was dropped
             if of == "c":
                 handles.append(next(constants).handle)
                 continue
@@ -185,14 +216,11 @@ class Compiled:
             elif of == "r":
                 kept = place(server, drawn[number], False, nbytes)
             else:
-                kept = made[of][number] = Kept(server, server.alloc(max(nbytes, 1)))
-            held.append(kept)
+                kept = Kept(server, server.alloc(nbytes))
+            memories[of][number] = kept
             handles.append(kept.memory.handle)
-        server.flush()
-        variables = lowered.size.variables(symbols)
-        run = operations.run(self._hash, handles, variables, [server.devices[0]], None, quiet=True)
-        server.session._submit(run, held=True)  # until `_call` knows what it reads
-        return made["y"], made["m"], made["t"]
+        variables = self.lowered.size.variables(symbols)
+        return memories, operations.run(self._hash, handles, variables, server.devices[:1], None, quiet=True)
 
 
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
