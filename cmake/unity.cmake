@@ -5,11 +5,11 @@
 #
 # CMake's own groups (UNITY_BUILD) name their sources by absolute paths. These name them from the root of the
 # tree, so a compiler cache finds what another clone has compiled.
-set(group_size 12)
+set(most 16)  # sources in a group
 tg_targets(${PROJECT_SOURCE_DIR} targets)
-# What protoc writes has the same names in each file; so have the tables of the fake GPUs' instructions and the
-# models of tests. gpu_test is made of several folders' tests.
-list(REMOVE_ITEM targets telegrad_proto fake_ptx fake_ptx_test fake_amd fake_amd_test gpu_test telegrad_models)
+# What protoc writes is grouped in proto/CMakeLists.txt. The models of tests have the same names in each file, and
+# gpu_test is made of several folders' tests.
+list(REMOVE_ITEM targets telegrad_proto telegrad_grpc gpu_test telegrad_models)
 foreach(target ${targets})
   get_target_property(type ${target} TYPE)
   get_target_property(sources ${target} SOURCES)
@@ -30,9 +30,14 @@ foreach(target ${targets})
       list(APPEND grouped ${name})
     endif()
   endforeach()
+  list(LENGTH grouped count)
+  math(EXPR groups "(${count} + ${most} - 1) / ${most}")
   set(number 0)
   while(grouped)
-    list(SUBLIST grouped 0 ${group_size} group)
+    # As many in each of the groups that are left.
+    list(LENGTH grouped count)
+    math(EXPR size "(${count} + ${groups} - ${number} - 1) / (${groups} - ${number})")
+    list(SUBLIST grouped 0 ${size} group)
     list(REMOVE_ITEM grouped ${group})
     list(TRANSFORM group PREPEND "#include \"")
     list(TRANSFORM group APPEND "\"\n")

@@ -80,7 +80,7 @@ def library(folder):
 def main():
     root = pathlib.Path(sys.argv[1])
     folders = collections.defaultdict(dict)
-    for top in ("engine", "devices", "server", "client"):
+    for top in ("engine", "devices", "server", "client", "tests/fakes"):
         for path in sorted((root / top).rglob("*.cc")):
             if not path.name.endswith("_test.cc") and path.name != "main.cc" and "examples" not in path.parts:
                 folder = library(path.parent)

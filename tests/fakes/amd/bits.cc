@@ -7,13 +7,6 @@
 namespace fakeamd {
 namespace {
 
-using u16 = uint16_t;
-using i16 = int16_t;
-using u32 = uint32_t;
-using i32 = int32_t;
-using u64 = uint64_t;
-using i64 = int64_t;
-
 u32 FieldUnsigned(u32 a, u32 b, u32 c) {
   const u32 width = c & 31;
   return a >> (b & 31) & ((1u << width) - 1);

@@ -15,6 +15,14 @@ class Wave;
 struct Instruction;
 struct Row;
 
+// The types that instructions compute with, as their names say them.
+using i16 = int16_t;
+using i32 = int32_t;
+using i64 = int64_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+
 inline constexpr uint32_t kMaxLanes = 64;
 
 // Vector registers: v0 to v255, then a0 to a255, then those that hold a result until the other half

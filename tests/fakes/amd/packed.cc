@@ -128,14 +128,14 @@ void FloatPair(Wave& w, const Instruction& i) {
   w.Put(i, 0, Type::kPairF32, out[0], out[1]);
 }
 template <auto F, int count>
-constexpr Row FloatPairRow(std::string_view names, uint32_t flags = 0) {
+constexpr Row FloatPairRow(std::string_view names, uint32_t modifiers = 0) {
   Row row = {.names = names,
              .execute = FloatPair<F, count>,
              .decode = DecodeVector,
              .result = {Type::kPairF32, Type::kNone},
              .source = {Type::kPairF32, count > 1 ? Type::kPairF32 : Type::kNone,
                         count > 2 ? Type::kPairF32 : Type::kNone},
-             .value = flags};
+             .value = modifiers};
   return row;
 }
 

@@ -8,11 +8,6 @@
 namespace fakeamd {
 namespace {
 
-using u32 = uint32_t;
-using i32 = int32_t;
-using u64 = uint64_t;
-using i64 = int64_t;
-
 i32 Wrapped(i64 x) { return static_cast<i32>(static_cast<u32>(x)); }
 bool Overflows(i64 x) { return x != Wrapped(x); }
 

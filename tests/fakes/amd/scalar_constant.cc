@@ -29,9 +29,6 @@ void MultiplyInto(Wave& w, const Instruction& i) {
   w.PutScalar(i.result[0], static_cast<uint32_t>(product));
 }
 
-using u32 = uint32_t;
-using i32 = int32_t;
-
 constexpr Row kConstantRows[] = {
     {.names = "s_addk_i32|s_addk_co_i32", .execute = AddInto, .decode = DecodeInto},
     {.names = "s_mulk_i32", .execute = MultiplyInto, .decode = DecodeInto},

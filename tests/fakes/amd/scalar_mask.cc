@@ -101,7 +101,6 @@ void PutBit(Wave& w, const Instruction& i) {
   w.PutScalar(to, set ? old.value | bit : old.value & ~bit, old.undefined);
 }
 
-using u64 = uint64_t;
 constexpr auto kAnd = [](u64 a, u64 b) { return a & b; };
 constexpr auto kOr = [](u64 a, u64 b) { return a | b; };
 constexpr auto kXor = [](u64 a, u64 b) { return a ^ b; };

@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kThread[] =
+constexpr char kThreadIndex[] =
     "  %group = call i32 @llvm.amdgcn.workgroup.id.x()\n"
     "  %local = call i32 @llvm.amdgcn.workitem.id.x()\n"
     "  %base = mul i32 %group, 128\n"
@@ -24,7 +24,7 @@ class AmdStrictTest : public testing::TestWithParam<std::string> {
             uint64_t budget = 1 << 20) {
     std::vector<Bytes> buffers = {Bytes(1024)};
     const TestRun run = RunIr(
-        KernelIr("test", "ptr addrspace(1) %out", kThread + body, 128) + more, GetParam(),
+        KernelIr("test", "ptr addrspace(1) %out", kThreadIndex + body, 128) + more, GetParam(),
         {.groups = 2, .threads = 128, .local_bytes = local_bytes, .budget = budget}, &buffers);
     EXPECT_EQ(run.error, "");
     return run.fault;
@@ -235,7 +235,7 @@ TEST_P(AmdStrictTest, EveryWaitIsNeeded) {
   const std::string ir =
       KernelIr(
           "test", "ptr addrspace(1) %out, ptr addrspace(1) readonly noalias %in",
-          std::string(kThread) +
+          std::string(kThreadIndex) +
               "  %pa = getelementptr i32, ptr addrspace(1) %in, i64 %i\n"
               "  %x = load i32, ptr addrspace(1) %pa\n"
               "  %mine = getelementptr i32, ptr addrspace(3) @shared, i32 %local\n"

@@ -9,7 +9,18 @@
 namespace fakecuda {
 namespace {
 
-enum Operation : int { kAdd, kMin, kMax, kAnd, kOr, kXor, kExch, kInc, kDec, kCas };
+enum AtomicOperation : int {
+  kAtomicAdd,
+  kAtomicMin,
+  kAtomicMax,
+  kAtomicAnd,
+  kAtomicOr,
+  kAtomicXor,
+  kAtomicExch,
+  kAtomicInc,
+  kAtomicDec,
+  kAtomicCas
+};
 
 uint64_t Mask(Type type) {
   return Bits(type) == 64 ? ~uint64_t{0} : (uint64_t{1} << Bits(type)) - 1;
@@ -36,23 +47,23 @@ uint64_t Apply(int operation, Type type, uint64_t old, uint64_t a, uint64_t b) {
   const bool is_signed = IsSigned(type);
   const bool less = is_signed ? Signed(type, old) < Signed(type, a) : old < a;
   switch (operation) {
-    case kAdd:
+    case kAtomicAdd:
       return IsFloat(type) ? AddFloat(type, old, a) : (old + a) & Mask(type);
-    case kMin:
+    case kAtomicMin:
       return less ? old : a;
-    case kMax:
+    case kAtomicMax:
       return less ? a : old;
-    case kAnd:
+    case kAtomicAnd:
       return old & a;
-    case kOr:
+    case kAtomicOr:
       return old | a;
-    case kXor:
+    case kAtomicXor:
       return old ^ a;
-    case kExch:
+    case kAtomicExch:
       return a;
-    case kInc:
+    case kAtomicInc:
       return old >= a ? 0 : old + 1;
-    case kDec:
+    case kAtomicDec:
       return old == 0 || old > a ? a : old - 1;
     default:
       return old == a ? b : old;
@@ -89,20 +100,21 @@ bool DecodeAtomic(Decoder& d) {
   d.Take("noftz");
   const Type type = d.TakeType();
   d.Expect(operation >= 0, "an operation is missing");
-  d.Expect(!IsFloat(type) || operation == kAdd, "floats are only added");
+  d.Expect(!IsFloat(type) || operation == kAtomicAdd, "floats are only added");
   d.Expect(Bits(type) >= 16 && type != Type::kF16x2 && type != Type::kBF16x2, "no such atomic");
-  d.Expect(Bits(type) >= 32 || IsFloat(type) || operation == kCas, "no such atomic");
-  d.Expect(atom || (operation != kCas && operation != kExch), "a reduction without result");
+  d.Expect(Bits(type) >= 32 || IsFloat(type) || operation == kAtomicCas, "no such atomic");
+  d.Expect(atom || (operation != kAtomicCas && operation != kAtomicExch),
+           "a reduction without result");
   o.bytes = static_cast<uint8_t>(Bytes(type));
   o.count = static_cast<uint8_t>(operation);
   o.width = static_cast<uint8_t>(type);
   const size_t first = atom ? 1 : 0;
-  d.ExpectOperands(first + (operation == kCas ? 3 : 2));
+  d.ExpectOperands(first + (operation == kAtomicCas ? 3 : 2));
   const Type reg = type == Type::kF16 || type == Type::kBF16 ? Type::kB16 : type;
   o.slot[0] = atom ? d.Destination(0, reg) : d.Trash();
   d.Address(first, o.space, 1);
   o.slot[2] = d.Source(first + 1, reg);
-  o.slot[3] = operation == kCas ? d.Source(first + 2, reg) : d.Constant(0);
+  o.slot[3] = operation == kAtomicCas ? d.Source(first + 2, reg) : d.Constant(0);
   o.execute = &Atomic;
   return true;
 }

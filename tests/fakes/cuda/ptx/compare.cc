@@ -62,7 +62,7 @@ bool Compare(int comparison, T a, T b) {
   }
 }
 
-struct Half {
+struct HalfBits {
   static double Value(uint64_t bits) { return DecodeFloat(kF16Format, bits); }
 };
 struct Brain {
@@ -71,7 +71,7 @@ struct Brain {
 
 template <class T>
 auto Value(uint64_t bits) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Brain>) {
+  if constexpr (std::is_same_v<T, HalfBits> || std::is_same_v<T, Brain>) {
     return T::Value(bits);
   } else {
     return Get<T>(bits);
@@ -83,7 +83,7 @@ constexpr uint32_t kOr = 2;
 constexpr uint32_t kXor = 3;
 constexpr uint32_t kCombine = 3;
 constexpr uint32_t kNegated = 4;
-constexpr uint32_t kFlush = 8;
+constexpr uint32_t kFlushInputs = 8;
 
 bool Combined(uint32_t flags, bool t, bool c) {
   switch (flags & kCombine) {
@@ -110,7 +110,7 @@ void Setp(Warp& w, const Instruction& i, uint32_t lanes) {
     auto x = Value<T>(a[l]);
     auto y = Value<T>(b[l]);
     if constexpr (std::is_same_v<T, float>) {
-      if ((i.flags & kFlush) != 0) {
+      if ((i.flags & kFlushInputs) != 0) {
         if (std::fpclassify(x) == FP_SUBNORMAL) x = 0;
         if (std::fpclassify(y) == FP_SUBNORMAL) y = 0;
       }
@@ -140,7 +140,7 @@ Execute SetpOf(Type type) {
     case Type::kS64:
       return &Setp<int64_t>;
     case Type::kF16:
-      return &Setp<Half>;
+      return &Setp<HalfBits>;
     case Type::kBF16:
       return &Setp<Brain>;
     case Type::kF32:
@@ -184,7 +184,7 @@ bool DecodeCompare(Decoder& d) {
   d.Expect(Info(type).kind != 'b' || comparison <= kNe, "bits have no order");
   o.count = static_cast<uint8_t>(comparison);
   o.flags = static_cast<uint32_t>(combine + 1);
-  if (d.Take("ftz")) o.flags |= kFlush;
+  if (d.Take("ftz")) o.flags |= kFlushInputs;
   o.execute = SetpOf(type);
   d.Expect(o.execute != nullptr, "no comparison of this type");
   d.ExpectOperands(combine >= 0 ? 4 : 3);

@@ -16,9 +16,9 @@ using Int = __int128;
 
 constexpr uint32_t kRoundMask = 3;
 constexpr uint32_t kIntegral = 4;  // rounds to an integral value first
-constexpr uint32_t kSat = 8;
+constexpr uint32_t kSaturate = 8;
 constexpr uint32_t kFtz = 16;
-constexpr uint32_t kRelu = 32;
+constexpr uint32_t kNoNegative = 32;
 
 FloatFormat FormatOf(Type type) {
   switch (type) {
@@ -59,8 +59,8 @@ uint64_t FloatToInteger(double x, Type from, Type to, uint32_t flags) {
 
 uint64_t FloatToFloat(double x, Type to, uint32_t flags) {
   if ((flags & kIntegral) != 0) x = RoundToIntegral(x, RoundOf(flags));
-  if ((flags & kRelu) != 0 && !std::isnan(x) && std::signbit(x)) x = 0;
-  if ((flags & kSat) != 0) x = std::isnan(x) || x <= 0 ? 0 : std::min(x, 1.0);
+  if ((flags & kNoNegative) != 0 && !std::isnan(x) && std::signbit(x)) x = 0;
+  if ((flags & kSaturate) != 0) x = std::isnan(x) || x <= 0 ? 0 : std::min(x, 1.0);
   const Round round = (flags & kIntegral) != 0 ? Round::kNearest : RoundOf(flags);
   const uint64_t bits = EncodeDouble(FormatOf(to), x, 0, round);
   if ((flags & kFtz) == 0 || to != Type::kF32 || (bits & 0x7f800000) != 0) return bits;
@@ -77,13 +77,13 @@ uint64_t ConvertBits(uint64_t bits, Type from, Type to, uint32_t flags) {
   }
   const Int value = ReadInteger(from, bits);
   if (!IsFloat(to)) {
-    if ((flags & kSat) == 0) return static_cast<uint64_t>(value);
+    if ((flags & kSaturate) == 0) return static_cast<uint64_t>(value);
     return static_cast<uint64_t>(std::clamp(value, Lowest(to), Highest(to)));
   }
   const auto magnitude = static_cast<uint64_t>(value < 0 ? -value : value);
   uint64_t result = Encode(FormatOf(to), value < 0, magnitude, 0, RoundOf(flags));
-  if ((flags & kSat) != 0) {
-    result = FloatToFloat(DecodeFloat(FormatOf(to), result), to, kSat);
+  if ((flags & kSaturate) != 0) {
+    result = FloatToFloat(DecodeFloat(FormatOf(to), result), to, kSaturate);
   }
   return result;
 }
@@ -151,9 +151,9 @@ bool DecodeConvert(Decoder& d) {
   Instruction& o = d.out();
   uint32_t flags = 0;
   const bool rounded = TakeRounding(d, &flags);
-  if (d.Take("sat")) flags |= kSat;
+  if (d.Take("sat")) flags |= kSaturate;
   if (d.Take("ftz")) flags |= kFtz;
-  if (d.Take("relu")) flags |= kRelu;
+  if (d.Take("relu")) flags |= kNoNegative;
   const Type to = d.TakeType();
   const Type from = d.TakeType();
   o.flags = flags;

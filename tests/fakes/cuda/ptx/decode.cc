@@ -17,7 +17,7 @@ uint64_t Truncated(uint64_t bits, Type type) {
   return Bits(type) == 64 ? bits : bits & ((uint64_t{1} << Bits(type)) - 1);
 }
 
-uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
+uint64_t AlignShared(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Decoder::Decoder(const Module& module, const Function& function, uint64_t global
   for (const Variable& v : module.variables) {
     if (v.space == Space::kShared && v.bytes == 0) align = std::max(align, v.align);
   }
-  dynamic_shared_ = RoundUp(module.shared_bytes, align);
+  dynamic_shared_ = AlignShared(module.shared_bytes, align);
   kernel->shared_bytes = dynamic_shared_;
 }
 

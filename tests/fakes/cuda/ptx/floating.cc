@@ -33,11 +33,11 @@ struct Sat {
 };
 
 template <class T>
-T Add(T a, T b) {
+T FloatAdd(T a, T b) {
   return a + b;
 }
 template <class T>
-T Sub(T a, T b) {
+T FloatSub(T a, T b) {
   return a - b;
 }
 template <class T>
@@ -45,7 +45,7 @@ T Mul(T a, T b) {
   return a * b;
 }
 template <class T>
-T Div(T a, T b) {
+T FloatDiv(T a, T b) {
   return a / b;
 }
 template <class T>
@@ -62,14 +62,14 @@ T Fnma(T a, T b, T c) {
 }
 // The smaller one, -0 below +0; of a NaN and a number the number.
 template <class T>
-T Min(T a, T b) {
+T FloatMin(T a, T b) {
   if (std::isnan(a)) return b;
   if (std::isnan(b)) return a;
   if (a == b) return std::signbit(a) ? a : b;
   return a < b ? a : b;
 }
 template <class T>
-T Max(T a, T b) {
+T FloatMax(T a, T b) {
   if (std::isnan(a)) return b;
   if (std::isnan(b)) return a;
   if (a == b) return std::signbit(a) ? b : a;
@@ -77,11 +77,11 @@ T Max(T a, T b) {
 }
 template <class T>
 T MinNan(T a, T b) {
-  return std::isnan(a) || std::isnan(b) ? std::numeric_limits<T>::quiet_NaN() : Min(a, b);
+  return std::isnan(a) || std::isnan(b) ? std::numeric_limits<T>::quiet_NaN() : FloatMin(a, b);
 }
 template <class T>
 T MaxNan(T a, T b) {
-  return std::isnan(a) || std::isnan(b) ? std::numeric_limits<T>::quiet_NaN() : Max(a, b);
+  return std::isnan(a) || std::isnan(b) ? std::numeric_limits<T>::quiet_NaN() : FloatMax(a, b);
 }
 // PTX ISA, "copysign": the sign of a, the rest of b.
 template <class T>
@@ -97,11 +97,11 @@ T Rcp(T a) {
   return T{1} / a;
 }
 template <class T>
-T Neg(T a) {
+T FloatNeg(T a) {
   return -a;
 }
 template <class T>
-T Abs(T a) {
+T FloatAbs(T a) {
   return std::fabs(a);
 }
 float Rsqrt(float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
@@ -135,19 +135,19 @@ inline constexpr Execute kThree = &Lanes3<T, T, T, T, Wrap3<T, P, F>>;
 // Operations of both types.
 template <class T, class P>
 Execute Common(const std::string& m, bool nan) {
-  if (m == "add") return kTwo<T, P, Add<T>>;
-  if (m == "sub") return kTwo<T, P, Sub<T>>;
+  if (m == "add") return kTwo<T, P, FloatAdd<T>>;
+  if (m == "sub") return kTwo<T, P, FloatSub<T>>;
   if (m == "mul") return kTwo<T, P, Mul<T>>;
-  if (m == "div") return kTwo<T, P, Div<T>>;
+  if (m == "div") return kTwo<T, P, FloatDiv<T>>;
   if (m == "fma" || m == "mad") return kThree<T, P, Fma<T>>;
   if (m == "fma-") return kThree<T, P, Fms<T>>;
   if (m == "-fma") return kThree<T, P, Fnma<T>>;
-  if (m == "min") return nan ? kTwo<T, P, MinNan<T>> : kTwo<T, P, Min<T>>;
-  if (m == "max") return nan ? kTwo<T, P, MaxNan<T>> : kTwo<T, P, Max<T>>;
+  if (m == "min") return nan ? kTwo<T, P, MinNan<T>> : kTwo<T, P, FloatMin<T>>;
+  if (m == "max") return nan ? kTwo<T, P, MaxNan<T>> : kTwo<T, P, FloatMax<T>>;
   if (m == "sqrt") return kOne<T, P, Sqrt<T>>;
   if (m == "rcp") return kOne<T, P, Rcp<T>>;
-  if (m == "neg") return kOne<T, P, Neg<T>>;
-  if (m == "abs") return kOne<T, P, Abs<T>>;
+  if (m == "neg") return kOne<T, P, FloatNeg<T>>;
+  if (m == "abs") return kOne<T, P, FloatAbs<T>>;
   if (m == "copysign") return &Lanes2<T, T, T, Copysign<T>>;
   return nullptr;
 }

@@ -25,10 +25,10 @@ constexpr OpName kOps[] = {{"add", Op::kAdd, 2},  {"sub", Op::kSub, 2}, {"mul", 
                            {"neg", Op::kNeg, 1},  {"abs", Op::kAbs, 1}, {"ex2", Op::kEx2, 1},
                            {"tanh", Op::kTanh, 1}};
 
-constexpr uint32_t kNan = 1;    // .NaN
-constexpr uint32_t kFlush = 2;  // .ftz
-constexpr uint32_t kSat = 4;    // .sat
-constexpr uint32_t kRelu = 8;   // .relu
+constexpr uint32_t kNanResult = 1;  // .NaN
+constexpr uint32_t kFlush = 2;      // .ftz
+constexpr uint32_t kSat = 4;        // .sat
+constexpr uint32_t kRelu = 8;       // .relu
 
 // a + b as a double and what it lost (Knuth's two-sum).
 template <bool kBrain>
@@ -67,7 +67,7 @@ uint16_t Compute(Op op, uint32_t flags, uint16_t x, uint16_t y, uint16_t z) {
       const bool smaller = op == Op::kMin;
       if (std::isnan(a) || std::isnan(b)) {
         const bool both = std::isnan(a) && std::isnan(b);
-        if (both || (flags & kNan) != 0) return 0x7fff;
+        if (both || (flags & kNanResult) != 0) return 0x7fff;
         return std::isnan(a) ? y : x;
       }
       if (a == b) return std::signbit(a) == smaller ? x : y;
@@ -128,8 +128,8 @@ bool DecodeHalf(Decoder& d) {
   const bool approx = d.Take("approx");
   const bool nearest = d.Take("rn");
   Instruction& o = d.out();
-  o.flags = (d.Take("NaN") ? kNan : 0) | (d.Take("ftz") ? kFlush : 0) | (d.Take("sat") ? kSat : 0) |
-            (d.Take("relu") ? kRelu : 0);
+  o.flags = (d.Take("NaN") ? kNanResult : 0) | (d.Take("ftz") ? kFlush : 0) |
+            (d.Take("sat") ? kSat : 0) | (d.Take("relu") ? kRelu : 0);
   d.Expect(approx == (op->op == Op::kEx2 || op->op == Op::kTanh), "approximation or not");
   d.Expect(op->op != Op::kFma || nearest, "a rounding is missing");
   d.ExpectOperands(static_cast<size_t>(op->operands) + 1);

@@ -11,7 +11,7 @@
 namespace fakecuda {
 namespace {
 
-uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
+uint64_t AlignUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
 class Parser : private TokenCursor {
  public:
@@ -84,7 +84,7 @@ class Parser : private TokenCursor {
   }
 
   static void Place(uint64_t* used, Variable* variable) {
-    variable->offset = RoundUp(*used, variable->align);
+    variable->offset = AlignUp(*used, variable->align);
     *used = variable->offset + variable->bytes;
   }
 
