@@ -294,12 +294,17 @@ ROWS = [
     Row("server_to_server", "GB/s", (">=", 0.9), turns=5,
         telegrad=lambda b: b.between("5"),
         peer=lambda b: b.raw_tcp("up")),
-    # What a worker process adds to a run: while it spins, and after 5 ms without work.
-    LimitRow("worker_spinning", "us", 15, telegrad=lambda b: b.isolated("spinning", "20000")),
-    LimitRow("worker_idle", "us", 60, telegrad=lambda b: b.isolated("idle", "500")),
-    LimitRow("pipelined_runs", "runs a second", 40_000, compare=">=",
-             telegrad=lambda b: statistics.median(b.operations("pipelined", "40000", "1")
-                                                  for _ in range(5))),
+    # What a worker process adds to a run, while it spins and after 5 ms without work, against a byte that
+    # goes to another process and back over a pair of sockets.
+    *(Row(f"worker_{when}", "us", ("<=", bound), turns=7,
+          telegrad=lambda b, w=when, n=runs: b.isolated(w, n),
+          peer=lambda b, w=when, n=runs: b.number("tests/bench/isolation_bench", ["sockets", w, n]))
+      for when, runs, bound in (("spinning", "20000", 1.0), ("idle", "500", 2.0))),
+    # Runs of one client that does not wait for one before it sends the next, against short messages on a
+    # bare stream that come back.
+    Row("pipelined_runs", "a second", (">=", 0.4), turns=9,
+        telegrad=lambda b: b.operations("pipelined", "40000", "1"),
+        peer=lambda b: b.echo("talk", "40000", "1")),
     Row("upload_256m", "GB/s", (">=", 0.7), known=2.0,
         telegrad=lambda b: b.telegrad("upload", "3"),
         peer=lambda b: b.grpc_bulk("up")),
@@ -338,9 +343,11 @@ ROWS = [
              telegrad=lambda b: b.number(SIMPLIFY_BENCH, ["indices", "20"])),
     # Building the graph of a training step of a 12-layer GPT in the client.
     LimitRow("training_graph", "ms", 50, telegrad=lambda b: b.number(FRONTEND_BENCH, ["21"])),
-    # All rows of the rule tables, at a node that none of them matches.
-    LimitRow("rule_misses", "ns a node", 100,
-             telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"])),
+    # All rows of the rule tables, at a node that none of them matches, against finding the same nodes in a
+    # hash table.
+    Row("rule_misses", "ns a node", ("<=", 18.0), turns=5,
+        telegrad=lambda b: b.number(REWRITE_BENCH, ["misses", "2000"]),
+        peer=lambda b: b.number(REWRITE_BENCH, ["lookups", "2000"])),
     # From the graph to programs, without LLVM, on one core.
     *(LimitRow(f"{net}_front", "ms", limit, telegrad=lambda b, net=net: b.number(NETS_BENCH, ["front", net, "9"]))
       for net, limit in (("resnet50", 150), ("gpt2", 60), ("bert", 60))),

@@ -1,8 +1,13 @@
 // What a worker process adds to a run with nothing to compute: one kernel of one element, submitted
-// to a processor of this process or of a worker, and awaited. Prints the median microseconds as its
-// last line.
+// to a processor of this process or of a worker, and awaited. What that is compared with is a byte
+// that goes to another process and back over a pair of sockets. Prints the median microseconds as
+// its last line.
 //
-// Usage: isolation_bench cpu|worker spinning|idle RUNS    idle: 5 ms after the run before
+// Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS    idle: 5 ms after the run before
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +50,35 @@ absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
   return Median(std::move(micros));
 }
 
+absl::StatusOr<double> MedianRoundTrip(bool idle, int runs) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return Internal("no pair of sockets");
+  const pid_t child = fork();
+  if (child < 0) return Internal("no process");
+  char byte = 1;
+  if (child == 0) {
+    close(ends[0]);
+    while (read(ends[1], &byte, 1) == 1 && write(ends[1], &byte, 1) == 1) {
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::vector<double> micros;
+  bool good = true;
+  for (int i = 0; i < runs + 10 && good; ++i) {
+    if (idle) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const double start = Seconds();
+    good = write(ends[0], &byte, 1) == 1 && read(ends[0], &byte, 1) == 1;
+    if (i >= 10) micros.push_back((Seconds() - start) * 1e6);
+  }
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  if (!good) return Internal("the other process has ended");
+  return Median(std::move(micros));
+}
+
 absl::StatusOr<double> MeasureOn(const std::string& where, bool idle, int runs) {
+  if (where == "sockets") return MedianRoundTrip(idle, runs);
   const CpuOptions cpu{.threads = 2, .memory_limit = int64_t{64} << 20};
   if (where == "cpu") {
     TG_ASSIGN_OR_RETURN(const auto device, OpenCpu(cpu));
@@ -62,7 +95,7 @@ absl::StatusOr<double> MeasureOn(const std::string& where, bool idle, int runs) 
 int main(int argc, char** argv) {
   const int runs = argc == 4 ? std::atoi(argv[3]) : 0;
   if (runs <= 0) {
-    std::fprintf(stderr, "Usage: isolation_bench cpu|worker spinning|idle RUNS\n");
+    std::fprintf(stderr, "Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS\n");
     return 2;
   }
   const auto result = telegrad::bench::MeasureOn(argv[1], std::string(argv[2]) == "idle", runs);

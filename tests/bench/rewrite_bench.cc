@@ -1,7 +1,8 @@
 // What rule misses cost: real kernels at the fixed point of the rule tables are swept again, so
 // that each node meets all rows and none matches. Prints nanoseconds for one node: of the whole
 // sweep (the walk, finding each rebuilt node, the memo, the dispatch and the tries), or of the
-// misses, which is what the sweep costs more than one without rules.
+// misses, which is what the sweep costs more than one without rules. What they are compared with is
+// one lookup of each of the same nodes, by its operation and sources, in a hash table of all.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <unordered_map>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "engine/ir/text.h"
@@ -58,8 +61,44 @@ double NodeTime(Graph* graph, const std::vector<UOp>& roots, int64_t nodes,
   return time.count() / static_cast<double>(nodes);
 }
 
+// The nodes as keys of a table from the standard library.
+class NodeTable {
+ public:
+  explicit NodeTable(const std::vector<UOp>& roots) {
+    for (const UOp root : roots) {
+      for (const uint32_t id : PostOrder(root)) {
+        const UOp u = root.graph()->at(id);
+        std::vector<uint32_t> key = {static_cast<uint32_t>(u.op()),
+                                     static_cast<uint32_t>(u.dtype())};
+        for (int i = 0; i < u.num_src(); ++i) key.push_back(u.src(i).id());
+        table_.emplace(key, u.id());
+        keys_.push_back(std::move(key));
+      }
+    }
+  }
+  // For one node.
+  double Time() const {
+    const auto begin = std::chrono::steady_clock::now();
+    uint64_t found = 0;
+    for (const auto& key : keys_) found += table_.find(key) != table_.end();
+    const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
+    return found == keys_.size() ? time.count() / static_cast<double>(found) : 1e9;
+  }
+
+ private:
+  struct HashOf {
+    size_t operator()(const std::vector<uint32_t>& key) const {
+      uint64_t hash = 14695981039346656037u;  // FNV-1a, a word at a time
+      for (const uint32_t word : key) hash = (hash ^ word) * 1099511628211u;
+      return hash;
+    }
+  };
+  std::unordered_map<std::vector<uint32_t>, uint32_t, HashOf> table_;
+  std::vector<std::vector<uint32_t>> keys_;
+};
+
 absl::StatusOr<double> Measure(std::string_view what, int count) {
-  if (what != "misses" && what != "sweep") {
+  if (what != "misses" && what != "sweep" && what != "lookups") {
     return InvalidArgument("there is no benchmark ", what);
   }
   Budget budget({.nodes = INT64_MAX, .rewrites = INT64_MAX, .kernels = INT64_MAX});
@@ -70,6 +109,11 @@ absl::StatusOr<double> Measure(std::string_view what, int count) {
   if (nodes == 0) return Internal("no kernels");
   // The machine has other work: the least of many turns is what the code costs.
   double sweep = 1e9, empty = 1e9;
+  if (what == "lookups") {
+    const NodeTable table(roots);
+    for (int i = 0; i < count; ++i) empty = std::min(empty, table.Time());
+    return empty;
+  }
   for (int i = 0; i < count; ++i) {
     sweep = std::min(sweep, NodeTime(&graph, roots, nodes, kTables, &budget));
     empty = std::min(empty, NodeTime(&graph, roots, nodes, {}, &budget));
@@ -84,7 +128,7 @@ absl::StatusOr<double> Measure(std::string_view what, int count) {
 int main(int argc, char** argv) {
   const int count = argc == 3 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: rewrite_bench misses|sweep COUNT\n");
+    std::fprintf(stderr, "Usage: rewrite_bench misses|sweep|lookups COUNT\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::Measure(argv[1], count);

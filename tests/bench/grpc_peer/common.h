@@ -17,6 +17,7 @@ constexpr uint64_t kBulkBytes = uint64_t{256} << 20;
 constexpr char kUpMethod[] = "/raw/Up";  // chunks {offset, length}, data; answer: bytes received
 constexpr char kDownMethod[] =
     "/raw/Down";  // request {total, chunk}; answer: chunks {offset, length}, data
+constexpr char kTalkMethod[] = "/raw/Talk";  // each message comes back as it is, in order
 
 struct Header {
   uint64_t words[2];

@@ -3,6 +3,10 @@
 // Usage: echo_client HOST:PORT latency CALLS CLIENTS   median microseconds of a unary echo over all
 //                                                      clients, each a thread with a connection of
 //                                                      its own and one call in flight
+//        echo_client HOST:PORT talk MESSAGES CLIENTS  messages a second of all clients together
+//        that
+//                                                     come back on one stream of each, which does
+//                                                     not wait for one before it sends the next
 //        echo_client HOST:PORT up|down REPEATS         median GB/s of 256 MiB in chunks of CHUNK
 //                                                      bytes (1 MiB), between the final buffers of
 //                                                      both ends
@@ -166,6 +170,82 @@ int Latency(const std::string& address, int calls, int clients) {
   return 0;
 }
 
+// Sends short messages one behind the other and counts what comes back.
+class Talk final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  Talk(grpc::GenericStub* stub, int messages) : messages_(messages) {
+    const grpc::Slice slice(std::string(kTalkBytes, 'x'));
+    message_ = grpc::ByteBuffer(&slice, 1);
+    stub->PrepareBidiStreamingCall(&context_, kTalkMethod, grpc::StubOptions(), this);
+    StartRead(&in_);
+    Next();
+    StartCall();
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) Next();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    good_ = good_ && in_.Length() == kTalkBytes;
+    ++back_;
+    in_.Clear();
+    StartRead(&in_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    good_ = good_ && status.ok() && back_ == messages_;
+    done_.count_down();
+  }
+  bool Wait() {
+    done_.wait();
+    return good_;
+  }
+
+ private:
+  // Like the request and the answer of a run.
+  static constexpr size_t kTalkBytes = 64;
+  // As Telegrad's client does it: a message waits for those that are behind it already.
+  static constexpr int kTogether = 16;
+
+  void Next() {
+    if (sent_ == messages_) {
+      StartWritesDone();
+      return;
+    }
+    grpc::WriteOptions options;
+    if (++sent_ % kTogether != 0 && sent_ != messages_) options.set_buffer_hint();
+    StartWrite(&message_, options);
+  }
+
+  const int messages_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer message_, in_;
+  int sent_ = 0, back_ = 0;
+  bool good_ = true;
+  std::latch done_{1};
+};
+
+int Talks(const std::string& address, int messages, int clients) {
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
+  for (int i = 0; i < clients; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt("grpc.use_local_subchannel_pool", 1);  // a connection of its own
+    stubs.push_back(std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)));
+  }
+  double seconds = 0;
+  for (int turn = 0; turn < 2; ++turn) {  // the first one connects and warms up
+    std::vector<std::unique_ptr<Talk>> talks;
+    const double start = Seconds();
+    for (const auto& stub : stubs) talks.push_back(std::make_unique<Talk>(stub.get(), messages));
+    for (const auto& talk : talks) {
+      if (!talk->Wait()) return 1;
+    }
+    seconds = Seconds() - start;
+  }
+  std::printf("%.1f\n", static_cast<double>(messages) * clients / seconds);
+  return 0;
+}
+
 int Bulk(int repeats, const std::function<bool()>& transfer) {
   std::vector<double> rates;
   for (int i = 0; i <= repeats; ++i) {  // the first one warms up
@@ -179,6 +259,7 @@ int Bulk(int repeats, const std::function<bool()>& transfer) {
 
 int Main(const std::string& address, const std::string& what, int count, int clients) {
   if (what == "latency") return Latency(address, count, clients);
+  if (what == "talk") return Talks(address, count, clients);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
@@ -200,7 +281,7 @@ int main(int argc, char** argv) {
   const int count = argc == 4 || argc == 5 ? std::atoi(argv[3]) : 0;
   const int clients = argc == 5 ? std::atoi(argv[4]) : 1;
   if (count <= 0 || clients <= 0) {
-    std::fprintf(stderr, "Usage: echo_client HOST:PORT latency|up|down COUNT [CLIENTS]\n");
+    std::fprintf(stderr, "Usage: echo_client HOST:PORT latency|talk|up|down COUNT [CLIENTS]\n");
     return 2;
   }
   return telegrad::bench::Main(argv[1], argv[2], count, clients);

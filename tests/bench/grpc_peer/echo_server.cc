@@ -1,5 +1,6 @@
-// The bare gRPC server that Telegrad is measured against: a unary echo on the callback API, and raw
-// bulk streams in both directions that only copy between the wire and one buffer of memory.
+// The bare gRPC server that Telegrad is measured against: a unary echo on the callback API, a
+// stream of short messages that come back, and raw bulk streams in both directions that only copy
+// between the wire and one buffer of memory.
 //
 // Usage: echo_server HOST:PORT    prints `listening on HOST:PORT`, ends on SIGTERM. TUNE=1: see
 // common.h.
@@ -9,7 +10,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -113,11 +116,65 @@ class Down final : public grpc::ServerGenericBidiReactor {
   uint64_t total_ = 0, chunk_ = 0, sent_ = 0;
 };
 
+// Sends each message back. Those that arrive while one is being sent wait.
+class Talk final : public grpc::ServerGenericBidiReactor {
+ public:
+  Talk() { StartRead(&in_); }
+
+  void OnReadDone(bool ok) override {
+    bool write = false, end = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ok) {
+        waiting_.push_back(in_);
+      } else {
+        input_ended_ = true;
+      }
+      write = TakeNext();
+      end = Ended();
+    }
+    if (ok) {
+      in_.Clear();
+      StartRead(&in_);
+    }
+    if (write) StartWrite(&out_);
+    if (end) Finish(grpc::Status::OK);
+  }
+  void OnWriteDone(bool ok) override {
+    bool write = false, end = false;
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+      if (!ok) waiting_.clear();
+      write = TakeNext();
+      end = Ended();
+    }
+    if (write) StartWrite(&out_);
+    if (end) Finish(grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  bool TakeNext() {
+    if (writing_ || waiting_.empty()) return false;
+    out_ = waiting_.front();
+    waiting_.pop_front();
+    return writing_ = true;
+  }
+  bool Ended() const { return input_ended_ && !writing_ && waiting_.empty(); }
+
+  std::mutex mutex_;
+  std::deque<grpc::ByteBuffer> waiting_;
+  bool writing_ = false, input_ended_ = false;
+  grpc::ByteBuffer in_, out_;
+};
+
 class RawService final : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
     if (context->method() == kUpMethod) return new Up;
     if (context->method() == kDownMethod) return new Down;
+    if (context->method() == kTalkMethod) return new Talk;
     return grpc::CallbackGenericService::CreateReactor(context);
   }
 };
