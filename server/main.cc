@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,6 +40,7 @@
 #include "server/admin/compile_service.h"
 #include "server/admin/descriptors.h"
 #include "server/admin/exporter.h"
+#include "server/admin/heap_memory.h"
 #include "server/admin/limited_log.h"
 #include "server/admin/log.h"
 #include "server/admin/metrics.h"
@@ -440,6 +442,11 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
   metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
+  metrics.AddCollector([](Metrics& m) {
+    const HeapMemory heap = ReadHeapMemory();
+    m.Set(Metric::kHeapBytes, heap.used);
+    m.Set(Metric::kHeapFreeBytes, heap.free);
+  });
   metrics.AddCollector(
       [&](Metrics& m) { m.Set(Metric::kCredentialReadErrors, authenticator->read_errors()); });
   TG_ASSIGN_OR_RETURN(const auto peers, Peers::Create(flags.GetList("peer"), &metrics));
@@ -523,9 +530,11 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
                           [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());
+  IdleTrim trim;
   const Ticker ticker(std::chrono::seconds(1), [&] {
     watch.Look();
     health.SetDevicesHealthy(lost.Look());
+    trim.Look(std::clock() / (CLOCKS_PER_SEC / 4));  // processor time
   });
   manager.Notify("READY=1");
   const int signal = WaitForEnd(signals, manager, workers, [&] {

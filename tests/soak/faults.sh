@@ -2,9 +2,11 @@
 # A daemon that serves a million operations while things fail around it: clients and compile workers are killed, the
 # configuration is read again all the time (every other time with a mistake), its logs and its cache of kernels are on
 # full disks, its collector of traces is away, strangers send garbage and take all descriptors, the network is cut, and
-# the clock jumps. Then every session, byte and charge has to be accounted for. Needs the release build (TELEGRAD_BUILD
-# names another one). The network is a namespace of its own, whose loopback device is cut; without the right to make one
-# nothing is cut. The clock is libfaketime's (Debian's package faketime); without it the clock does not jump.
+# the clock jumps. Then every session, byte and charge has to be accounted for. The caches are small and the clients' graphs
+# more than fit, so that the caches are full and evict from the first rounds on: memory that grows is memory lost.
+# Needs the release build (TELEGRAD_BUILD names another one). The network is a namespace of its own, whose loopback device
+# is cut; without the right to make one nothing is cut. The clock is libfaketime's (Debian's package faketime); without it
+# the clock does not jump.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -49,7 +51,7 @@ done
 [ ${#clock[@]} -gt 0 ] || echo "soak: the clock does not jump: that needs Debian's package faketime"
 (ulimit -n 512 && exec env "${clock[@]}" "$build/server/telegradd" --config "$conf" --listen 127.0.0.1:0 --admin-listen "unix:$work/admin" --log-level off \
   --kernel-cache "$work/cache" --access-log /dev/full --otlp 127.0.0.1:9 --trace-one-in 100 \
-  --session-grace 1000 >"$work/out" 2>"$work/log") &
+  --session-grace 1000 --executables 16 --kernels 24 --default-quota graphs=24 >"$work/out" 2>"$work/log") &
 pid=$!
 clients=()
 trap 'kill -KILL "$pid" "${clients[@]}" 2>/dev/null || true; wait 2>/dev/null || true
@@ -80,7 +82,7 @@ stat() {
   exit 1
 }
 start_client() {
-  "$telegrad" bench --seconds 3600 --sessions 4 --depth 16 --elements "$((RANDOM + 1))" >/dev/null 2>&1 &
+  "$telegrad" bench --seconds 3600 --sessions 4 --depth 16 --elements "$(((RANDOM % 64 + 1) * 512))" >/dev/null 2>&1 &
   clients[$1]=$!
 }
 strangers() {  # more connections than the daemon may have descriptors
@@ -124,11 +126,12 @@ round() {
 
 for i in 0 1 2; do start_client "$i"; done
 for _ in $(seq 30); do round; done
-warm=$(rss)
-start=$SECONDS rounds=0
+warm=$(rss) warm_heap=$(stat heap_bytes)
+start=$SECONDS rounds=0 history=$warm
 while [ "$(stat operations_total)" -lt "$wanted" ]; do
   round
   rounds=$((rounds + 1))
+  ((rounds % 100)) || history+=" $(rss)"
 done
 after=$(rss)
 kill -KILL "${clients[@]}" 2>/dev/null || true
@@ -140,7 +143,15 @@ echo "soak: $(stat operations_total) operations in $((SECONDS - start)) s, $roun
   "$warm kB after the warm-up, $after kB at the end; worker deaths $(stat compile_worker_deaths_total), spans dropped" \
   "$(stat spans_dropped_total), access lines lost $(stat access_log_lost_total), cache write errors" \
   "$(stat kernel_store_write_errors_total)"
+echo "soak: resident memory in kB after the warm-up and after each hundred rounds: $history"
+heap=$(stat heap_bytes)
+echo "soak: malloc has given out $warm_heap bytes after the warm-up, with clients, and $heap at the end, and keeps" \
+  "$(stat heap_free_bytes) free"
 failed=0
+if ((heap > warm_heap + (4 << 20))); then
+  echo "soak: what malloc has given out grew from $warm_heap to $heap bytes"
+  failed=1
+fi
 for name in sessions buffers buffer_bytes staged_bytes device_memory_used_bytes access_log_lines_total \
   spans_exported_total; do
   value=$(stat "$name")
