@@ -60,6 +60,61 @@ class OperatorsTest(unittest.TestCase):
             lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.2), lambda x: F.dropout(x, 1.0) + F.dropout(x, 0.0)],
             torch.randn(5, 7))
 
+    def test_draws_without_replacement_are_eagers(self):
+        p = torch.rand(4, 50) + 0.01
+        p[0, :25] = 0
+        self.each([lambda p: p.multinomial(1), lambda p: p[0].multinomial(1), lambda p: p.multinomial(7),
+                   lambda p: F.softmax(p * 5, -1).multinomial(1) + p.multinomial(3)], p)
+
+    def test_special_functions(self):
+        x = torch.cat([torch.linspace(-9.7, 40, 400), torch.tensor([-3.0, -1, 0.0, -0.0, 0.5, 1, 2, 1e-3, 170, 1e6, INF, float("nan")])])
+        self.each([torch.lgamma, torch.digamma], x)
+        self.each([torch.lgamma, torch.digamma], torch.cat([x.double(), torch.tensor([1e-9, -1e-9, 1e20]).double()]), tolerance=1e-9)
+        a = torch.tensor([0, 12, -18, 7, 0, 1 << 40, 12586269025, -5]).unsqueeze(1)
+        b = torch.tensor([0, 8, 27, -49, 5, 1 << 35, 7778742049, 10])
+        self.each([lambda a, b: torch.gcd(a, b), lambda a, b: torch.gcd(a.int(), b.int()),
+                   lambda a, b: torch.gcd(a.abs().byte(), b.abs().byte()), lambda a, b: torch.lcm(a.short(), b.short())], a, b)
+        leaf = (torch.rand(9) * 4 + 0.1).requires_grad_()
+        grads = [torch.autograd.grad(f(leaf).sum(), leaf)[0] for f in (torch.lgamma, torch.compile(torch.lgamma, backend="telegrad"))]
+        torch.testing.assert_close(*grads)
+
+    def test_places_and_counts(self):
+        x = torch.tensor([[3.0, 1, 3, 1, 2], [5, 5, float("nan"), 0, 0], [0, -1, 0, -1, 7]])
+        self.each([lambda x: x.put(torch.tensor([0, -1, 4]), torch.tensor([7.0, 8, 9])),
+                   lambda x: x.put(torch.tensor([[0, 1], [0, -1]]), torch.ones(2, 2), accumulate=True),
+                   lambda x: torch.nonzero_static(x, size=4), lambda x: torch.nonzero_static(x > 2, size=9, fill_value=7),
+                   lambda x: x.median(1), lambda x: (x > 1).mode(-1)[0]], x)
+        self.each([lambda x: x.mode(1)[0], lambda x: x.T.mode(0, True)[0], lambda x: x.int().mode(0)[0],
+                   lambda x: x.gather(1, x.mode(1)[1].unsqueeze(1)).squeeze(1) - x.mode(1)[0]], x.nan_to_num(8))
+        nan = float("nan")
+        for row in ([1.0, nan, 3, nan], [nan, 1, nan, 2], [-INF, -INF, INF, INF], [2.0, 2, 1, 1]):
+            self.each([lambda x: (x.argmax(), x.argmin(), x.max(0), x.min(0), x.median(0)[0])], torch.tensor(row))
+
+    def test_bags_of_embeddings(self):
+        table, index = torch.randn(9, 4), torch.tensor([1, 2, 8, 2, 0, 5, 2, 3])
+        starts = torch.tensor([0, 3, 3, 7])  # the second bag is empty
+        weights = torch.rand(8)
+        self.each([lambda t, i, s, w: F.embedding_bag(i, t, s, mode="sum"), lambda t, i, s, w: F.embedding_bag(i, t, s),
+                   lambda t, i, s, w: F.embedding_bag(i, t, s, mode="max"), lambda t, i, s, w: F.embedding_bag(i.reshape(2, 4), t),
+                   lambda t, i, s, w: F.embedding_bag(i, t, s, mode="sum", per_sample_weights=w),
+                   lambda t, i, s, w: F.embedding_bag(i, t, s, padding_idx=2), lambda t, i, s, w: F.embedding_bag(
+                       i, t, torch.cat([s, torch.tensor([8])]), mode="max", include_last_offset=True, padding_idx=2)],
+                  table, index, starts, weights)
+        for options in ({"mode": "sum"}, {"mode": "mean", "padding_idx": 2}, {"mode": "max"}, {"mode": "sum", "weights": True},
+                        {"mode": "mean", "scale_grad_by_freq": True}):
+            with self.subTest(**options):
+                torch._dynamo.reset()
+                leaves = [table.clone().requires_grad_(), weights.clone().requires_grad_()]
+                options = dict(options)
+                weighted = options.pop("weights", False)
+                used = leaves[:1 + weighted]
+
+                def loss():
+                    return F.embedding_bag(index, leaves[0], starts, per_sample_weights=leaves[1] if weighted else None, **options).sin()
+
+                got, want = (torch.autograd.grad(f().sum(), used) for f in (torch.compile(loss, backend="telegrad"), loss))
+                torch.testing.assert_close(got, want)
+
     def test_dropout_in_training(self):
         model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.4), torch.nn.Linear(32, 1))
         x, results = torch.randn(6, 8), []

@@ -31,6 +31,7 @@ from telegrad._host import Host, Into, Memory
 from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
+from telegrad.torch import _bags
 from telegrad.torch._kept import Kept, filled, host, keep, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
@@ -47,6 +48,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
                  if isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and packet_of(op) not in have)
     for op in [op for op in table if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())]:
         del table[op]  # the numbers are to be those that the operator itself draws
+    table.update(_bags.rules())
     table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
 

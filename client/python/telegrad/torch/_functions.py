@@ -142,6 +142,5 @@ def assert_async(c: Call, condition: Tensor, message: str = "an assertion on the
 
 
 refuse("complex numbers", "_fft_c2r", "_fft_r2c", "_fft_c2c", "view_as_real", "view_as_complex", "complex")
-refuse("a bag of embeddings; use nn.Embedding and a sum", "_embedding_bag")
 refuse("a value of a tensor is wanted while the graph is made; compute with the tensor, or keep the line out of the "
        "compiled part", "_local_scalar_dense", "item")

@@ -7,7 +7,8 @@ from typing import Any, Sequence
 
 import torch
 
-from telegrad import Tensor
+from telegrad import Tensor, stack
+from telegrad.torch._elementwise import _truth
 from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Unsupported, Value, aten
 
@@ -119,3 +120,26 @@ def scatter(c: Call, x: Tensor, axis: int, index: Tensor, src: Value, reduce: st
         count = (hits + 1 if include_self else hits).maximum(1)
         out = out / count if x.dtype.is_float else out // count
     return out.reshape(*c.shape)
+
+
+@aten("put")
+def put(c: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Into the elements in their order, whatever the shape."""
+    place = _wrapped(index.cast("i64"), x.size).flatten()
+    return x.flatten().scatter(place, source.flatten(), "add" if accumulate else "set").reshape(*x.shape)
+
+
+@aten("nonzero_static")
+def nonzero_static(c: Call, x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The places of the first `size` elements that are not zero."""
+    if not x.ndim or not size:
+        return c.full(fill_value)
+    true = _truth(x).flatten()
+    rank = true.cast("i64").cumsum(0) - 1
+    place = c.graph.const(-1, "i64").broadcast_to((size,)).contiguous().scatter(
+        true.where(rank, size), c.graph.arange(true.shape[0]), "set")  # what is outside is skipped
+    found, out, step = place >= 0, [], 1
+    for n in reversed(x.shape):
+        out.insert(0, found.where(place // step % n, fill_value))
+        step *= n
+    return stack(out, 1)

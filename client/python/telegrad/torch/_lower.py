@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 import telegrad
 from telegrad import Graph, Tensor
 from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
-                            _random, _reductions, _scans, _shapes)
+                            _random, _reductions, _scans, _shapes, _special)
 from telegrad.torch._sizes import Bounds, Sizes
 from telegrad.torch._table import PRIMITIVES, REFUSED, TABLE, Call, Draw, Unsupported, Value, kind, packet_of
 

@@ -164,5 +164,4 @@ def _means(c: Call, size: int, count: int) -> Tensor:
     return c.tensor(c.graph.constant(rows, "f32"))
 
 
-refuse("draws whose number depends on values", "multinomial")
 refuse("the result's shape depends on values; use torch.where", "nonzero", "masked_select")

@@ -99,6 +99,26 @@ def kthvalue(c: Call, x: Tensor, k: int, axis: int = -1, keep: bool = False) -> 
     return found if keep else [t.squeeze(axis) for t in found]
 
 
+@aten("mode")
+def mode(c: Call, x: Tensor, axis: int = -1, keep: bool = False) -> list[Tensor]:
+    """What occurs most often along an axis, the least of several such, and where it is last."""
+    if not x.ndim:
+        return [x, c.graph.const(0, "i64")]
+    at, n = axis % x.ndim, x.shape[axis]
+    order = [*[a for a in range(x.ndim) if a != at], at]
+    rows = x.permute(order)
+    count = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).cast("i64").sum(-1)
+    place = c.graph.arange(n)
+    often = count.eq(count.max(-1, True))
+    first, same = _before(rows.unsqueeze(-2), rows.unsqueeze(-1), False)
+    beaten = (often.unsqueeze(-2) & first).any(-1)  # there is a smaller one that occurs as often
+    where = (often & ~beaten).where(place, -1).max(-1, True)
+    value = place.eq(where).where(rows, 0).sum(-1, True) if x.dtype.kind != "boolean" else (place.eq(where) & rows).any(-1, True)
+    back = [order.index(a) for a in range(x.ndim)]
+    found = [t.cast(kind_).permute(back) for t, kind_ in ((value, x.dtype), (where, where.dtype))]
+    return found if keep else [t.squeeze(at) for t in found]
+
+
 @aten("masked_scatter")
 def masked_scatter(c: Call, x: Tensor, mask: Tensor, src: Tensor) -> Tensor:
     """Where the mask is true, the next element of `src`."""
@@ -132,7 +152,7 @@ def median(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> A
     middle = c.graph.const((n - 1) // 2, "i64")
     if rows.dtype.is_float:
         count = rows.ne(rows).cast("i64").sum(at, True)
-        middle = count.ne(0).where(n - 1, middle)
+        middle = count.ne(0).where(n - count, middle)  # the first of them, which all come last
     at = at % rows.ndim
     number = c.graph.arange(n).reshape([n if a == at else 1 for a in range(rows.ndim)])
     hit = number.eq(middle).broadcast_to(rows.shape)

@@ -11,6 +11,7 @@ from typing import Any, Callable, Sequence
 import torch
 
 from telegrad import Tensor
+from telegrad.torch._order import topk
 from telegrad.torch._table import Call, Unsupported, aten
 
 
@@ -42,6 +43,16 @@ def _bernoulli_of(c: Call, p: Tensor) -> Tensor:
     """1 with the probability of each element: of eager's distribution, with other numbers than eager's."""
     meta = c.results[0]
     return (c.drawn(lambda real: torch.rand(real(tuple(meta.shape)), dtype=meta.dtype)) < p).cast(c.dtype)
+
+
+@aten("multinomial")
+def multinomial(c: Call, p: Tensor, count: int, replacement: bool = False, **named: Any) -> Tensor:
+    """As eager does where nothing is taken twice: what has the largest ratio to an exponential number of its own."""
+    if replacement and count > 1:
+        raise Unsupported("draws whose number depends on values: several, of which each may be taken again")
+    meta = c.node.args[0].meta["val"]  # type: ignore[union-attr]
+    ratio = p / c.drawn(lambda real: torch.empty(real(tuple(meta.shape)), dtype=meta.dtype).exponential_(), meta)
+    return ratio.argmax(-1, True) if count == 1 else topk(c, ratio, count)[1]
 
 
 @aten("native_dropout")
