@@ -120,6 +120,8 @@ UOp WidenedBool(Rewriter&, const Match& m) { return IsBool(m.x().dtype()) ? m.x(
 // A bool that is chosen by itself.
 UOp SelectedBool(Rewriter&, const Match& m) { return IsBool(m.root.dtype()) ? m.x() : UOp(); }
 
+// The formatter takes a binary & or * for the declaration of a reference or pointer.
+// clang-format off
 constexpr Rule kAlgebraRows[] = {
     // Constants.
     rule(x, FoldConstants),
@@ -158,17 +160,17 @@ constexpr Rule kAlgebraRows[] = {
     // The same operand twice.
     rule(x - x, 0, when(kInts)),
     rule(x + x, x * 2, when(kInts)),
-    rule(x& x, x),
+    rule(x & x, x),
     rule(x | x, x),
     rule(x ^ x, 0),
     rule(max(x, x), x),
     rule(x < x, 0),
     rule(x == x, 1, when(kBits)),
     rule(x != x, 0, when(kBits)),
-    rule((x & y) & y, x& y),
+    rule((x & y) & y, x & y),
     rule((x | y) | y, x | y),
     rule((x ^ y) ^ y, x),
-    rule(x&(x | y), x),
+    rule(x & (x | y), x),
     rule(x | (x & y), x),
     rule(max(max(x, y), y), max(x, y)),
     rule((x + y) - y, x, when(kInts)),
@@ -184,15 +186,15 @@ constexpr Rule kAlgebraRows[] = {
     rule((x + c0) + c1, x + (c0 + c1), when(kInts)),
     rule(c0 - (x + c1), (c0 - c1) - x, when(kInts)),
     rule((c0 - x) + c1, (c0 + c1) - x, when(kInts)),
-    rule((x * c0) * c1, x*(c0* c1), when(kInts)),
-    rule(-x* c0, x * (0 - c0), when(kInts)),
-    rule(-(x* c0), x * (0 - c0), when(kInts)),
-    rule((x & c0) & c1, x&(c0& c1)),
+    rule((x * c0) * c1, x * (c0 * c1), when(kInts)),
+    rule(-x * c0, x * (0 - c0), when(kInts)),
+    rule(-(x * c0), x * (0 - c0), when(kInts)),
+    rule((x & c0) & c1, x & (c0 & c1)),
     rule((x | c0) | c1, x | (c0 | c1)),
     rule((x ^ c0) ^ c1, x ^ (c0 ^ c1)),
     rule(max(max(x, c0), c1), max(x, max(c0, c1)), when(kBools | kSigned)),
-    rule(x* c0 + x * c1, x*(c0 + c1), when(kInts)),
-    rule(x* c0 + x, x*(c0 + 1), when(kInts)),
+    rule(x * c0 + x * c1, x * (c0 + c1), when(kInts)),
+    rule(x * c0 + x, x * (c0 + 1), when(kInts)),
     rule((y + x * c0) + x * c1, y + x * (c0 + c1), when(kInts)),
     rule((y + x * c0) + x, y + x * (c0 + 1), when(kInts)),
     rule((y + x) + x * c0, y + x * (c0 + 1), when(kInts)),
@@ -206,7 +208,7 @@ constexpr Rule kAlgebraRows[] = {
     rule(x != y, x ^ y, when(kBools)),
     rule((x == y) ^ 1, x != y, when(kBools)),
     rule((x != y) ^ 1, x == y, when(kBools)),
-    rule(x&(x ^ 1), 0, when(kBools)),
+    rule(x & (x ^ 1), 0, when(kBools)),
     rule(x | (x ^ 1), 1, when(kBools)),
 
     // Selection.
@@ -240,6 +242,7 @@ constexpr Rule kAlgebraRows[] = {
     rule(trunc(floor(x)), floor(x)),
     rule(floor(trunc(x)), trunc(x)),
 };
+// clang-format on
 
 }  // namespace
 

@@ -147,10 +147,13 @@ constexpr Rule kMulAccRows[] = {
     rule(x * y + z, mulacc(x, y, z), when(kFloats)),
 };
 
+// The formatter takes a binary & for the declaration of a reference.
+// clang-format off
 constexpr Rule kStrengthRows[] = {
     rule(x / c0, ShiftForDivision, when(kSigned, 0 < c0 && (c0 & (c0 - 1)) == 0)),
-    rule(x % c0, x&(c0 - 1), when(kSigned, 0 < c0 && (c0 & (c0 - 1)) == 0)),
+    rule(x % c0, x & (c0 - 1), when(kSigned, 0 < c0 && (c0 & (c0 - 1)) == 0)),
 };
+// clang-format on
 
 }  // namespace
 

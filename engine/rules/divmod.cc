@@ -213,6 +213,8 @@ UOp Modulo(Rewriter& b, const Match& m) {
   return b.Make(Op::kFloorMod, {rest.Build(b), m.c0()});
 }
 
+// The formatter takes a binary & or * for the declaration of a reference or pointer.
+// clang-format off
 constexpr Rule kDivModRows[] = {
     rule((x / c0) / c1, x / (c0 * c1), when(kSigned, 0 < c0 && 0 < c1 && fits(c0 * c1))),
     rule((x % c0) / c1, (x / c1) % (c0 / c1), when(kSigned, 0 < c1 && 0 < c0 && c0 % c1 == 0)),
@@ -221,7 +223,7 @@ constexpr Rule kDivModRows[] = {
     rule(x % c0, Modulo, when(kSigned, 0 < c0)),
 
     rule((x * c0) * y, (x * y) * c0, when(kSigned)),
-    rule(x* c0, SimplifySum, when(kSigned)),
+    rule(x * c0, SimplifySum, when(kSigned)),
     rule(x + y, SimplifySum, when(kSigned)),
     rule(x - y, SimplifySum, when(kSigned)),
     rule(-x, SimplifySum, when(kSigned)),
@@ -241,9 +243,10 @@ constexpr Rule kDivModRows[] = {
     rule((c0 < x) & (c1 < x), TwoLowerBounds, when(kBools)),
     rule((c0 < x) | (c1 < x), TwoLowerBounds, when(kBools)),
     rule((x < c0) & (c1 < x), EmptyInterval, when(kBools)),
-    rule(x& y, Chain, when(kBools)),
+    rule(x & y, Chain, when(kBools)),
     rule(x | y, Chain, when(kBools)),
 };
+// clang-format on
 
 }  // namespace
 
