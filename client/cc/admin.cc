@@ -24,9 +24,10 @@ absl::StatusOr<Response> CallAdmin(Connection& connection, AdminMethod<Request, 
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (status.ok()) return response;
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-    return absl::UnimplementedError(StrCat(
-        status.error_message(), "; administrators are served at the address of --admin-listen, ",
-        connection.address(), " is another one"));
+    return absl::UnimplementedError(
+        StrCat(status.error_message(), "; ", connection.address(),
+               " serves no administrators: start the daemon with --admin-listen ADDRESS, and name "
+               "that address with --address"));
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }

@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<NamedTensor>> ModelClient::Infer(
     const auto bytes = CheckedByteSize(dtype, shape);
     if (dtype == DType::kVoid || !bytes.ok() || i >= response.raw_output_contents_size() ||
         static_cast<int64_t>(response.raw_output_contents(i).size()) != *bytes) {
-      return Internal("the server's output '", from.name(), "' is no tensor of its datatype '",
+      return Internal("the server's output '", from.name(), "' is not a tensor of its datatype '",
                       from.datatype(), "' and shape");
     }
     out.push_back({from.name(), {dtype, shape, response.raw_output_contents(i)}});

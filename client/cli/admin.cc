@@ -1,4 +1,5 @@
-// telegrad admin: what an administrator sees and does. The words after "admin" are a row of kWords.
+// telegrad admin: what an administrator sees and does. A word after "admin" is a row of kWords,
+// from which its --help comes, too.
 #include "client/cc/admin.h"
 
 #include <algorithm>
@@ -147,22 +148,22 @@ absl::Status DrainAll(AdminClient& admin, const Words&, std::string* out) {
 }
 
 constexpr struct {
-  std::string_view name, arguments;
+  std::string_view name, arguments, help;
   size_t least, most;  // words
   absl::Status (*run)(AdminClient&, const Words&, std::string* out);
 } kWords[] = {
-    {"sessions", "[TENANT]", 0, 1, ShowSessions},
-    {"close", "SESSION|TENANT", 1, 1, CloseSessions},
-    {"tenants", "[TENANT]", 0, 1, ShowTenants},
-    {"queues", "", 0, 0, ShowQueues},
-    {"caches", "", 0, 0, ShowCaches},
-    {"trace", "", 0, 0, ShowTrace},
-    {"threads", "", 0, 0, ShowThreads},
-    {"log-level", "LEVEL", 1, 1, LogLevel},
-    {"reload", "", 0, 0, Reload},
-    {"drain-device", "DEVICE", 1, 1, DrainDevice},
-    {"undrain-device", "DEVICE", 1, 1, UndrainDevice},
-    {"drain", "", 0, 0, DrainAll},
+    {"sessions", "[TENANT]", "lists open sessions", 0, 1, ShowSessions},
+    {"close", "SESSION|TENANT", "ends a session, or all sessions of a tenant", 1, 1, CloseSessions},
+    {"tenants", "[TENANT]", "lists the use and the limits of quotas", 0, 1, ShowTenants},
+    {"queues", "", "lists the tenants that have work in the queues of devices", 0, 0, ShowQueues},
+    {"caches", "", "prints the number of cached graphs and kernels, and of hits", 0, 0, ShowCaches},
+    {"trace", "", "prints a timeline of the latest traced operations (JSON)", 0, 0, ShowTrace},
+    {"threads", "", "lists the daemon's threads and their processor time", 0, 0, ShowThreads},
+    {"log-level", "LEVEL", "changes the level of the log until the daemon ends", 1, 1, LogLevel},
+    {"reload", "", "makes the daemon read its configuration again", 0, 0, Reload},
+    {"drain-device", "DEVICE", "makes a device refuse new work", 1, 1, DrainDevice},
+    {"undrain-device", "DEVICE", "makes a device accept work again", 1, 1, UndrainDevice},
+    {"drain", "", "ends the daemon as SIGTERM does", 0, 0, DrainAll},
 };
 
 std::string Known() {
@@ -175,6 +176,15 @@ std::string Known() {
 }
 
 }  // namespace
+
+std::string AdminDetails() {
+  std::string out;
+  for (const auto& row : kWords) {
+    const std::string call = StrCat(row.name, row.arguments.empty() ? "" : " ", row.arguments);
+    StrAppend(&out, "  ", call, std::string(26 - call.size(), ' '), row.help, "\n");
+  }
+  return out;
+}
 
 std::string QueueTable(const std::vector<DeviceQueueUse>& queues) {
   std::string out;

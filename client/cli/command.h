@@ -22,6 +22,8 @@ struct Command {
   std::span<const FlagRow> flags;  // beside those that every command has
   // Runs with the flags parsed. INVALID_ARGUMENT from here is shown with a hint to --help.
   absl::Status (*run)(const Flags& flags);
+  bool connects = true;                // without: --help omits the flags that say how to connect
+  std::string (*details)() = nullptr;  // lines that --help prints before the flags
 };
 
 // Connects to --address, or to what DefaultAddress (client/cc/local_daemon.h) says.
@@ -29,6 +31,9 @@ absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags);
 
 // Of telegrad admin and telegrad top: a line for each tenant of each queue.
 std::string QueueTable(const std::vector<DeviceQueueUse>& queues);
+
+std::string AdminDetails();
+std::string ModelsDetails();
 
 absl::Status Admin(const Flags& flags);
 absl::Status Bench(const Flags& flags);

@@ -1,5 +1,5 @@
-// telegrad: the command line of a Telegrad server. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
-// no server answers.
+// telegrad: the command line of a Telegrad server. Its commands, their flags, --help and exit
+// codes.
 #include <malloc.h>
 
 #include <cstdio>
@@ -119,16 +119,17 @@ constexpr FlagRow kTopFlags[] = {
 };
 
 constexpr Command kCommands[] = {
-    {"up", "[-- FLAGS]", "starts a daemon on this machine, with these flags of telegradd", kUpFlags,
-     &Up},
-    {"down", "", "stops the daemon that \"up\" started", kDownFlags, &Down},
+    {"up", "[-- FLAGS]", "starts a daemon on this machine; FLAGS are flags of telegradd", kUpFlags,
+     &Up, /*connects=*/false},
+    {"down", "", "stops the daemon that \"telegrad up\" started", kDownFlags, &Down,
+     /*connects=*/false},
     {"run", "MODEL", "runs an ONNX model, or a plan that telegrad.torch.export saved", kRunFlags,
      &Run},
     {"check", "MODEL.onnx", "reports whether a model is supported, and every node that is not",
-     kCheckFlags, &Check},
+     kCheckFlags, &Check, /*connects=*/false},
     {"explain", "MODEL.onnx",
      "shows the kernels and the memory of a run of a model, with the reasons", kExplainFlags,
-     &Explain},
+     &Explain, /*connects=*/false},
     {"train", "digits", "trains a small convolutional network on handwritten digits", kTrainFlags,
      &Train},
     {"devices", "", "lists the devices of the server", {}, &Devices},
@@ -136,9 +137,11 @@ constexpr Command kCommands[] = {
      "[list|load|unload|status|statistics|try] [NAME]",
      "lists the models that the server serves, loads and unloads them, and tries them",
      {},
-     &Models},
+     &Models,
+     /*connects=*/true,
+     &ModelsDetails},
     {"tensors", "FILE", "lists the tensors of a safetensors, npy, npz, GGUF or PyTorch file",
-     kTensorsFlags, &Tensors},
+     kTensorsFlags, &Tensors, /*connects=*/false},
     {"stats", "", "shows the counters of the server", {}, &Stats},
     {"bench", "", "sends many runs from many sessions, and prints percentiles", kBenchFlags,
      &Bench},
@@ -149,7 +152,9 @@ constexpr Command kCommands[] = {
      "shows sessions, tenants, queues, caches or threads, closes sessions, reloads, drains; for "
      "administrators",
      {},
-     &Admin},
+     &Admin,
+     /*connects=*/true,
+     &AdminDetails},
 };
 
 // The flags of every command.
@@ -225,8 +230,11 @@ int RunCommand(const Command& command, std::span<const std::string_view> args) {
   absl::Status status = flags.status();
   if (status.ok() && flags->help()) {
     const std::string arguments = StrCat(command.arguments.empty() ? "" : " ", command.arguments);
-    std::printf("Usage: telegrad %s%s [flags]\n%s\n\nFlags:\n%s", std::string(command.name).c_str(),
-                arguments.c_str(), std::string(command.summary).c_str(), FlagHelp(rows).c_str());
+    const std::string details = command.details == nullptr ? "" : StrCat("\n", command.details());
+    std::printf(
+        "Usage: telegrad %s%s [flags]\n%s\n%s\nFlags:\n%s", std::string(command.name).c_str(),
+        arguments.c_str(), std::string(command.summary).c_str(), details.c_str(),
+        FlagHelp(command.connects ? std::span<const FlagRow>(rows) : command.flags).c_str());
     return 0;
   }
   if (status.ok()) {
@@ -235,6 +243,9 @@ int RunCommand(const Command& command, std::span<const std::string_view> args) {
   }
   if (status.ok()) return 0;
   const bool usage = absl::IsInvalidArgument(status);
+  if (!flags.ok() && command.name == "up") {
+    status = InvalidArgument(ToStd(status.message()), "; flags of telegradd follow \"--\"");
+  }
   std::fprintf(stderr, "telegrad %s: %s\n%s", std::string(command.name).c_str(),
                std::string(status.message()).c_str(),
                usage ? StrCat("see telegrad ", command.name, " --help\n").c_str() : "");

@@ -93,6 +93,15 @@ absl::Status TryModel(ModelClient& client, const std::string& model) {
 
 }  // namespace
 
+std::string ModelsDetails() {
+  return "  list                      lists the models with their states (the default)\n"
+         "  load NAME                 loads a model, or loads its folder again\n"
+         "  unload NAME               unloads a model\n"
+         "  status NAME               shows versions, inputs and outputs of a model\n"
+         "  statistics [NAME]         shows requests, runs, failures and times\n"
+         "  try NAME                  sends a made-up request and prints the answer\n";
+}
+
 absl::Status Models(const Flags& flags) {
   std::vector<std::string> words(flags.positional().begin(), flags.positional().end());
   if (words.empty()) words.push_back("list");

@@ -120,7 +120,7 @@ absl::Status WrongInputs(const std::vector<onnx::ValueInfo>& inputs, size_t give
     StrAppend(&names, names.empty() ? "" : ", ", input.name);
   }
   return InvalidArgument("the model has ", inputs.size(), " inputs (", names, "), ", given,
-                         " were given");
+                         " were given; name a file for each with -i");
 }
 
 }  // namespace telegrad::cli

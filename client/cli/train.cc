@@ -1,7 +1,11 @@
 // telegrad train digits: trains the digits network on the server. Weights and optimizer state stay
 // on the device; each step sends one batch and is enqueued without waiting for the one before.
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -54,6 +58,15 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// An error unless a file can be made at this path; none for an empty path.
+absl::Status CheckWritable(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  if (path.empty() || access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("--save ", path, ": no file can be made there: ", std::strerror(errno));
+}
 
 // What one epoch's steps report: read back while later steps are already under way.
 struct StepResult {
@@ -233,7 +246,7 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
       delta("telegrad_runs_cached_total"));
   std::printf(
       "time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
-      "(both cores)\n",
+      "(all threads)\n",
       total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
       delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));
 }
@@ -242,7 +255,13 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
 
 absl::Status Train(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const TrainOptions options, TrainOptionsOf(flags));
-  TG_ASSIGN_OR_RETURN(Digits digits, ReadDigits(options.data));
+  absl::StatusOr<Digits> read = ReadDigits(options.data);
+  if (absl::IsNotFound(read.status()) && !flags.given("data")) {
+    return NotFound(ToStd(read.status().message()),
+                    "; name the file with --data, or run this in the folder of Telegrad's sources");
+  }
+  TG_ASSIGN_OR_RETURN(Digits digits, std::move(read));
+  TG_RETURN_IF_ERROR(CheckWritable(options.save));  // now rather than after the training
   if (digits.train.size() < options.batch) {
     return InvalidArgument("--batch: ", options.batch, " is more than the ", digits.train.size(),
                            " images to train on");

@@ -1,11 +1,11 @@
-// A character-level GPT: trains on a text, then writes one of its own.
+// A character-level GPT: trains on a text, then generates one.
 //
 //   char_gpt --text tinyshakespeare.txt.zst --steps 500
 //
 // Two plans share the weights by their names. The training plan takes a batch of texts, one
-// character longer than the model's length, and does one step of AdamW. The writing plan takes one
-// character and its position: keys and values of all positions before live in caches on the device,
-// into which it stores those of its own, in place.
+// character longer than the model's length, and does one step of Adam. The writing plan takes one
+// character and its position. Caches on the device hold the keys and values of all earlier
+// positions; the writing plan stores the new ones there in place.
 #include <zstd.h>
 
 #include <algorithm>
@@ -176,9 +176,11 @@ absl::Status Train(RemoteSession* session, RemoteState* state, const Config& c, 
     step->Run();
     if (i % 20 == 0 || i + 1 == steps) {
       TG_ASSIGN_OR_RETURN(const HostTensor loss, step->Read("loss"));
-      const double rate_now = static_cast<double>((i + 1) * batch * c.length) / Seconds(start);
-      std::printf("step %5lld/%lld  loss %.4f  %.0f characters/s\n", static_cast<long long>(i + 1),
-                  static_cast<long long>(steps), loss.AsDoubles()[0], rate_now);
+      const double now = Seconds(start), done = static_cast<double>(i + 1);
+      std::printf("step %5lld/%lld  loss %.4f  %.0f characters/s  %.0f s left\n",
+                  static_cast<long long>(i + 1), static_cast<long long>(steps), loss.AsDoubles()[0],
+                  done * static_cast<double>(batch * c.length) / now,
+                  now * (static_cast<double>(steps) / done - 1));
       std::fflush(stdout);
     }
   }
@@ -236,6 +238,9 @@ absl::Status Run(const Flags& flags) {
   c.seed = static_cast<uint64_t>(seed);
   if (c.width % c.heads != 0) {
     return InvalidArgument("--width: ", c.width, " does not divide into ", c.heads, " heads");
+  }
+  if (flags.GetString("text").empty()) {
+    return InvalidArgument("--text is missing; name a file to learn from, such as README.md");
   }
   TG_ASSIGN_OR_RETURN(const Text text, ReadText(flags.GetString("text")));
   if (static_cast<int64_t>(text.tokens.size()) <= c.length) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "client/cc/local_daemon.h"
 #include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
+#include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
@@ -125,7 +127,22 @@ inline int Main(int argc, char** argv, std::string_view summary, std::vector<Fla
                 FlagHelp(rows).c_str());
     return 0;
   }
-  const absl::Status status = flags.ok() ? run(*flags) : flags.status();
+  if (flags.ok()) {
+    const std::string_view path = argv[0];
+    const ProgramPage page = {.name = path.substr(path.rfind('/') + 1),
+                              .section = "1",
+                              .summary = "an example of Telegrad",
+                              .arguments = "",
+                              .description = summary,
+                              .exit_codes = "0 done, 1 failed, 2 wrong usage, 3 no daemon answers.",
+                              .flags = rows};
+    if (const std::optional<int> code = PrintPage(page, *flags)) return *code;
+  }
+  absl::Status status = flags.status();
+  if (flags.ok() && !flags->positional().empty()) {
+    status = InvalidArgument("unexpected argument ", flags->positional().front(), "; see --help");
+  }
+  if (status.ok()) status = run(*flags);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s: %s\n", argv[0], std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? 2 : absl::IsUnavailable(status) ? 3 : 1;

@@ -13,8 +13,13 @@ int main(int argc, char** argv) {
     std::printf("telegrad-device-worker %s\n", std::string(telegrad::Version()).c_str());
     return 0;
   }
+  constexpr char kUse[] = "telegrad-device-worker: telegradd starts this program by itself\n";
+  if (argc == 2 && std::string_view(argv[1]) == "--help") {
+    std::fputs(kUse, stdout);
+    return 0;
+  }
   if (!telegrad::BeginAsChild()) {
-    std::fprintf(stderr, "telegrad-device-worker: telegradd starts this program for itself\n");
+    std::fputs(kUse, stderr);
     return 2;
   }
   return telegrad::ServeDevice(telegrad::kChildSocket);

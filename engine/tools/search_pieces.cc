@@ -1,6 +1,9 @@
 #include "engine/tools/search_pieces.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdio>
 
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
@@ -29,7 +32,12 @@ absl::StatusOr<std::string> SearchPieces(const std::vector<Piece>& pieces, const
   for (const Piece& piece : pieces) {
     if (piece.levels != kKernelLevel || piece.program != nullptr) {
       return InvalidArgument("--search: ", piece.name,
-                             " is no kernel; --passes=schedule makes kernels of a tensor graph");
+                             " is not a kernel; --passes=schedule makes kernels of a tensor graph");
+    }
+    if (isatty(STDERR_FILENO) == 1) {  // a search is long, and prints nothing before its end
+      const auto left = static_cast<double>(&pieces.back() - &piece + 1);
+      absl::FPrintF(stderr, "searching for faster moves of %s; about %.0f s left\n", piece.name,
+                    left * seconds);
     }
     DeviceMeasure measure(*device, CompileInProcess());
     SearchOptions options;

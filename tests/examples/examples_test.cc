@@ -10,6 +10,7 @@
 
 #include "engine/base/files.h"
 #include "engine/base/strings.h"
+#include "engine/base/version.h"
 #include "engine/frontend/io/npy.h"
 #include "engine/frontend/io/tensor_file.h"
 #include "tests/fakes/temporary_directory.h"
@@ -126,7 +127,9 @@ TEST_F(ExamplesTest, MistakesHaveTheirMessages) {
     int exit_code;
     const char* message;
   } const cases[] = {
-      {"char_gpt", {"--text", "missing"}, 1, "missing"},
+      {"char_gpt", {"--text", "missing"}, 1, "cannot open missing: No such file or directory"},
+      {"char_gpt", {}, 2, "--text is missing"},
+      {"hello", {"stray"}, 2, "unexpected argument stray"},
       {"char_gpt",
        {"--text", std::string(kData) + "hidden.npy", "--heads", "3"},
        2,
@@ -151,6 +154,16 @@ TEST_F(ExamplesTest, MistakesHaveTheirMessages) {
   const Output help = Run("bert", {"--help"});
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_THAT(help.text, HasSubstr("Predicts the masked token"));
+}
+
+TEST_F(ExamplesTest, EveryExampleHasAVersionAndPages) {
+  for (const std::string name : {"hello", "char_gpt", "resnet50", "bert"}) {
+    const Output version = Run(name, {"--version"});
+    EXPECT_EQ(version.exit_code, 0);
+    EXPECT_EQ(version.text, StrCat(name, " ", Version(), "\n"));
+    EXPECT_THAT(Run(name, {"--generate=man"}).text, HasSubstr(".SH NAME"));
+    EXPECT_EQ(Run(name, {"--generate=html"}).exit_code, 2);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""python3 -m telegrad: what a thin client does from the command line."""
+"""The command line of the Python client: python3 -m telegrad."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 import telegrad
 
+DESCRIPTION = "Lists and measures the devices of a Telegrad server, and runs ONNX models on it."
 T = TypeVar("T")
 
 
@@ -105,29 +106,42 @@ def bench(connection: telegrad.Connection, args: argparse.Namespace) -> None:
         print(f"a launch       {best(3, launches) / 200 * 1e6:8.0f} us")
 
 
+def add_connection(parser: argparse.ArgumentParser, timeout: float | str, address: str | None) -> None:
+    """The flags that say how to connect. They may stand before the command, or after it, where they have no defaults."""
+    parser.add_argument("--address", default=address, help="address of the server, HOST:PORT or unix:PATH (default: "
+                        "$TELEGRAD_ADDRESS, else the daemon of this machine, else 127.0.0.1:50055)")
+    parser.add_argument("--timeout", type=float, default=timeout, metavar="SECONDS",
+                        help="time to wait for an answer of the server (default 10)")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m telegrad", description=__doc__)
-    parser.add_argument("--address", help="HOST:PORT or unix:PATH (default: $TELEGRAD_ADDRESS, "
-                        "else the daemon of this machine, else 127.0.0.1:50055)")
+    parser = argparse.ArgumentParser(prog="python3 -m telegrad", description=DESCRIPTION)
+    add_connection(parser, 10.0, None)
     parser.add_argument("--version", action="version", version=f"telegrad {telegrad.__version__}")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS",
-                        help="how long to wait for the server to answer")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    commands.add_parser("devices", help="the server's devices").set_defaults(do=devices)
-    commands.add_parser("stats", help="the server's counters").set_defaults(do=stats)
-    benches = commands.add_parser("bench", help="how fast transfers, runs and launches are from here")
-    benches.add_argument("--size", type=int, default=1024, metavar="N", help="of the matrices")
-    benches.add_argument("--megabytes", type=int, default=64, metavar="N", help="of the transfers")
-    benches.set_defaults(do=bench)
-    runs = commands.add_parser("run", help="run an ONNX model, which the server imports")
-    runs.set_defaults(do=run)
+
+    Action = Callable[[telegrad.Connection, argparse.Namespace], None]
+
+    def command(name: str, do: Action, what: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=what, description=what)
+        add_connection(added, argparse.SUPPRESS, argparse.SUPPRESS)
+        added.set_defaults(do=do)
+        return added
+
+    command("devices", devices, "list the devices of the server")
+    command("stats", stats, "show the counters of the server")
+    benches = command("bench", bench, "measure transfers, runs and launches")
+    benches.add_argument("--size", type=int, default=1024, metavar="N",
+                         help="number of rows of the square matrices that are multiplied (default 1024)")
+    benches.add_argument("--megabytes", type=int, default=64, metavar="N",
+                         help="size of the uploads and downloads in megabytes (default 64)")
+    runs = command("run", run, "run an ONNX model, which the server imports")
     runs.add_argument("model", help="the .onnx file")
-    for flag, what in (("input", "FILE.npy: the content of an input"),
-                       ("output", "FILE.npy: where an output goes"),
-                       ("shape", "AxBxC: the shape of an input"),
-                       ("dim", "N: the size of a dimension that the model names")):
-        runs.add_argument(f"--{flag}", action="append", default=[],
-                          metavar=f"NAME={what.split(':')[0]}", help=what)
+    for flag, value, what in (("input", "FILE.npy", "file with the content of an input"),
+                              ("output", "FILE.npy", "file that an output is written to"),
+                              ("shape", "AxBxC", "shape of an input"),
+                              ("dim", "N", "size of a named dimension of the model")):
+        runs.add_argument(f"--{flag}", action="append", default=[], metavar=f"NAME={value}", help=what)
     args = parser.parse_args()
     try:
         with telegrad.connect(args.address, timeout=args.timeout) as connection:

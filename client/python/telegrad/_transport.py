@@ -126,6 +126,6 @@ def to_error(address: str, code: Any, details: str | None) -> TelegradError:
     if number == Code.DEADLINE_EXCEEDED:
         message = f"{address} did not answer in time"
     if number == Code.UNAVAILABLE:
-        message = (f"no server answers at {address} ({message}); is telegradd running there (`telegrad up` "
-                   "starts one on this machine), and if it asks for TLS, was tls given?")
+        message = (f"no server answers at {address} ({message}); `telegrad up` starts one on this machine. A server "
+                   "that requires TLS (the argument tls), or rejects this client's certificate, causes the same error")
     return TelegradError(number, message)

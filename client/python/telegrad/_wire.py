@@ -116,7 +116,7 @@ def _to_text(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is no text that has a UTF-8 form") from None
+        raise ValueError(f"{text!r} is not a text that has a UTF-8 form") from None
 
 
 def _text(view: memoryview) -> str:
@@ -315,7 +315,7 @@ def _merge(message: Message, view: memoryview, at: int, end: int) -> None:
             continue
         tag, at = decode_varint(view, at, end)
         if not 0 < tag >> 3 < 1 << 29:
-            raise DecodeError(f"{type(message).__name__}: {tag >> 3} is no field number")
+            raise DecodeError(f"{type(message).__name__}: {tag >> 3} is not a field number")
         start = at
         at = _skip(view, at, end, tag & 7)
         if tag not in by_tag:

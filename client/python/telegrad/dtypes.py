@@ -62,7 +62,7 @@ class DType:
     def to_float32(self, array: Any) -> Array:
         """The values of an array of this float type, also where it holds codes."""
         if not self.is_float:
-            raise invalid(f"{self.name} is no float type")
+            raise invalid(f"{self.name} is not a float type")
         values: Array = np.asarray(array)
         if self.native or values.dtype != self.numpy:
             return values.astype(np.float32)

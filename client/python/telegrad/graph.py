@@ -188,7 +188,7 @@ class Graph:
     def output(self, name: str, value: Tensor, device: int = 0) -> None:
         """A slot that each run writes."""
         if value.op in ("store", "sink", "tuple", "call", "loop"):
-            raise invalid(f"output {name!r}: a {value.op} is no value")
+            raise invalid(f"output {name!r}: a {value.op} is not a value")
         self.store(self._slot(name, "output", value.dtype, value.shape, None, device), value)
 
     def _slot(self, name: str, role: str, dtype: DTypeLike, shape: Sequence[Dim],
@@ -221,7 +221,7 @@ class Graph:
             views.append(slot)
             slot = slot.src[0]
         if slot.op not in ("param", "after"):
-            raise invalid(f"store: a {slot.op} is no slot, nor a view of one")
+            raise invalid(f"store: a {slot.op} is not a slot, nor a view of one")
         param = slot.src[0] if slot.op == "after" else slot
         current = self._current.get(param.arg[0], param)
         place = current

@@ -80,7 +80,7 @@ class Tensor:
         if not array and (isinstance(other, (int, float, Size)) or hasattr(other, "__index__")):
             return self.graph.const(other, self.dtype)
         if not isinstance(other, (np.ndarray, np.generic, list, tuple)):
-            raise TypeError(f"{op}: {type(other).__name__} is no tensor, no number and no array")
+            raise TypeError(f"{op}: {type(other).__name__} is not a tensor, a number or an array")
         values = np.asarray(other)
         if values.dtype.kind == "f" and not self.dtype.is_float and self.dtype.kind != "boolean":
             raise TypeError(f"{op}: an array of {values.dtype} meets a tensor of {self.dtype}; "

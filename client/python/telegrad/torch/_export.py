@@ -44,7 +44,7 @@ def export(model: torch.nn.Module, args: Sequence[Any], path: str | os.PathLike[
     for node in [n for n in program.graph.nodes if n.op == "placeholder"]:
         if not isinstance(node.meta.get("val"), torch.Tensor) or not node.users:
             if node.users:
-                raise Unsupported(f"the argument {node.name} is no tensor, and the model needs it as one")
+                raise Unsupported(f"the argument {node.name} is not a tensor, and the model needs it as one")
             program.graph.erase_node(node)
         else:
             used.append(kinds[node.name])

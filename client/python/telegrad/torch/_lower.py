@@ -81,7 +81,7 @@ class Lowered:
         target, value = node.args[0], self._map(node.args[1])
         place = self._places.get(target)  # type: ignore[arg-type]
         if place is None or place in self.mutated:
-            raise Unsupported(f"a write in place to what is no argument{_where(node)}")
+            raise Unsupported(f"a write in place to what is not an argument{_where(node)}")
         meta = target.meta["val"]  # type: ignore[union-attr]
         new = self._call_of(node).tensor(value, kind(meta.dtype))
         self._values[node] = new = new.broadcast_to(self.size.of_shape(meta.shape))

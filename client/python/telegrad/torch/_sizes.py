@@ -60,7 +60,7 @@ class Sizes:
         if expr.is_Symbol:
             name = str(expr)
             if name not in self._bounds:
-                raise Unsupported(f"the size {name} is no size of an argument")
+                raise Unsupported(f"the size {name} is not a size of an argument")
             return self._graph.size(name, *self._bounds[name])
         parts = [self._of(part) for part in expr.args]
         if expr.is_Add or expr.is_Mul:
