@@ -62,7 +62,10 @@ absl::StatusOr<Devices> OpenDisks(const DriverOptions& options, std::vector<std:
   for (const bool read_only : {false, true}) {
     for (const std::string& root : read_only ? options.read_only_disk_roots : options.disk_roots) {
       const size_t equals = root.find('=');
-      if (equals == root.npos) return InvalidArgument("disk root \"", root, "\" is no NAME=DIR");
+      if (equals == root.npos) {
+        return InvalidArgument(read_only ? "--disk-root-readonly \"" : "--disk-root \"", root,
+                               "\": expected NAME=DIR");
+      }
       TG_ASSIGN_OR_RETURN(auto disk, OpenDisk({.name = root.substr(0, equals),
                                                .directory = root.substr(equals + 1),
                                                .read_only = read_only,

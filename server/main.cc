@@ -85,7 +85,8 @@ constexpr ProgramPage kPage = {
         "SIGTERM drains it: it takes no new work, running operations have --drain-seconds to "
         "finish, and it exits. A second SIGTERM cancels what still runs. Started by systemd it "
         "reports its state, answers the watchdog and takes sockets that systemd opened.\n\n"
-        "All flags can also be said in a file, --config. On SIGHUP the daemon reads it again, with "
+        "All flags can also be given in a file, --config. On SIGHUP the daemon reads it again, "
+        "with "
         "the files that it names; a file with a mistake changes nothing, and the log says why.",
     .exit_codes = "0 after a drain, 1 after a failure, 2 for wrong usage.",
     .flags = kDaemonFlags,

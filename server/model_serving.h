@@ -1,4 +1,4 @@
-// What of the daemon serves models: the wiring between its flags, the engine and the front ends.
+// Starts the serving of models: connects the daemon's flags, the engine and the front ends.
 #pragma once
 
 #include <functional>

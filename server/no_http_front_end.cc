@@ -1,4 +1,4 @@
-// Of a build without an HTTP library.
+// The HTTP front end of a build without an HTTP library: it refuses --http.
 #include "engine/base/status.h"
 #include "server/http_front_end.h"
 

@@ -1,4 +1,4 @@
-// Bounded spinning: a thread that spins answers in 0.3 us, waking one that sleeps takes 25.
+// Bounded spinning: a spinning thread reacts within 0.3 us, waking a sleeping thread takes 25 us.
 #pragma once
 
 #include <immintrin.h>

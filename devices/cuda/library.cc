@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& 
   auto* const get_version =
       reinterpret_cast<CUresult (*)(int*)>(dlsym(handle, "cuDriverGetVersion"));
   if (get_version == nullptr || get_version(&library->version_) != CUDA_SUCCESS) {
-    return FailedPrecondition(path, " is no CUDA driver: it does not say its version");
+    return FailedPrecondition(path, " is not a CUDA driver: it does not say its version");
   }
   if (library->version_ < kOldestVersion) {
     return FailedPrecondition("the NVIDIA driver is too old: ", path, " supports CUDA ",

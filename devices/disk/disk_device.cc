@@ -243,8 +243,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDisk(const DiskOptions& options) {
   }
   FileDescriptor root(open(options.directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (root.get() < 0) {
-    return InvalidArgument("disk root ", options.name, ": ",
-                           FileError(errno, "opening", options.directory).ToString());
+    const absl::Status error = FileError(errno, "opening", options.directory);
+    return InvalidArgument("disk root ", options.name, ": ", ToStd(error.message()));
   }
   return std::make_unique<DiskDevice>(StrCat("DISK:", options.name), options, std::move(root));
 }

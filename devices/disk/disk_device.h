@@ -1,6 +1,6 @@
 // Files as memory: a directory that the operator names, whose files are buffers. A copy to or from
-// another device reads or writes the file; nothing is ever mapped, because a file that somebody
-// else truncates would then kill the process.
+// another device reads or writes the file. Files are never mapped, because truncating a mapped file
+// would kill the process.
 #pragma once
 
 #include <sys/types.h>

@@ -73,7 +73,7 @@ absl::Status CheckRelativePath(std::string_view path) {
     const size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view name = path.substr(begin, end - begin);
     if (name.empty()) return bad("names are separated by one slash, with none before or after");
-    if (name == "." || name == "..") return bad("\".\" and \"..\" are no names");
+    if (name == "." || name == "..") return bad("\".\" and \"..\" are not names");
     begin = end + 1;
   }
   return absl::OkStatus();
@@ -125,7 +125,7 @@ absl::StatusOr<FileDescriptor> OpenBeneath(int root, const std::string& path, in
   struct stat what{};
   if (fstat(file.get(), &what) != 0) return FileError(errno, "looking at", path);
   if (!S_ISREG(what.st_mode)) {
-    return InvalidArgument("path \"", Printable(path), "\" is no regular file");
+    return InvalidArgument("path \"", Printable(path), "\" is not a regular file");
   }
   return file;
 }

@@ -1,5 +1,5 @@
-// Ranges of numbers, such as addresses: which of a whole are free. The best fit is taken, and free
-// neighbours become one again.
+// Allocates ranges of numbers, such as addresses, from one large range: best fit; free neighbours
+// are merged.
 #pragma once
 
 #include <cstdint>

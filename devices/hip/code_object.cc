@@ -27,7 +27,7 @@ std::optional<std::vector<T>> ReadAt(std::string_view elf, uint64_t offset, uint
 }
 
 absl::Status Broken(std::string_view what) {
-  return InvalidArgument("it is no code object for an AMD GPU: ", what);
+  return InvalidArgument("it is not a code object for an AMD GPU: ", what);
 }
 
 // Where the loaded byte `address` lies in the file, and `bytes` from it on.
@@ -54,7 +54,7 @@ bool IsName(std::string_view strings, uint64_t at, std::string_view name) {
 absl::StatusOr<KernelFacts> ReadKernel(std::string_view elf, std::string_view name) {
   const auto headers = ReadAt<Elf64_Ehdr>(elf, 0, 1);
   if (!headers || std::memcmp(headers->front().e_ident, ELFMAG, SELFMAG) != 0) {
-    return Broken("it is no ELF file");
+    return Broken("it is not an ELF file");
   }
   const Elf64_Ehdr& header = headers->front();
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_OSABI] != kHsa ||

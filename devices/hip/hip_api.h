@@ -1,7 +1,7 @@
-// What of the HIP runtime API this driver uses, declared here because no SDK is needed to build.
-// Names, values and layouts are AMD's (hip_runtime_api.h and driver_types.h of ROCm 6) and keep its
-// spelling, so that they can be looked up there. Addresses in a GPU's memory, which are void*
-// there, are numbers here; both are passed alike. The functions are in symbols.def.
+// The part of the HIP runtime API that this driver uses, declared here so that no SDK is needed to
+// build. Names, values and layouts are AMD's (hip_runtime_api.h and driver_types.h of ROCm 6) and
+// keep its spelling, so that they can be looked up there. Addresses in a GPU's memory are void*
+// there and numbers here; both are passed alike. The functions are in symbols.def.
 #pragma once
 
 #include <array>

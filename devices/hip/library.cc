@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Open(std::string_view pa
   auto* const get_version =
       reinterpret_cast<hipError_t (*)(int*)>(dlsym(handle, "hipRuntimeGetVersion"));
   if (get_version == nullptr || get_version(&library->version_) != hipSuccess) {
-    return FailedPrecondition(path, " is no HIP library: it does not say its version");
+    return FailedPrecondition(path, " is not a HIP library: it does not say its version");
   }
   if (library->version_ < kOldestVersion) {
     return FailedPrecondition("the HIP library is too old: ", path, " is HIP ",

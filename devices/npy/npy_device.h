@@ -1,6 +1,7 @@
 // Host arrays as a device: its buffers are memory that the caller owns (a NumPy array, a mapped
-// tensor), wrapped and not copied. It copies to and from other devices; it runs no programs, but
-// the CPU's may use its memory where it is. For use within one process, so no daemon offers it.
+// tensor), wrapped and not copied. It copies to and from other devices and runs no programs; the
+// CPU's programs may use its memory in place. It is for use within one process, so no daemon offers
+// it.
 #pragma once
 
 #include <cstdint>

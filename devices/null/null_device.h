@@ -1,5 +1,5 @@
-// A device that accepts everything and runs nothing: its points are reached in order, its memory is
-// a number. What is left when a run is submitted to it is what the rest of the house costs.
+// A device that accepts all work and runs nothing: its points are reached in order, and its memory
+// is a number. Runs on it measure the cost of everything except kernels.
 #pragma once
 
 #include <cstdint>

@@ -114,23 +114,23 @@ absl::StatusOr<std::unique_ptr<CommandExec>> CommandExec::Create(Gpu& gpu,
   size_t data_at = 0;
   uint64_t step = 0;
   for (const auto& node : graph.nodes) {
-    Place& place = out->places_.emplace_back();
-    place.node = node.get();
-    place.words = push.words().size();
-    place.step = ++step;
-    place.bytes = node->bytes;
+    NodeWords& of_node = out->nodes_.emplace_back();
+    of_node.node = node.get();
+    of_node.words = push.words().size();
+    of_node.step = ++step;
+    of_node.bytes = node->bytes;
     const Step end{out->steps_.address, step};
     if (node->launches()) {
-      place.function = node->launch.function;
-      place.data = {out->data_.address + data_at, out->data_.host + data_at,
-                    LaunchDataBytes(place.function->kernel)};
-      data_at += rounded(place.data.bytes);
-      WriteLaunchData(place.data, node->launch);
-      PushLaunch(push, place.data.address, end);
+      of_node.function = node->launch.function;
+      of_node.data = {out->data_.address + data_at, out->data_.host + data_at,
+                      LaunchDataBytes(of_node.function->kernel)};
+      data_at += rounded(of_node.data.bytes);
+      WriteLaunchData(of_node.data, node->launch);
+      PushLaunch(push, of_node.data.address, end);
     } else {
       PushCopy(push, node->to, node->from, node->bytes, end);
     }
-    place.count = push.words().size() - place.words;
+    of_node.count = push.words().size() - of_node.words;
   }
   out->count_ = push.words().size();
   TG_ASSIGN_OR_RETURN(out->words_, gpu.commands().Take(4 * out->count_, kAlignment));
@@ -144,36 +144,36 @@ CommandExec::~CommandExec() {
   gpu_.semaphores().Give(steps_);
 }
 
-void CommandExec::Write(const Place& place, const PushBuffer& push) const {
+void CommandExec::Write(const NodeWords& of_node, const PushBuffer& push) const {
   for (size_t i = 0; i < push.words().size(); ++i) {
-    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(words_.host + 4 * (place.words + i)))
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(words_.host + 4 * (of_node.words + i)))
         .store(push.words()[i], std::memory_order_relaxed);
   }
 }
 
-absl::StatusOr<CommandExec::Place*> CommandExec::Find(const Node* node) {
-  const auto it = std::ranges::find(places_, node, &Place::node);
-  if (it == places_.end()) return InvalidArgument("the graph has no such node");
+absl::StatusOr<CommandExec::NodeWords*> CommandExec::Find(const Node* node) {
+  const auto it = std::ranges::find(nodes_, node, &NodeWords::node);
+  if (it == nodes_.end()) return InvalidArgument("the graph has no such node");
   return &*it;
 }
 
 absl::Status CommandExec::SetLaunch(const Node* node, const GridLaunch& launch) {
-  TG_ASSIGN_OR_RETURN(const Place* place, Find(node));
-  if (place->function == nullptr || place->function != launch.function) {
+  TG_ASSIGN_OR_RETURN(const NodeWords* of_node, Find(node));
+  if (of_node->function == nullptr || of_node->function != launch.function) {
     return InvalidArgument("a node's kernel stays as it is");
   }
-  PatchLaunchData(place->data, launch);
+  PatchLaunchData(of_node->data, launch);
   return absl::OkStatus();
 }
 
 absl::Status CommandExec::SetCopy(const Node* node, uint64_t to, uint64_t from, uint64_t bytes) {
-  TG_ASSIGN_OR_RETURN(const Place* place, Find(node));
-  if (place->function != nullptr || place->bytes != bytes) {
+  TG_ASSIGN_OR_RETURN(const NodeWords* of_node, Find(node));
+  if (of_node->function != nullptr || of_node->bytes != bytes) {
     return InvalidArgument("a node's copy keeps its length");
   }
   PushBuffer push;
-  PushCopy(push, to, from, bytes, {steps_.address, place->step});
-  Write(*place, push);
+  PushCopy(push, to, from, bytes, {steps_.address, of_node->step});
+  Write(*of_node, push);
   return absl::OkStatus();
 }
 

@@ -95,7 +95,7 @@ struct CommandGraph {
 };
 
 // A graph encoded once: its methods and all that they refer to lie in memory that the GPU reads, so
-// a replay is one entry of a ring. What differs from run to run is written there in place: the
+// a replay is one entry of a ring. What differs from run to run is written there in words: the
 // parameters and the number of workgroups of a launch, and the addresses of a copy.
 class CommandExec {
  public:
@@ -111,7 +111,7 @@ class CommandExec {
   absl::Status Replay(Channel& channel) const;
 
  private:
-  struct Place {
+  struct NodeWords {
     const Node* node = nullptr;
     size_t words = 0, count = 0;  // its methods, by the word
     Block data = {};              // of a launch
@@ -120,13 +120,13 @@ class CommandExec {
   };
 
   explicit CommandExec(Gpu& gpu) : gpu_(gpu) {}
-  absl::StatusOr<Place*> Find(const Node* node);
-  void Write(const Place& place, const PushBuffer& push) const;
+  absl::StatusOr<NodeWords*> Find(const Node* node);
+  void Write(const NodeWords& of_node, const PushBuffer& push) const;
 
   Gpu& gpu_;
   Block words_, data_, steps_;
   size_t count_ = 0;  // words
-  std::vector<Place> places_;
+  std::vector<NodeWords> nodes_;
 };
 
 }  // namespace telegrad::nv

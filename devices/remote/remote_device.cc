@@ -160,7 +160,7 @@ std::string WhyNot(const DeviceInfo& info, const std::vector<DeviceInfo>& taken)
   if (info.target.starts_with("none")) {
     return "it runs no programs, which is not offered over a network";
   }
-  if (!is_name) return "that is no name of a device";
+  if (!is_name) return "that is not a name of a device";
   if (info.memory_limit < 0) return "the server says that it has less than no memory";
   if (std::ranges::find(taken, info.name, &DeviceInfo::name) != taken.end()) {
     return "the server has named it before";
@@ -185,7 +185,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOpti
                                                                 std::vector<std::string>* notes) {
   if (!IsName(options.name)) {
     return InvalidArgument("\"", options.name,
-                           "\" is no name for a server; expected letters, digits, - and _");
+                           "\" is not a name for a server; expected letters, digits, - and _");
   }
   auto connection = ConnectWithin(options);
   if (!connection.ok()) {

@@ -1,18 +1,17 @@
-// What one tenant does on another server: a resumable session there, on which the operations of all
-// its queues and devices travel in one order. The session carries them out as if one after the
-// other, so whatever was sent needs no waiting for what was sent before it; a submission waits here
-// only for points of other devices, and for bytes that a read is still bringing into host memory
-// that it sends from. An answer ends a submission, and a submission whose wait has failed fails
-// with that, though its commands may have run: whoever sees the failure sees what they wrote as
-// failed, too.
+// The link of one tenant to another server: a resumable session there, on which the operations of
+// all queues and devices of the tenant are sent in one order. The session executes them as if one
+// after the other, so no operation has to wait for an earlier one. A submission waits here only for
+// points of other devices, and for bytes that a read is still writing into host memory from which
+// the submission sends. An answer ends a submission. A submission whose wait has failed fails with
+// that error, though its commands may have run; its results count as failed.
 //
-// When the session is over, because the server was started anew or could not be reached for longer
-// than it keeps sessions, all that was under way fails with UNAVAILABLE, and so does what uses
-// memory of that session; the next allocation opens another one.
+// When the session has ended, because the server was restarted or could not be reached for longer
+// than it keeps sessions, everything under way fails with UNAVAILABLE, and so does all later work
+// that uses memory of that session. The next allocation opens a new session.
 //
-// One lock guards all of it. Under it operations are sent only where the session has room, for the
-// threads that make room need the lock, too; points are signalled and references dropped without
-// it.
+// One lock guards all of it. Under the lock, operations are sent only while the session has room,
+// because the threads that make room need the lock, too. Points are signalled and references
+// dropped without it.
 #pragma once
 
 #include <atomic>

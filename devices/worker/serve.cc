@@ -1,6 +1,6 @@
-// One thread runs records, with a pool for their launches; one takes orders from the socket; one
-// sleeps until the daemon asks whether anybody is here, or wants a record to end. No thread ends
-// but with the process.
+// A worker has three threads. The first runs records, with a pool for their launches. The second
+// reads orders from the socket. The third sleeps until the daemon pings the worker or cancels a
+// record. The threads end with the process only.
 #include "devices/worker/serve.h"
 
 #include <unistd.h>

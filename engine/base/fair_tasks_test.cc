@@ -1,4 +1,4 @@
-// Whose task is next, by counts.
+// The order in which tenants' tasks are taken, by counts.
 #include "engine/base/fair_tasks.h"
 
 #include <map>

@@ -51,6 +51,10 @@ absl::Status CheckFlagValue(const FlagRow& row, std::string_view value) {
                                "\" is not a whole number from -2^63 to 2^63 - 1");
       }
       if (*number < row.range.min || *number > row.range.max) {
+        if (row.range.max == INT64_MAX) {
+          return InvalidArgument("--", row.name, ": ", *number, " is too small; expected at least ",
+                                 row.range.min);
+        }
         return InvalidArgument("--", row.name, ": ", *number, " is not from ", row.range.min,
                                " to ", row.range.max);
       }

@@ -17,6 +17,7 @@ constexpr FlagRow kRows[] = {
     {"level", 0, FlagKind::kChoice, "low", "low|high", "How much"},
     {"file", 'f', FlagKind::kList, "", "FILE", "File [it's 50%: a \\ and a .dot]"},
     {"quiet", 0, FlagKind::kBool, "false", "", "Print nothing", {}, FlagReload::kWhileRunning},
+    {"wait", 0, FlagKind::kInt, "1", "SECONDS", "Time to wait", AtLeast(1)},
 };
 
 const ProgramPage& Page() {
@@ -45,6 +46,7 @@ TEST(Flags, RangesIncludeBothEnds) {
   }
   const auto flags = Parse({"-s", "10"});
   EXPECT_EQ(flags.status().message(), "--size: 10 is not from 1 to 9");
+  EXPECT_EQ(Parse({"--wait=0"}).status().message(), "--wait: 0 is too small; expected at least 1");
 }
 
 TEST(Flags, ChoicesAreTheirWords) {

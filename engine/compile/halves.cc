@@ -1,12 +1,13 @@
-// What LLVM 19 makes of floats that are rounded to half is not what was written in two cases:
+// LLVM 19 changes the results of floats that are rounded to half in two cases:
 //
 // - A quotient of floats that were halves becomes a quotient of halves, which is approximated
 //   (v_rcp_f16, or v_rcp_f32 and a product) and not always the nearest half.
 // - A product becomes one instruction that adds +0 (v_fma_mixlo_f16), so that -0 becomes +0
-//   (llvm-project, pull request 214544, mends it).
+//   (llvm-project, pull request 214544, fixes it).
 //
-// Neither recognizes the operand behind an operation that has its value. The code generator drops
-// this one after arithmetic; after a load it takes an instruction.
+// LLVM recognizes neither pattern if an operation that keeps the value is inserted before the
+// rounding. The code generator removes that operation after arithmetic; after a load it takes one
+// instruction.
 #include "engine/compile/halves.h"
 
 #include "llvm/IR/IRBuilder.h"

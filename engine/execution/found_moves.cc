@@ -72,7 +72,7 @@ std::string FoundMoves::ToFile(std::string_view key, const FoundList& list) {
 absl::StatusOr<FoundList> FoundMoves::FromFile(std::string_view file, std::string_view key) {
   constexpr std::string_view kSum = "sha256 ";
   constexpr size_t kHexDigits = 64;
-  if (!file.starts_with(kFirstLine)) return InvalidArgument("it is no list of moves");
+  if (!file.starts_with(kFirstLine)) return InvalidArgument("it is not a list of moves");
   file.remove_prefix(kFirstLine.size());
   if (!file.starts_with(kSum) || file.size() < kSum.size() + kHexDigits + 1 ||
       file[kSum.size() + kHexDigits] != '\n') {

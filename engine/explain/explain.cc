@@ -11,7 +11,7 @@
 namespace telegrad {
 namespace {
 
-// The ranges that ENDs close, outermost first, and those that are folded; each once.
+// The ranges that ENDs close, outermost first, and those that are reduced; each once.
 void FindRanges(UOp kernel, ExplainedKernel* out) {
   absl::flat_hash_set<uint32_t> closed;
   const std::vector<uint32_t> order = PostOrder(kernel);

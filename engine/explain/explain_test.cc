@@ -1,4 +1,4 @@
-// What an explanation says against the schedule and against arithmetic.
+// Explanations against the schedule and against arithmetic.
 #include "engine/explain/explain.h"
 
 #include <gmock/gmock.h>

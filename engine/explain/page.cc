@@ -1,6 +1,6 @@
-// An explanation as a page for browsers. It has no scripts and refers to nothing outside, so that
-// it can be kept and sent; charts are SVG, and what a bar stands for is told by its title, which
-// browsers show under the pointer. Names come from models of strangers: everything is escaped.
+// An explanation as a page for browsers. It has no scripts and no links to other files, so that it
+// can be kept and sent. Charts are SVG; the title of a bar, which browsers show under the pointer,
+// explains it. Names come from models of strangers, so everything is escaped.
 #include <algorithm>
 #include <cstdio>
 
@@ -184,7 +184,7 @@ std::string KernelTable(const Explanation& e, const Times& times,
       "class=\"n\">#</th><th>kernel</th><th>loops</th><th>reduces</th>"
       "<th>writes</th><th>reads</th><th class=\"n\">work</th><th class=\"n\">memory</th><th "
       "class=\"n\">time</th>"
-      "<th>why it is a kernel of its own</th></tr></thead><tbody>\n";
+      "<th>why it is a separate kernel</th></tr></thead><tbody>\n";
   for (size_t k = 0; k < e.kernels.size(); ++k) {
     const ExplainedKernel& kernel = e.kernels[k];
     std::string reasons;

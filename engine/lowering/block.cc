@@ -1,5 +1,5 @@
 // The accumulators of all kept iterations inside of the block's loop are a BUFFER. It is filled
-// with the fold's identity, added to in each block, and read where the REDUCE was:
+// with the reduction's identity, added to in each block, and read where the REDUCE was:
 //
 //   acc     = AFTER(BUFFER, outside...)
 //   init    = END(STORE(acc[u'], identity), u')
@@ -80,7 +80,7 @@ class Blocker {
     return Number(std::move(fresh));
   }
 
-  // REDUCEs that depend on the same kept ranges share the loops in which they are folded.
+  // REDUCEs that depend on the same kept ranges share the loops in which they are reduced.
   const std::pair<Kept, Replacements>& Loops(RangeSet inside, const std::vector<UOp>& ranges) {
     const auto it = loops_.find(inside);
     if (it != loops_.end()) return it->second;

@@ -1,5 +1,5 @@
-// Folding in blocks: a reduction that is split over a loop around kept loops, with its accumulators
-// in private memory.
+// Reducing in blocks: a reduction that is split over a loop around kept loops, with its
+// accumulators in private memory.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace telegrad {
 
-// Each REDUCE of `sink` that folds over one of `blocks` does so in loops outside of those kept
+// Each REDUCE of `sink` that reduces over one of `blocks` does so in loops outside of those kept
 // loops that it depends on and that are not in `outside`: with u the inner ones of these,
 //
 //   REDUCE(body, block, rest)  ->  acc[u] after, for every block: acc[u] += REDUCE(body, rest)

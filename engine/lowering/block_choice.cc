@@ -1,10 +1,10 @@
-// Two reasons to fold in blocks:
+// Two reasons to reduce in blocks:
 //
-//   panel   what a fold reads again in each iteration of the loops inside is more than the cache
-//           keeps: a block is as much of it as fits, if the accumulators of these loops fit, too
-//   strips  a fold steps over whole pages of which a tile takes a piece each: a block is a few
-//   rows,
-//           and a long strip of each of them is read at a time, as memory lies
+//   panel   each iteration of the inner loops reads the operand of the whole reduction again, and
+//           the cache does not keep it: a block is the part that fits into the cache, if the
+//           accumulators of these loops fit, too
+//   strips  a reduction steps over whole pages of which a tile takes a few bytes each: a block is a
+//           few rows, of which a long contiguous strip each is read at a time
 #include "engine/lowering/block_choice.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace telegrad {
 namespace {
 
-constexpr double kMinBlock = 32;  // iterations that a block folds at least
+constexpr double kMinBlock = 32;  // iterations that a block reduces at least
 // A strip is as long as what a processor loads ahead, of a few rows.
 constexpr double kPageBytes = 4096;
 constexpr int64_t kRows = 8, kLeastRows = 2;
@@ -96,7 +96,7 @@ class Chooser {
       out.parts = static_cast<int64_t>(std::ceil(wanted / std::ceil(wanted / most)));
       if (!Fits(first, static_cast<double>(out.parts) * TileOf(first))) return {};
     }
-    int folded = -1;  // the longest of the folded loops
+    int folded = -1;  // the longest of the reduced loops
     for (int i = 1; i < work_.root.num_src(); ++i) {
       const int r = s_.d.IndexOf(work_.root.src(i));
       if (folded < 0 || Left(r) > Left(folded)) folded = r;

@@ -1,4 +1,4 @@
-// Whether and how a fold is done in blocks (block.h), chosen by what its loops read.
+// Whether and how a reduction is done in blocks (block.h), chosen by what its loops read.
 #pragma once
 
 #include <cstdint>

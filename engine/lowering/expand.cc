@@ -4,12 +4,12 @@
 // gives every value that depends on it the shape [lanes], and it stays a vector from then on.
 //
 // A loop nest, be it a root or one that an AFTER waits for, becomes one END for each of its
-// replicas, all over the same loops. A folded range of type UPCAST is replicated like any other:
-// each replica has an accumulator of its own, and these are folded at the end.
+// replicas, all over the same loops. A reduced range of type UPCAST is replicated like any other:
+// each replica has an accumulator of its own, and these are reduced at the end.
 //
 // Parallel ranges are nothing that is closed inside of a kernel: they stay around the whole of it,
-// in one END around each root. What a fold's threads have is put together by FoldThreads, and what
-// threads have written is waited for at a barrier.
+// in one END around each root. What a reduction's threads have is put together by ReduceThreads,
+// and what threads have written is waited for at a barrier.
 #include "engine/lowering/expand.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
-#include "engine/lowering/workgroup_fold.h"
+#include "engine/lowering/workgroup_reduce.h"
 
 namespace telegrad {
 namespace {
@@ -229,7 +229,7 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
 UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
   switch (kind) {
     case ReduceKind::kAdd:
-      // Of a folded MMA what it adds to is 0 (workgroup_matmul.h).
+      // Of a reduced MMA what it adds to is 0 (workgroup_matmul.h).
       if (y.is(Op::kMma)) {
         return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
                        {y.arg(0), y.arg(1), y.arg(2)});
@@ -343,7 +343,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
   if (!threads.empty() && result.valid()) {
     const auto fold = [&](UOp x, UOp y) { return Fold(kind, x, y); };
     const WorkgroupPlace place{threads_, LoopsAround(reduce, key), next_slot_++, warp_};
-    result = FoldThreads(b_, result, threads, place, fold);
+    result = ReduceThreads(b_, result, threads, place, fold);
   }
   if (!result.valid()) return g_.status();
   reduced_.emplace(std::pair(reduce.id(), key), result);

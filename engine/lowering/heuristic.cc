@@ -1,14 +1,15 @@
 // The heuristic. It predicts cycles (tile_cost.h) for every choice among a few hundred and takes
 // the least:
 //
-//   lanes     the range that becomes vectors: one for each work, its own if it folds
+//   lanes     the range that becomes vectors: one for each work, its own if it reduces
 //   tile      other ranges that some load does not depend on: upcasting them reuses that load from
 //             registers (the register tile of a matrix product). It is chosen for the heaviest work
-//   chains    a fold that is added to fewer accumulators than its additions take cycles waits for
-//             them: some of its iterations get accumulators of their own
-//   peel      what the lanes and chains of a fold leave over becomes a fold of its own, and many
-//             lanes that the last vector of a loop would compute in vain become a nest of its own
-//   unroll    short innermost folded ranges, such as a convolution's window
+//   chains    a reduction with fewer accumulators than an addition takes cycles waits for its
+//             additions: some of its iterations get separate accumulators
+//   peel      the remainder that lanes and chains leave of a reduction becomes a separate
+//             reduction; if the last vector of a loop would have many unused lanes, the remainder
+//             of the loop becomes a separate nest
+//   unroll    short innermost reduced ranges, such as a convolution's window
 //
 // Then it orders the loops and picks the one that is shared by the threads: see loop_order.h.
 #include <algorithm>
@@ -340,7 +341,7 @@ class CpuHeuristic {
 
   int64_t Left(int range) const { return s_.size[range] / (lanes_[range] * upcast_[range]); }
 
-  // Accumulators for a fold that has few.
+  // Accumulators for a reduction that has few.
   void Chains(const Work& work) {
     int64_t chains = 1;
     for (RangeSet set = work.all; set != 0; set &= set - 1)

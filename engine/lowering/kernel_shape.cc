@@ -1,5 +1,5 @@
 // A node belongs to the work of each REDUCE or STORE that reaches it without passing another
-// REDUCE. What it does not share with the ranges that the work folds is done before that loop and
+// REDUCE. What it does not share with the ranges that the work reduces is done before that loop and
 // is left out.
 #include "engine/lowering/kernel_shape.h"
 

@@ -39,7 +39,7 @@ struct MemoryAccess {
 // What is done for every value of some ranges: the body of a REDUCE, or a STORE.
 struct Work {
   UOp root;
-  RangeSet own = 0;  // a REDUCE's: folded
+  RangeSet own = 0;  // a REDUCE's: reduced
   RangeSet all = 0;  // it is done for each value of these
   std::vector<MemoryAccess> accesses;
   struct Operation {

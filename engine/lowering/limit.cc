@@ -7,9 +7,9 @@
 //              without: one of them at least is left
 //   kSum       a positive sum over the row, or again one of a row whose results are no numbers
 //
-// A fold of hidden values then is one of the maximum's identity, of zeros, or of products of zero.
-// The bound comes from comparisons that are linear in the positions: of the rows that are computed
-// together the one that sees most.
+// A reduction of hidden values then is one of the maximum's identity, of zeros, or of products of
+// zero. The bound comes from comparisons that are linear in the positions: of the rows that are
+// computed together the one that sees most.
 #include "engine/lowering/limit.h"
 
 #include <algorithm>

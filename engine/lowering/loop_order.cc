@@ -1,7 +1,7 @@
 // All orders of the outermost loops are tried, and the predicted time of each is the sum of
 //
 //   compute   a work is done once for each iteration of the loops down to the innermost one that it
-//             depends on: a fold that does not depend on a loop must stand outside of it
+//             depends on: a reduction that does not depend on a loop must stand outside of it
 //   memory    what a work reads again in each iteration of a loop that the access does not depend
 //             on: for nothing if all that one iteration reads stays in the worker's cache
 //
@@ -93,8 +93,8 @@ class Orderer {
     return cost;
   }
 
-  // Cycles to bring together what a fold reads in lanes that lie apart or have gates: once for each
-  // iteration of the loops down to the innermost one that it depends on, see stage.h.
+  // Cycles to bring together what a reduction reads in lanes that lie apart or have gates: once for
+  // each iteration of the loops down to the innermost one that it depends on, see stage.h.
   double Copies(const Work& work, const std::vector<int>& order) const {
     double cycles = 0;
     for (const MemoryAccess& a : work.accesses) {
@@ -168,7 +168,7 @@ class Orderer {
     return total;
   }
 
-  // Whether `a` is a panel that is folded in blocks: see block_choice.h.
+  // Whether `a` is a panel that is reduced in blocks: see block_choice.h.
   bool MayBlock(const Work& work, const MemoryAccess& a) const {
     if (blocked_ < 0 || &work != &s_.works[static_cast<size_t>(blocked_)]) return false;
     const RangeSet kept = work.all & ~work.own;

@@ -17,7 +17,7 @@ struct LoopOrder {
 
 // `tile`, by range: how many iterations are computed together. Only the outermost loops that all
 // stores share are ordered.
-// `vectors` are the ranges that are lanes. Work `blocked`, if not negative, may fold in blocks:
+// `vectors` are the ranges that are lanes. Work `blocked`, if not negative, may reduce in blocks:
 // what a block reads stays in the cache.
 LoopOrder OrderLoops(const KernelShape& shape, const std::vector<int64_t>& tile,
                      const Target& target, RangeSet vectors, int blocked);

@@ -65,7 +65,7 @@ std::vector<UOp> Of(const Program& program, Op op) {
   return out;
 }
 
-// The registers that the accumulators of the innermost fold take.
+// The registers that the accumulators of the innermost reduction take.
 int64_t AccumulatorBytes(const Program& program) {
   int64_t bytes = 0;
   for (UOp buffer : Of(program, Op::kBuffer)) {

@@ -13,7 +13,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMinRepeated = 16;  // iterations of a loop that repeats a fold's windows
+constexpr int64_t kMinRepeated = 16;  // iterations of a loop that repeats a reduction's windows
 
 bool IsLoop(UOp range) { return range.arg(1) == static_cast<int64_t>(AxisType::kLoop); }
 
@@ -73,8 +73,8 @@ bool ClosesAsOne(UOp u, UOp outer, UOp inner) {
 }
 
 // Whether the rows of `inner` leave so many lanes unused that vectors across their ends are fewer,
-// and what is gated are the windows of a fold that other loops repeat: of these vectors each has
-// its mask, which is found once for all of the fold.
+// and what is gated are the windows of a reduction that other loops repeat: of these vectors each
+// has its mask, which is found once for all of the reduction.
 bool PaysAcrossRows(UOp outer, UOp inner, const std::vector<UOp>& addresses,
                     const std::vector<UOp>& closers, const Dependence& d, int64_t lanes) {
   if (!IsLoop(outer) || !IsLoop(inner)) return false;
@@ -313,7 +313,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<RangeMov
       return m.range == range && m.kind == Move::Kind::kThread;
     });
     if (type == AxisType::kReduce && loops * tile != size) {
-      return Internal("lowering: ", tile, " does not divide the folded size ", size);
+      return Internal("lowering: ", tile, " does not divide the reduced size ", size);
     }
     Replacement r;
     r.value = g.Index(0);
@@ -357,7 +357,7 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<RangeMov
   UOp out = Substitute(b, sink, with);
   if (!out.valid()) return g.status();
 
-  // What is moved before a folded range's blocks is outside of them, and the parts that loops are
+  // What is moved before a reduced range's blocks is outside of them, and the parts that loops are
   // cut into are; the rest follows.
   std::vector<UOp> order;
   const auto move_out = [&](UOp part) {

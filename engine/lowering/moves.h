@@ -22,7 +22,7 @@ struct RangeMove {
 };
 
 // Joins neighbouring ranges that every access walks as one. Only where that saves lanes, and where
-// the gates of a fold's windows are all that can tell them apart, gates get both from their
+// the gates of a reduction's windows are all that can tell them apart, gates get both from their
 // product.
 UOp MergeRanges(Rewriter& b, UOp sink, const Target& target);
 
@@ -57,10 +57,10 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<RangeMov
 // Splits the ranges of a kernel for a workgroup's threads; the moves of one range stand in their
 // order from the outermost part to the lanes. Every root then closes the same GROUP and LOCAL
 // ranges, at least one. Ranges with LOCAL parts on the same axis are iterated by the same threads:
-// no LOAD, STORE or fold depends on two of them. What the amounts do not divide is rounded up:
-// loads and stores of the iterations that the kernel does not have are gated, folds skip them. A
-// store that does not depend on an axis is done by its first thread. `unit` has the instructions of
-// TENSORCORE.
+// no LOAD, STORE or reduction depends on two of them. What the amounts do not divide is rounded up:
+// loads and stores of the iterations that the kernel does not have are gated, reductions skip them.
+// A store that does not depend on an axis is done by its first thread. `unit` has the instructions
+// of TENSORCORE.
 absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves,
                                         MatrixUnit unit);
 

@@ -58,8 +58,8 @@ bool IsPeel(const Move& m) {
   return m.kind == Move::Kind::kPeel || m.kind == Move::Kind::kSeparate;
 }
 
-// What is peeled off may want to be peeled itself. It folds by ranges of its own: one that two
-// folds share, inside of ranges that they do not, would have two places.
+// What is peeled off may want to be peeled itself. It reduces by ranges of its own: one that two
+// reductions share, inside of ranges that they do not, would have two places.
 absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
   MovedKernel kernel{.root = piece->root};
   const Checked checked = CheckedOf(*piece);
@@ -74,7 +74,7 @@ absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
       if (!IsPeel(move)) break;
       TG_RETURN_IF_ERROR(apply(move));
     }
-  } else if (!c.target().has_workgroups()) {  // there folds are gated instead
+  } else if (!c.target().has_workgroups()) {  // there reductions are gated instead
     for (int i = 0; i < kPeelRounds; ++i) {
       const MoveList peels = PickPeels(kernel.root, piece->arguments, c.target());
       if (peels.empty()) break;
@@ -258,32 +258,31 @@ absl::Status Prove(PassContext& c, const Program& program) {
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
-    {"limit", "ends loops where a mask hides all that would be left", kKernelLevel, kKernelLevel,
-     kSimplify, GraphPass{Limit}},
-    {"decompose",
-     "simplifies, and puts what no target has, or this one lacks, in terms of what it has",
+    {"limit", "ends loops over a row where a mask hides the rest of the row", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Limit}},
+    {"decompose", "simplifies, and replaces ops that the target lacks by ops that it has",
      kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
     {"separate-ranges",
-     "gives each reduction ranges of its own, but where several are one loop",
+     "gives each reduction separate ranges, except where several share one loop",
      kKernelLevel,
      kKernelLevel,
      {},
      GraphPass{Separate}},
-    {"split-ranges", "splits ranges where indices divide them, for vectors", kKernelLevel,
-     kKernelLevel, kSimplify, GraphPass{Split}},
-    {"merge-ranges", "joins neighbouring ranges that every access walks as one", kKernelLevel,
+    {"split-ranges", "splits a range that an index divides, so that vectors can use it",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{Split}},
+    {"merge-ranges", "merges neighbouring ranges that every access traverses as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
-    {"peel", "makes what vectors and accumulators leave over of a fold or a loop one of its own",
-     kKernelLevel, kKernelLevel, kSimplify, PiecePass{PeelFolds}},
+    {"peel", "makes the remainder of a reduction or a loop a separate one", kKernelLevel,
+     kKernelLevel, kSimplify, PiecePass{PeelFolds}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
      kKernelLevel, kSimplify, PiecePass{MoveRanges}},
-    {"stage", "copies what a tile reads again and again, weights once for many runs", kKernelLevel,
-     kKernelLevel, kSimplify, PiecePass{Stage}},
-    {"share", "makes more loops the shared one where its iterations are long", kKernelLevel,
+    {"stage", "copies operands that a tile reads repeatedly; packed weights once for many runs",
+     kKernelLevel, kKernelLevel, kSimplify, PiecePass{Stage}},
+    {"share", "shares more loops among threads where the iterations are long", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Share}},
-    {"expand", "replicates what is not a loop; reductions become accumulators", kKernelLevel,
+    {"expand", "replicates ranges that are not loops; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
-    {"gate", "gives a run-time gate to each access that is not proved inside its buffer", kBetween,
+    {"gate", "adds a run-time check to each access that is not proved inside its buffer", kBetween,
      kBetween, kSimplify, GraphPass{GateUnproved}},
     {"linearize",
      "puts the nodes into execution order",
@@ -292,7 +291,7 @@ constexpr PassRow kPasses[] = {
      {},
      LinearPass{LinearizeKernel}},
     {"prove",
-     "fails unless each access is gated or proved inside its buffer",
+     "fails unless each access is checked or proved inside its buffer",
      kProgramLevel,
      kProgramLevel,
      {},

@@ -1,5 +1,5 @@
-// The panel of a load is what it reads while the loops that it depends on stand: the fold's ranges
-// and the tile. With fresh ranges over the panel,
+// The panel of a load is what it reads while the loops that it depends on stand: the reduction's
+// ranges and the tile. With fresh ranges over the panel,
 //
 //   LOAD(INDEX(x, i), gate)  ->  LOAD(INDEX(AFTER(BUFFER, END(STORE(INDEX(BUFFER, p'), LOAD(x, i'),
 //                                                              panel')), p))
@@ -74,8 +74,8 @@ class Stager {
   }
 
  private:
-  // The ranges that a fold stands in: those that the nest which stores what it is used for depends
-  // on, in the order of the first root's, and those that this nest closes.
+  // The ranges that a reduction stands in: those that the nest which stores what it is used for
+  // depends on, in the order of the first root's, and those that this nest closes.
   void FindOrders() {
     std::vector<int> outer;
     const UOp root = sink_.src(0);
@@ -101,8 +101,8 @@ class Stager {
     }
   }
 
-  // Whether private memory has other things than the accumulators of a fold in blocks, which are
-  // added to.
+  // Whether private memory has other things than the accumulators of a reduction in blocks, which
+  // are added to.
   bool KeepsValues() const {
     absl::flat_hash_set<uint32_t> kept, accumulators;
     for (const Work& work : s_.works) {
@@ -225,7 +225,7 @@ class Stager {
       panel = wider;
       depends = true;
     }
-    // All of its loops are known, and the fold is not one that a loop repeats for nothing.
+    // All of its loops are known, and the reduction is not one that a loop repeats for nothing.
     for (RangeSet set = (a.ranges | a.gate) & ~panel; set != 0; set &= set - 1) {
       if (std::ranges::find(order_, std::countr_zero(set)) == order_.end()) return 0;
     }
@@ -287,7 +287,7 @@ class Stager {
     return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {outer, g_.Index(together)}), inner});
   }
 
-  // The loops around the fold outermost, then its own, then the tile, then the lanes.
+  // The loops around the reduction outermost, then its own, then the tile, then the lanes.
   std::vector<int> InOrder(RangeSet set) const {
     std::vector<int> ranges;
     for (; set != 0; set &= set - 1) ranges.push_back(std::countr_zero(set));

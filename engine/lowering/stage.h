@@ -11,9 +11,9 @@ namespace telegrad {
 // At most so many bytes are copied for one loop nest.
 double PanelBytes(const Target& target);
 
-// The kernel is as the moves leave it. A vector load inside of a fold, which the loops inside of
-// those that it depends on repeat, is replaced by one from a packed copy. Only where that is worth
-// it. The copy is
+// The kernel is as the moves leave it. A vector load inside of a reduction, which the loops inside
+// of those that it depends on repeat, is replaced by one from a packed copy. Only where that is
+// worth it. The copy is
 //   a new argument  where the load is of a weight and each of its elements is read about once in
 //                   all of the loops: the piece's packings name the kernel that makes it
 //   private memory  else, filled anew in each iteration of the loops that it depends on

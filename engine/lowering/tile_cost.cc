@@ -124,7 +124,7 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
     }
     if ((panel_of & work.own) == 0) return 1;
     if (bytes <= PanelBytes(target_)) return reuse;
-    // A block of the longest folded range at a time, if the cache has room for the accumulators
+    // A block of the longest reduced range at a time, if the cache has room for the accumulators
     // of as many tiles as make it worth a copy (block_choice.cc).
     int64_t longest = 1;
     for (RangeSet set = work.own; set != 0; set &= set - 1) {
@@ -217,13 +217,13 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
     const int r = std::countr_zero(set);
     iterations *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
   }
-  // What a fold walks over seldom stays in the first-level cache until the next tile.
+  // What a reduction walks over seldom stays in the first-level cache until the next tile.
   if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelCacheBytes) {
     memory = std::max(memory, bytes * kSecondLevelCyclesPerByte);
   }
   const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
   double total = iterations * one + again;
-  // What a folded result costs to store, and to add up over its lanes.
+  // What a reduced result costs to store, and to add up over its lanes.
   if (work.is_reduce())
     total += iterations / FoldedIterations(work, tile) * StoreCycles(work, tile);
   return total;

@@ -46,8 +46,8 @@ class TileCost {
   // Whether lanes have gates of their own: the kernel's, or those of a tile that is rounded up.
   bool IsMasked(const MemoryAccess& a, const Tile& tile) const;
 
-  // How often a fold reads what it loads in lanes that lie apart or have gates, where the loops can
-  // be ordered so that it is copied first; else 1. See stage.h.
+  // How often a reduction reads what it loads in lanes that lie apart or have gates, where the
+  // loops can be ordered so that it is copied first; else 1. See stage.h.
   double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
   bool IsFar(const MemoryAccess& a, int lanes) const;
@@ -69,9 +69,9 @@ class TileCost {
   // its order.
   bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
-  // Whether the rows that a fold walks along, an element of each at a time, are so far apart that
-  // their lines fall onto the same few sets of the first-level cache, more than a set keeps. That
-  // cache finds a line by its place in a page.
+  // Whether the rows that a reduction walks along, an element of each at a time, are so far apart
+  // that their lines fall onto the same few sets of the first-level cache, more than a set keeps.
+  // That cache finds a line by its place in a page.
   bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
   // What one copy of a load brings into the first-level cache, where neighbours are used later.
@@ -82,7 +82,7 @@ class TileCost {
 
   double FoldedIterations(const Work& work, const Tile& tile) const;
 
-  // Of the stores that a fold's tile ends in, once for each time that the fold is done.
+  // Of the stores that a reduction's tile ends in, once for each time that the reduction is done.
   double StoreCycles(const Work& work, const Tile& tile) const;
 
   const KernelShape& s_;

@@ -9,11 +9,11 @@
 //              neighbours in memory gets the workgroup's threads, and what it does not use goes to
 //              the next ranges outwards. A thread takes as many neighbouring elements as its widest
 //              access has, if all that walk the range are aligned for that.
-//   rows       The parallel ranges that every fold depends on are workgroups, whose threads share
-//              each fold and each loop inside: sums of rows, softmax, and one large sum. Short rows
-//              get less than a workgroup's threads, and a workgroup has several of them.
-//   columns    Like rows, but what is folded lies apart in memory: neighbouring threads take
-//              neighbouring columns, and threads on a second axis share the folds.
+//   rows       The parallel ranges that every reduction depends on are workgroups, whose threads
+//              share each reduction and each loop inside: sums of rows, softmax, and one large sum.
+//              Short rows get less than a workgroup's threads, and a workgroup has several of them.
+//   columns    Like rows, but what is reduced lies apart in memory: neighbouring threads take
+//              neighbouring columns, and threads on a second axis share the reductions.
 #include <algorithm>
 #include <bit>
 #include <span>
@@ -33,8 +33,9 @@ constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kAccumulators = 4;
 constexpr int64_t kShortRow = 16;
-constexpr size_t kMaxReplicatedFold = 64;  // operations of a fold that gets several accumulators
-constexpr int kMaxOtherRanges = 4;         // that a move makes
+constexpr size_t kMaxReplicatedFold =
+    64;                             // operations of a reduction that gets several accumulators
+constexpr int kMaxOtherRanges = 4;  // that a move makes
 
 // Of a matrix product: threads, or warps, and what each has of the result.
 struct ProductTile {
@@ -123,7 +124,7 @@ class WorkgroupHeuristic {
     return best;
   }
 
-  // Whether more bytes are neighbours along what is folded than along any parallel range. Windows
+  // Whether more bytes are neighbours along what is reduced than along any parallel range. Windows
   // are too short to be rows.
   bool RowsAreNeighbours() const {
     double most = 0;
@@ -175,8 +176,8 @@ class WorkgroupHeuristic {
     }
   }
 
-  // Several accumulators for each long fold that a thread does alone: its loads need not wait for
-  // each other.
+  // Several accumulators for each long reduction that a thread does alone: its loads need not wait
+  // for each other.
   void Accumulators(RangeSet shared) {
     RangeSet done = shared;
     for (const Work& work : s_.works) {
@@ -308,7 +309,7 @@ class WorkgroupHeuristic {
     Groups(s_.parallel);
   }
 
-  // What no REDUCE folds and is not independent either: it runs in order.
+  // What no REDUCE reduces and is not independent either: it runs in order.
   RangeSet InOrder() const {
     RangeSet set = (s_.size.size() < kMaxRanges ? Bit(static_cast<int>(s_.size.size())) : 0) - 1;
     for (const Work& work : s_.works) set &= ~work.own;
@@ -398,7 +399,7 @@ class WorkgroupHeuristic {
   std::vector<int64_t> lanes_;
   std::vector<int> parallel_;  // outermost first
   ProductTile one_instruction_{};
-  RangeSet rows_ = 0;  // the parallel ranges that every long fold depends on
+  RangeSet rows_ = 0;  // the parallel ranges that every long reduction depends on
   int fastest_ = -1;
   MoveList moves_;
 };

@@ -9,9 +9,9 @@
 namespace telegrad {
 
 // REDUCE(add, MUL(f32 of LOAD a, f32 of LOAD b), k), or with its factors in the other order, that
-// is the kernel's only fold. Parallel ranges: m, which a depends on and b does not, n the other way
-// round; stores are neighbours along n if along either. Both loads are without gates and move by a
-// constant step along every range.
+// is the kernel's only reduction. Parallel ranges: m, which a depends on and b does not, n the
+// other way round; stores are neighbours along n if along either. Both loads are without gates and
+// move by a constant step along every range.
 struct Matmul {
   UOp reduce, a, b;
   UOp m, n, k;

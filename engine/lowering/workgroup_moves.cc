@@ -103,7 +103,7 @@ class Splitter {
     if (!has(Move::Kind::kStage)) return absl::OkStatus();
     const std::optional<KernelShape> shape = ReadShape(sink_);
     if (shape) product_ = FindMatmul(*shape);
-    if (!product_) return Internal("lowering: a fold is staged that is no matrix product");
+    if (!product_) return Internal("lowering: a reduction is staged that is not a matrix product");
     if (!has(Move::Kind::kTensorcore)) return absl::OkStatus();
     fragments_ = FragmentsFor(b_, unit_, product_->a.dtype(), next_id_++);
     if (!fragments_) return Internal("lowering: TENSORCORE without a matrix instruction");
@@ -275,7 +275,7 @@ class Splitter {
     return g_.at(made[sink_.id()]);
   }
 
-  // The product reads its operands from panels, which each iteration of the fold's loop fills.
+  // The product reads its operands from panels, which each iteration of the reduction's loop fills.
   void Stage() {
     const Matmul& p = *product_;
     const auto side = [&](UOp range) {

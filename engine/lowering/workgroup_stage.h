@@ -15,7 +15,7 @@ struct PanelSide {
 
 struct PanelPlan {
   UOp load;
-  PanelSide t, k;  // the tile's range, the folded one
+  PanelSide t, k;  // the tile's range, the reduced one
   bool by_k;       // neighbours in local memory are neighbours along k, else along t
   int64_t pad;     // elements between rows, so that those do not fall onto the same banks
   int64_t slot;    // of the BUFFER

@@ -1,7 +1,7 @@
-// What of the OpenCL 1.2 API Telegrad uses, declared here because no SDK is needed to build. Names,
-// values and layouts are Khronos' (the OpenCL API Specification, its cl.h) and keep its spelling,
-// so that they can be looked up there; tests/opencl/opencl_api_test.cc compares them with a real
-// cl.h where there is one. The functions are in symbols.def, the errors in errors.def.
+// The part of the OpenCL 1.2 API that Telegrad uses, declared here so that no SDK is needed to
+// build. Names, values and layouts are Khronos' (the OpenCL API Specification, its cl.h) and keep
+// its spelling, so that they can be looked up there; tests/opencl/opencl_api_test.cc compares them
+// with a real cl.h where there is one. The functions are in symbols.def, the errors in errors.def.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Ops that read one tensor after another's data, change widths, or fold narrow floats.
+// Ops that read one tensor after another's data, change widths, or reduce narrow floats.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

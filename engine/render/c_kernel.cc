@@ -233,13 +233,13 @@ absl::Status CKernel::Iota(UOp u) {
   return absl::OkStatus();
 }
 
-// Halves are folded with each other while they are such.
+// Halves are reduced with each other while they are such.
 absl::Status CKernel::ReduceLanes(UOp u) {
   const UOp x = u.src(0);
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(x));
   TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(x, lanes));
   if (u.num_src() != 1) return Broken("node ", u.id(), " reduces over ranges");
-  if (u.arg().size() == 1 || lanes == 1) {  // nothing to fold
+  if (u.arg().size() == 1 || lanes == 1) {  // nothing to reduce
     values_[u] = value;
     return absl::OkStatus();
   }

@@ -1,4 +1,5 @@
-// What the text in OpenCL C must say; what it computes is tested in tests/opencl, where it can run.
+// Properties of the text in OpenCL C. What the text computes is tested in tests/opencl, where it
+// can run.
 #include "engine/render/c_kernel.h"
 
 #include "engine/base/strings.h"

@@ -75,7 +75,7 @@ absl::Status CKernel::Index(UOp u) {
     at.memory = found->second;
     at.is_own = AddressSpace{buffer.arg(0)} == AddressSpace::kRegister;
   } else {
-    return Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is no buffer");
+    return Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }
   at.dtype = u.dtype();
   TG_ASSIGN_OR_RETURN(at.lanes, Lanes(u));

@@ -1,7 +1,7 @@
-// A panel is what the load reads while the innermost loop stands whose range its index has, but for
-// folded ones. All iterations of the loops inside of that one, of the fold and of those that read
-// the panel again, ask for equally much, so that a fold waits for none of it and all of it is asked
-// for once.
+// A panel is the part of a copy that the load reads during one iteration of the innermost loop,
+// other than those of reductions, whose range its index has. The prefetches of the next panel are
+// divided equally among all iterations of the loops inside of that loop, the reduction's included,
+// so that no reduction waits for them and each byte is prefetched once.
 #include "engine/render/fetch_ahead.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Packed weights come from memory in every run, as what lies between their uses is larger than the
-// caches. A copy is read panel by panel, as it lies: while a fold reads one, it can ask for the
-// next.
+// Packed weights are read from memory in every run, because all data that a run uses between two of
+// their uses is larger than the caches. A copy is read panel by panel, in order: while a reduction
+// reads one panel, it can prefetch the next one.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct FetchAhead {
 inline constexpr int64_t kFetchedLineBytes = 64;
 
 // `index`: of a load from a copy of `elements`, inside of `loops`, outermost first. nullopt where
-// none of the loops goes on from panel to panel or the innermost one is not a fold, and where it
-// would cost more than it saves: where the target's cache has no room for the next panel, or where
-// a panel, or the copy, is read so often that the first time is no matter.
+// none of the loops goes on from panel to panel or the innermost one is not a reduction, and where
+// it would cost more than it saves: where the target's cache has no room for the next panel, or
+// where a panel, or the copy, is read so often that the first time is no matter.
 std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, int64_t elements,
                                          int64_t element_bytes, const Target& target);
 

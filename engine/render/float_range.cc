@@ -1,6 +1,6 @@
-// A selection by x < y gives x only where x is below some value of y, and no NaN: a comparison with
-// a NaN is false. Where it gives the one of them that the comparison was false for, that is not
-// below, or there was a NaN.
+// A selection by x < y gives x only if x is below some value of y and neither is NaN, because a
+// comparison with a NaN is false. If the comparison is false, the result is not below that bound,
+// or there was a NaN.
 #include "engine/render/float_range.h"
 
 #include <algorithm>

@@ -202,7 +202,7 @@ absl::Status LlvmKernel::ReduceLanes(UOp u) {
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(x));
   TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(x, lanes));
   if (u.num_src() != 1) return Broken("node ", u.id(), " reduces over ranges");
-  if (u.arg().size() == 1 || lanes == 1) {  // nothing to fold
+  if (u.arg().size() == 1 || lanes == 1) {  // nothing to reduce
     values_[u] = value;
     return absl::OkStatus();
   }

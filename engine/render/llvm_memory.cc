@@ -115,7 +115,7 @@ absl::Status LlvmKernel::Index(UOp u) {
     const UOp buffer = BehindOrder(u.src(0));
     return buffer.is(Op::kParam)
                ? Broken("node ", buffer.id(), " is not argument ", buffer.arg(0))
-               : Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is no buffer");
+               : Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }
   at.dtype = u.dtype();
   TG_ASSIGN_OR_RETURN(at.lanes, Lanes(u));

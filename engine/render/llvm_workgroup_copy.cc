@@ -122,7 +122,7 @@ std::string LlvmWorkgroupKernel::PointerAt(const Address& at, const std::string&
 absl::Status LlvmWorkgroupKernel::CopyAsync(UOp u) {
   const Address *to = AddressOf(u.src(0)), *from = AddressOf(u.src(1));
   if (to == nullptr || from == nullptr || to->lanes != 1 || from->lanes != 1) {
-    return Broken("node ", u.id(), " copies between what are no addresses");
+    return Broken("node ", u.id(), " copies between what are not addresses");
   }
   if (u.num_src() > 2) return Lacks("copy whose bytes a phased barrier counts");
   const int64_t unit = UnitOf(u);

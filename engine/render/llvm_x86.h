@@ -28,8 +28,8 @@ class X86Kernel final : public LlvmKernel {
   std::string AliasMetadata() const;
   std::string PickGate(const Address& at, std::vector<int64_t> from);
   std::string LoadStrided(const Address& at);
-  // Whether a fold's loop holds so many accumulators that two of its iterations do not fit into the
-  // registers.
+  // Whether a reduction's loop holds so many accumulators that two of its iterations do not fit
+  // into the registers.
   bool FillsRegisters(UOp range) const;
   // All loads of a square, where `u`, the first of them, stands.
   void LoadTransposed(UOp u, const Address& at, const Transpose& square);

@@ -1,6 +1,6 @@
 // Values whose sizes only the run knows, kept at their bounds: a dimension of n elements, at most
 // N, is one of N, whose first n hold the value. What the others hold is defined but means nothing,
-// so whoever folds, moves or stores them asks which they are.
+// so whoever reduces, moves or stores them asks which they are.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@
 namespace telegrad {
 namespace {
 
-// A fold of so few values is done sooner than its rows are scattered.
+// A reduction of so few values is done sooner than its rows are scattered.
 constexpr int64_t kLeastScattered = 8;
 
 bool CollapsesAxis(uint32_t axes, size_t axis) { return ((axes >> axis) & 1) != 0; }
@@ -75,7 +75,7 @@ class Collapser {
     return g_.Make(u.op(), u.dtype(), src, u.arg());
   }
 
-  // Along some axis that is folded over, all elements are the same.
+  // Along some axis that is reduced over, all elements are the same.
   bool Repeats(UOp x, uint32_t axes) const {
     for (size_t d = 0; d < x.shape().size(); ++d) {
       if (CollapsesAxis(axes, d) && x.shape()[d] > 1 && !facts_.varies(x.id(), d)) return true;

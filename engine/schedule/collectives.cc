@@ -15,7 +15,7 @@ constexpr int64_t kRingBytes = int64_t{64} << 20;
 
 constexpr Op kFoldOps[] = {Op::kAdd, Op::kMul, Op::kMax};
 
-// What is folded in another type, in that type.
+// What is reduced in another type, in that type.
 UOp Widen(Graph* g, UOp x) {
   return IsNarrowFloat(x.dtype()) ? g->Make(Op::kCast, DType::kFloat32, {x}) : x;
 }

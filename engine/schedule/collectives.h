@@ -5,18 +5,19 @@
 // ALLREDUCE has three algorithms. With n instances of S bytes, of which the chunk c is the c-th of
 // n nearly equal parts (the first N % n of N elements are one longer):
 //
-//   naive       the first device receives every instance, folds them and sends the result to all.
+//   naive       the first device receives every instance, reduces them and sends the result to all.
 //               It sends (n-1)S, every other device S.
-//   all to all  device c receives chunk c of every instance, folds it and sends it to all. Device c
+//   all to all  device c receives chunk c of every instance, reduces it and sends it to all. It
 //               sends S - |chunk c| and then (n-1)|chunk c|: 2(n-1)/n S where n divides N.
-//   ring        partial sums go round: the fold of chunk c starts on device c and ends on device
-//               c-1, whose result goes round once more. Device i sends
+//   ring        partial sums go round: the reduction of chunk c starts on device c and ends on
+//               device c-1, whose result goes round once more. Device i sends
 //               2S - |chunk i+1| - |chunk i+2|: also 2(n-1)/n S where n divides N. A device holds
-//               one incoming chunk at a time and speaks to its neighbours alone.
+//               one incoming chunk at a time and sends to its neighbour only.
 //
-// The order of a fold: naive and all to all fold in the order of the devices, as REDUCE does; the
-// ring folds chunk c in the order c, c+1, ... c-1, which on floats may round differently. Floats
-// under 32 bits fold in f32 and round once; so a ring's partial sums travel as f32.
+// The order of a reduction: naive and all to all reduce in the order of the devices, as REDUCE
+// does; the ring reduces chunk c in the order c, c+1, ... c-1, which on floats may round
+// differently. Floats under 32 bits reduce in f32 and round once; so a ring's partial sums travel
+// as f32.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ Chunk ChunkOf(int64_t elements, int64_t n, int64_t c);
 // source, and is taken where it arrives. Spends steps; an error is the graph's.
 UOp CopyTo(Graph* g, UOp x, int64_t device, Budget* budget);
 
-// The fold of values of one place, in order; under 32 bits in f32, rounded once.
+// The reduction of values of one place, in order; under 32 bits in f32, rounded once.
 UOp FoldValues(Graph* g, ReduceKind kind, std::span<const UOp> values);
 
 // The parts one after another along an axis.

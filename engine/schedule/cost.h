@@ -36,7 +36,7 @@ struct NodeCost {
 // A sum of products whose operands are used for several results, such as a matrix product or a
 // convolution: it wants register tiles.
 bool IsContraction(UOp reduce);
-// Elements folded into one.
+// Elements reduced into one.
 double FoldedExtent(UOp reduce);
 
 // The costs of the nodes of `order`, by id, where the nodes of `stored` are in memory once they are

@@ -115,7 +115,7 @@ void Drafts::TryMerge(int x, int y, double elements, RangeSet shared) {
   }
   const double loops = larger.Product(larger.LoopSet());
   if (elements * 2 < loops) return;
-  // Two that fold stream over the same elements, or they stay apart.
+  // Two that reduce stream over the same elements, or they stay apart.
   if (larger.ranges.size() > static_cast<size_t>(larger.loops) &&
       shared != (RangeSet{1} << larger.ranges.size()) - 1) {
     return;

@@ -17,11 +17,11 @@ struct Draft {
   struct Range {
     double size = 1;
     uint64_t hash = 0;    // equal in two kernels: the same range
-    RangeSet around = 0;  // of a folded one: those that it runs inside of
+    RangeSet around = 0;  // of a reduced one: those that it runs inside of
   };
-  std::vector<Range> ranges;  // the loops, outermost first, then the folded ones
+  std::vector<Range> ranges;  // the loops, outermost first, then the reduced ones
   int loops = 0;
-  int folds = 0;                 // folded ranges, those that reductions share counted for each
+  int folds = 0;                 // reduced ranges, those that reductions share counted for each
   bool closed = false;           // takes no more roots
   std::vector<RangeSet> fronts;  // loops that reductions depend on: each a part of the next
   std::vector<uint32_t> roots;
@@ -62,8 +62,9 @@ Access LoopAccess(ShapeView shape);
 
 class Drafts {
  public:
-  static constexpr size_t kMaxRoots = 6;    // of a kernel
-  static constexpr size_t kMaxRanges = 14;  // loops and folds; lowering splits each into up to four
+  static constexpr size_t kMaxRoots = 6;  // of a kernel
+  static constexpr size_t kMaxRanges =
+      14;  // loops and reductions; lowering splits each into up to four
   static constexpr int64_t kMaxMergedNodes = 400;
 
   Drafts(const Graph& graph, const FusionOptions& options) : graph_(graph), options_(options) {}

@@ -113,7 +113,7 @@ class Evaluator {
   std::optional<Position> StepGather(Frame* frame, UOp* done);
   std::optional<Position> StepCat(Frame* frame, UOp* done);
   UOp ZeroOutside(UOp gate, UOp value);
-  // The range that a REDUCE folds along `axis`, which independent ones at the same place share.
+  // The range that a REDUCE reduces along `axis`, which independent ones at the same place share.
   UOp FoldedRange(UOp reduce, const Indices& index, int64_t axis);
   int64_t Argument(MemoryId memory);
   // A BUFFER of what one iteration of the shared loops has of the value, its rows side by side, so

@@ -28,7 +28,7 @@ class Builder {
   absl::StatusOr<KernelGraph> Close(const std::vector<UOp>& stores, std::span<const UOp> ranges);
   absl::StatusOr<KernelGraph> Finish(const std::vector<UOp>& stores, const std::vector<UOp>& ends);
   UOp End(UOp effect, std::span<const UOp> ranges);
-  // The order in which every reduction is folded as seldom as it can be.
+  // The order in which every reduction is reduced as seldom as it can be.
   std::vector<UOp> LoopOrder(const std::vector<UOp>& stores, std::vector<UOp> ranges) const;
   FrozenGraph FreezeLive(UOp sink);
   // The store of a SCATTER's rows; its ranges go to `*ranges`.

@@ -59,7 +59,7 @@ struct KernelRequest {
   int64_t shared_tile = 1;
   // Values of which each iteration keeps its part in private memory.
   std::vector<MemoryId> kept = {};
-  // By node id, FusionPlan::level: REDUCEs of one level fold together where they can.
+  // By node id, FusionPlan::level: REDUCEs of one level reduce together where they can.
   std::span<const uint32_t> level = {};
 };
 

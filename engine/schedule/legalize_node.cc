@@ -40,7 +40,7 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
     case Op::kCat:
       return Concatenate(&g_, {src.begin(), src.end()}, arg[0]);
     case Op::kReduce: {
-      // Folded in f32, rounded once; a fold of nothing is the type's own identity.
+      // Reduced in f32, rounded once; a reduction of nothing is the type's own identity.
       const bool wide = IsNarrowFloat(dtype) && NumElements(src[0].shape()) > 0;
       const UOp x = wide ? g_.Make(Op::kCast, DType::kFloat32, {src[0]}) : src[0];
       const UOp folded = g_.Make(Op::kReduce, {x}, arg);

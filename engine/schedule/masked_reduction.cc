@@ -1,6 +1,6 @@
-// Each step asks what the body becomes if a comparison is known: where that is the fold's identity,
-// the comparison selects, whatever spelled it (a WHERE, a product with a cast mask of integers, a
-// PAD, a chain of them).
+// Each step asks what the body becomes if a comparison is known: where that is the reduction's
+// identity, the comparison selects, whatever spelled it (a WHERE, a product with a cast mask of
+// integers, a PAD, a chain of them).
 //
 //   unused     the body does not depend on the axis r: its value, n times
 //   equality   it is the identity unless r == e: its value at r := e, if e is in range
@@ -10,7 +10,7 @@
 //   sent
 //              to e(r)
 //
-// What is exact: folding the identity with a value is the value, for every float too (NaN, -inf),
+// What is exact: reducing the identity with a value is the value, for every float too (NaN, -inf),
 // except that +0 + -0 is +0: see may_be_negative_zero(). A product of a float with a mask is no
 // selection: 0 times infinity is NaN. n equal floats added one by one round n times, their product
 // with n once: such a sum may differ as any reassociated one.

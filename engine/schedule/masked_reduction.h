@@ -11,10 +11,10 @@ namespace telegrad {
 
 class MaskedReduction {
  public:
-  // Folds `body`, an expression of `form`, over the RANGEs of `axes` (bits); RANGE d has dims[d]
+  // Reduces `body`, an expression of `form`, over the RANGEs of `axes` (bits); RANGE d has dims[d]
   // values.
   MaskedReduction(IndexForm* form, ReduceKind kind, UOp body, uint32_t axes, Shape dims);
-  // Of a fold whose identity is an expression: only for ToComputedIndices.
+  // Of a reduction whose identity is an expression: only for ToComputedIndices.
   MaskedReduction(IndexForm* form, UOp identity, UOp body, uint32_t axes, Shape dims);
 
   // Takes out of `axes` those that it can, in terms of the others. True if any.
@@ -43,7 +43,7 @@ class MaskedReduction {
   bool EliminateUnused(int axis);
   bool EliminateEqual(int axis);
   bool EliminateInterval(int axis);
-  // `n` equal values folded; invalid where that is not one expression.
+  // `n` equal values reduced; invalid where that is not one expression.
   UOp Repeated(UOp value, UOp n);
 
   // The comparisons of integers with this op (kCmpEq: and its negation) on which the body depends,

@@ -1,5 +1,5 @@
 // The rows are the places of all sent axes, for each place of the axes that their indices depend on
-// besides those folded over; what else there is lies within a row.
+// besides those reduced over; what else there is lies within a row.
 #include "engine/schedule/scatter_form.h"
 
 #include <algorithm>

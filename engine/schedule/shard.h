@@ -14,7 +14,7 @@
 // refuses sources of different shapes, so who shards an axis that its devices do not divide pads
 // it.
 //
-// The result of a REDUCE along the axis is folded shard by shard: floats may round differently, as
+// The result of a REDUCE along the axis is reduced shard by shard: floats may round differently, as
 // a reassociated sum does. Floats under 32 bits are summed in f32 across the shards too.
 #pragma once
 

@@ -1,6 +1,6 @@
 // REDUCE(x) of n elements along an axis becomes REDUCE(CONTIGUOUS(REDUCE(x as [parts, n /
-// parts]))), folded with what n leaves over. CONTIGUOUS makes the parts a kernel of their own, with
-// a loop over the parts that threads can share.
+// parts]))), reduced with what n leaves over. CONTIGUOUS makes the parts a kernel of their own,
+// with a loop over the parts that threads can share.
 #include "engine/schedule/split_reduce.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 
 namespace telegrad {
 
-// From and to a legalized tensor graph (legalize.h). Floats are folded in another order.
+// From and to a legalized tensor graph (legalize.h). Floats are reduced in another order.
 absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget);
 
 }  // namespace telegrad

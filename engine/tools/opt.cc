@@ -348,7 +348,7 @@ class Runner {
   absl::Status Emit() {
     for (const Piece& piece : pieces_) {
       if (piece.program == nullptr) {
-        return InvalidArgument("--emit: ", piece.name, " is no program; run --passes=lower");
+        return InvalidArgument("--emit: ", piece.name, " is not a program; run --passes=lower");
       }
       TG_ASSIGN_OR_RETURN(std::string text, Render(*piece.program, settings_.target));
       if (settings_.form == Form::kAssembly) {

@@ -1,4 +1,4 @@
-// What a run gives for a variable of a graph.
+// The value of a variable of a graph in one run.
 #pragma once
 
 #include <compare>

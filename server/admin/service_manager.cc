@@ -56,7 +56,7 @@ absl::StatusOr<PassedSocket> Describe(int fd, std::string name) {
   };
   int type = 0, listening = 0;
   socklen_t size = sizeof(int);
-  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return refuse("is no socket");
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return refuse("is not a socket");
   if (type != SOCK_STREAM) return refuse("is not of the type SOCK_STREAM; use ListenStream=");
   size = sizeof(int);
   if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0) {

@@ -118,7 +118,7 @@ absl::StatusOr<int64_t> BodyLength(const HttpHead& head, MHD_Connection* connect
   int64_t length = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
   if (!digits || error != std::errc() || end != text.data() + text.size()) {
-    return InvalidArgument("Content-Length '", Clip(text, 32), "' is no number");
+    return InvalidArgument("Content-Length '", Clip(text, 32), "' is not a number");
   }
   return length;
 }

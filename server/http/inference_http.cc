@@ -57,7 +57,7 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpHead& head) {
   const auto [parsed, error] = std::from_chars(it->second.data(), end, bytes);
   if (error == std::errc() && parsed == end && bytes != SIZE_MAX) return bytes;
   return InvalidArgument("Inference-Header-Content-Length '", Clip(it->second, 32),
-                         "' is no number");
+                         "' is not a number");
 }
 
 // Charges the tenant for as long as `kept` is there.

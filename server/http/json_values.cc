@@ -126,7 +126,7 @@ absl::Status WriteTexts(const InferOutput& output, const PayBytes& pay, std::str
   for (std::string_view text; TakeElement(&rest, &text);) {
     if (!IsUtf8(text)) {
       return InvalidArgument("output '", output.name,
-                             "' has a string that is no UTF-8; ask for binary_data");
+                             "' has a string that is not UTF-8; ask for binary_data");
     }
     StrAppend(json, json->size() == before ? "" : ",", JsonQuote(text));
   }
@@ -153,7 +153,7 @@ absl::Status ReadJsonValues(std::string_view text, const InferInput& input, cons
   int depth = 0;
   int64_t left = *count;
   const auto wrong = [&] {
-    return InvalidArgument(where(), "byte ", reader.position(), " of its data is no value of ",
+    return InvalidArgument(where(), "byte ", reader.position(), " of its data is not a value of ",
                            input.datatype);
   };
   while (true) {

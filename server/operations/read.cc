@@ -1,6 +1,6 @@
-// A short read is copied as soon as its bytes are ready; a longer one is sent from device memory,
-// and only what writes its buffer waits for the client. Of memory that the host cannot address a
-// session has one read at a time.
+// A short read is copied as soon as its bytes are ready. A longer one is sent from device memory,
+// and only writers of its buffer wait for the client. A session has one read at a time of memory
+// that the host cannot address.
 #include "server/operations/read.h"
 
 #include <utility>

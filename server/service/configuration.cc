@@ -38,10 +38,19 @@ absl::Status CheckPairs(const Flags& flags) {
   if (!flags.GetList("local-users").empty() && flags.GetString("local-socket").empty()) {
     return InvalidArgument("--local-users needs --local-socket");
   }
+  if (!flags.GetString("http").empty() && flags.GetList("models").empty()) {
+    return InvalidArgument("--http needs --models");
+  }
   return absl::OkStatus();
 }
 
 absl::Status CheckAddresses(const Flags& flags) {
+  for (const char* name : {"metrics", "http", "otlp"}) {
+    if (flags.GetString(name).empty()) continue;
+    if (const auto parsed = ParseListenAddress(flags.GetString(name)); !parsed.ok()) {
+      return InvalidArgument("--", name, " ", ToStd(parsed.status().message()));
+    }
+  }
   for (const char* name : {"listen", "data-listen", "admin-listen", "bulk-listen"}) {
     for (const std::string& text : flags.GetList(name)) {
       if (text == "systemd" || text.starts_with("systemd:") || text == "none") continue;

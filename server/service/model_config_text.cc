@@ -232,7 +232,7 @@ absl::Status ReadSteps(const inference::ModelConfig& in, ModelConfig* out) {
     if (!step.model_namespace().empty()) return Unimplemented("model_namespace is not supported");
     if (!IsModelName(step.model_name())) {
       return InvalidArgument("step ", out->steps.size() + 1, ": model_name '",
-                             Clip(step.model_name(), 64), "' is no model's name");
+                             Clip(step.model_name(), 64), "' is not a model's name");
     }
     // 0 is what a step has that says nothing; versions begin at 1.
     out->steps.push_back({.model = step.model_name(),
@@ -306,7 +306,8 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   out.cached = in.response_cache().enable();
   if (!in.default_model_filename().empty()) out.file = in.default_model_filename();
   if (!out.file.empty() && !IsModelName(out.file)) {
-    return InvalidArgument("default_model_filename '", Clip(out.file, 64), "' is no file's name");
+    return InvalidArgument("default_model_filename '", Clip(out.file, 64),
+                           "' is not a file's name");
   }
   // Written as 0 it says as much as any other number.
   out.max_batch = in.max_batch_size();
@@ -315,7 +316,7 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   for (const auto& output : in.output()) TG_RETURN_IF_ERROR(ReadIo(output, &out.outputs));
   for (const TensorSpec& spec : out.outputs) {
     if (!spec.labels.empty() && !IsModelName(spec.labels)) {
-      return InvalidArgument("label_filename '", Clip(spec.labels, 64), "' is no file's name");
+      return InvalidArgument("label_filename '", Clip(spec.labels, 64), "' is not a file's name");
     }
   }
   if (in.has_dynamic_batching()) {

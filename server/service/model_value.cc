@@ -64,7 +64,7 @@ void ToElement(const OnnxValue& value, v1::ModelElement* out) {
 absl::StatusOr<OnnxData> ToOnnxData(v1::ModelValue& value) {
   if (!value.sequence()) {
     if (value.elements_size() == 1) return ToElement(*value.mutable_elements(0));
-    return InvalidArgument("has ", value.elements_size(), " elements and is no sequence");
+    return InvalidArgument("has ", value.elements_size(), " elements and is not a sequence");
   }
   OnnxData out{.kind = OnnxData::Kind::kSequence};
   for (v1::ModelElement& element : *value.mutable_elements()) {

@@ -74,13 +74,13 @@ class EnsembleSource final : public FormSource {
     const auto read = step.part.source->Read(options, budget);
     if (NeedsValues(read.status())) {
       return Unimplemented(ToStd(read.status().message()),
-                           "; a model that depends on values is no step of an ensemble");
+                           "; a model that depends on values is not a step of an ensemble");
     }
     TG_RETURN_IF_ERROR(read.status());
     for (const OnnxValue& output : read->model.interface.outputs) {
       if (output.shape_slot < 0) continue;
       return Unimplemented("output '", output.name,
-                           "' has a shape that depends on values; such a model is no step of an "
+                           "' has a shape that depends on values; such a model is not a step of an "
                            "ensemble");
     }
     TG_ASSIGN_OR_RETURN(const GraphJoin::Values outputs, join->Add(read->model, inputs));
@@ -88,7 +88,7 @@ class EnsembleSource final : public FormSource {
       if (step.outputs[i] == Ensemble::kNobody) continue;
       const auto value = outputs.find(config.outputs[i].name);
       if (value == outputs.end()) {
-        return Unimplemented("output '", config.outputs[i].name, "' is no tensor of its graph");
+        return Unimplemented("output '", config.outputs[i].name, "' is not a tensor of its graph");
       }
       const ShapeView shape = value->second.shape();
       (*tensors)[step.outputs[i]] = join->Reshape(

@@ -24,7 +24,7 @@ absl::StatusOr<TensorSpec> SpecOf(const onnx::ValueInfo& value) {
                           : DType::kVoid;
   if (value.other || !value.wrappers.empty() || (!strings && DatatypeOf(dtype).empty())) {
     return Unimplemented("the model's '", value.name.substr(0, 256),
-                         "' is no tensor of a type that the protocol has; only such are served");
+                         "' is not a tensor of a type that the protocol has; only such are served");
   }
   TensorSpec out{.name = std::string(value.name), .dtype = dtype, .shape = {}, .strings = strings};
   for (const onnx::Dimension& dim : value.shape) {

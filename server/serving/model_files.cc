@@ -91,7 +91,7 @@ absl::StatusOr<UniqueFd> ModelFolder::OpenFile(std::string_view name) const {
   TG_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(name, O_RDONLY | O_NONBLOCK));
   struct stat about{};
   if (fstat(fd.get(), &about) != 0) return FileError(name);
-  if (!S_ISREG(about.st_mode)) return FailedPrecondition("'", name, "' is no file");
+  if (!S_ISREG(about.st_mode)) return FailedPrecondition("'", name, "' is not a file");
   return fd;
 }
 

@@ -74,9 +74,9 @@ ModelServer::ModelServer(ServingOptions options, const Environment* env,
           .make_room = options_.evict
                            ? [this](const std::string& name) { return repository_->EvictOne(name); }
                            : FormMaker::MakeRoom()},
-      places_(maker_, options_.devices),
+      devices_(maker_, options_.devices),
       repository_(std::make_unique<ModelRepository>(
-          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &places_,
+          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &devices_,
           &alarm_)) {}
 
 ModelServer::~ModelServer() = default;
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServingOptions o
                                                                 const Environment* env,
                                                                 std::shared_ptr<Tenant> owner) {
   std::unique_ptr<ModelServer> server(new ModelServer(std::move(options), env, std::move(owner)));
-  TG_RETURN_IF_ERROR(server->places_.CheckDefaults());
+  TG_RETURN_IF_ERROR(server->devices_.CheckDefaults());
   TG_RETURN_IF_ERROR(server->repository_->CheckRoots());
   if (server->options_.control != ServingOptions::Control::kExplicit) {
     server->repository_->LoadAll();

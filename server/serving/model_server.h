@@ -13,7 +13,7 @@
 #include "server/admin/metrics.h"
 #include "server/admin/ticker.h"
 #include "server/serving/alarm.h"
-#include "server/serving/places.h"
+#include "server/serving/model_devices.h"
 #include "server/serving/repository.h"
 #include "server/serving/shared_regions.h"
 #include "server/serving/trace_settings.h"
@@ -91,7 +91,7 @@ class ModelServer {
   SharedRegions regions_;
   ResponseCache responses_;
   const FormMaker maker_;  // of no device
-  Places places_;
+  ModelDevices devices_;
   Alarm alarm_;
   TraceSettings traces_;
   std::unique_ptr<ModelRepository> repository_;

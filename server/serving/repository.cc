@@ -34,12 +34,12 @@ std::vector<std::string> SpacesOf(const std::vector<ModelRoot>& roots) {
 
 }  // namespace
 
-ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker, Places* places,
-                                 Alarm* alarm)
+ModelRepository::ModelRepository(RepositoryOptions options, const FormMaker* maker,
+                                 ModelDevices* devices, Alarm* alarm)
     : options_(std::move(options)),
       spaces_(SpacesOf(options_.roots)),
       maker_(*maker),
-      places_(*places),
+      devices_(*devices),
       alarm_(*alarm) {}
 
 absl::Status ModelRepository::CheckRoots() const {
@@ -67,7 +67,7 @@ std::vector<std::string> ModelRepository::Names() const {
 absl::StatusOr<ModelFolder> ModelRepository::FolderOf(const std::string& name) const {
   if (!IsModelName(name)) {
     return InvalidArgument("'", Clip(name, 256),
-                           "' is no model's name: 1 to 255 letters, digits, "
+                           "' is not a model's name: 1 to 255 letters, digits, "
                            "'.', '_' and '-', the first no '.'");
   }
   std::optional<ModelFolder> found;
@@ -180,8 +180,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
   }
   auto source = std::make_shared<FileFormSource>(std::move(files), maker_.read);
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
-  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
-  return ServedModel::Load(places, &alarm_, std::move(config), StrCat(version), std::move(source),
+  TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
+  return ServedModel::Load(devices, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
 }
 

@@ -48,7 +48,8 @@ class ModelRepository {
   using Done = std::function<void(absl::Status)>;
 
   // What it points to outlives it; no task of the pool that compiles does.
-  ModelRepository(RepositoryOptions options, const FormMaker* maker, Places* places, Alarm* alarm);
+  ModelRepository(RepositoryOptions options, const FormMaker* maker, ModelDevices* devices,
+                  Alarm* alarm);
 
   // INVALID_ARGUMENT unless every root is a folder.
   absl::Status CheckRoots() const;
@@ -147,7 +148,7 @@ class ModelRepository {
   const RepositoryOptions options_;
   const std::vector<std::string> spaces_;
   const FormMaker& maker_;  // for what all devices have in common
-  Places& places_;
+  ModelDevices& devices_;
   Alarm& alarm_;
   mutable Mutex mutex_;
   std::map<std::string, Entry, std::less<>> entries_ TG_GUARDED_BY(mutex_);

@@ -53,8 +53,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadJoined(
   TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   auto source = SourceOf(ensemble, config);
-  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
-  return ServedModel::Load(places, &alarm_, std::move(config), StrCat(version), std::move(source),
+  TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
+  return ServedModel::Load(devices, &alarm_, std::move(config), StrCat(version), std::move(source),
                            std::move(labels));
 }
 
@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Fo
                                                                         int64_t version,
                                                                         Ensemble ensemble) const {
   ModelConfig config = found.config;
-  TG_ASSIGN_OR_RETURN(const auto places, places_.Choose(&config));
+  TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<ServedModel>> loaded;
   StepModels steps;
   for (Ensemble::Step& step : ensemble.steps) {
@@ -72,7 +72,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Fo
       ModelConfig part = step.part.config;
       part.cached = false;  // the ensemble's answers are, where it says so
       std::vector<std::vector<std::string>> labels(part.outputs.size());
-      auto made = ServedModel::Load(places, &alarm_, std::move(part), StrCat(step.part.version),
+      auto made = ServedModel::Load(devices, &alarm_, std::move(part), StrCat(step.part.version),
                                     step.part.source, std::move(labels));
       if (!made.ok()) {
         return absl::Status(made.status().code(),
@@ -86,8 +86,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Fo
   TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   steps.ensemble = std::move(ensemble);
-  return ServedModel::OfSteps(places, &alarm_, std::move(config), StrCat(version), std::move(steps),
-                              std::move(labels));
+  return ServedModel::OfSteps(devices, &alarm_, std::move(config), StrCat(version),
+                              std::move(steps), std::move(labels));
 }
 
 // All models that it is made of, as far as their configurations can be read: what is wrong with

@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::Find(std::string_v
                                                                    std::string_view version) const {
   const int64_t number = ModelVersionOf(version);
   if (!version.empty() && number == 0) {
-    return InvalidArgument("'", Clip(version, 32), "' is no version; expected 1, 2, ...");
+    return InvalidArgument("'", Clip(version, 32), "' is not a version; expected 1, 2, ...");
   }
   const MutexLock lock(mutex_);
   const auto it = entries_.find(name);

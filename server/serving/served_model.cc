@@ -44,10 +44,10 @@ uint64_t NextLoad() {
 
 }  // namespace
 
-ServedModel::ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelConfig config,
+ServedModel::ServedModel(const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config,
                          std::string version, const std::shared_ptr<FormSource>& source,
                          std::vector<std::vector<std::string>> labels)
-    : maker_(*places.front().maker),
+    : maker_(*devices.front().maker),
       alarm_(*alarm),
       config_(std::move(config)),
       version_(std::move(version)),
@@ -55,8 +55,8 @@ ServedModel::ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelCo
       load_(NextLoad()),
       batch_sizes_(config_.max_batch > 0 ? BatchSizes(config_) : std::vector<int64_t>{}),
       labels_(std::move(labels)) {
-  for (const Place& place : places) {
-    instances_.push_back(std::make_unique<Instance>(place, config_, source));
+  for (const ModelDevice& device : devices) {
+    instances_.push_back(std::make_unique<Instance>(device, config_, source));
   }
 }
 
@@ -111,9 +111,9 @@ absl::StatusOr<FormCache::FormPtr> ServedModel::MakeEverywhere(const FormKey& ke
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
-    const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
+    const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config, std::string version,
     std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels) {
-  auto out = std::make_shared<ServedModel>(places, alarm, std::move(config), std::move(version),
+  auto out = std::make_shared<ServedModel>(devices, alarm, std::move(config), std::move(version),
                                            source, std::move(labels));
   TG_RETURN_IF_ERROR(out->CheckCache());
   TG_RETURN_IF_ERROR(out->WarmUp());
@@ -127,9 +127,9 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::OfSteps(
-    const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
+    const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config, std::string version,
     StepModels steps, std::vector<std::vector<std::string>> labels) {
-  auto out = std::make_shared<ServedModel>(places, alarm, std::move(config), std::move(version),
+  auto out = std::make_shared<ServedModel>(devices, alarm, std::move(config), std::move(version),
                                            /*source=*/nullptr, std::move(labels));
   TG_RETURN_IF_ERROR(out->CheckCache());
   out->steps_ = std::make_shared<const StepModels>(std::move(steps));

@@ -1,6 +1,6 @@
 // One version of a model as it is served: what it takes and gives, its forms, its statistics, and
 // a queue for each tenant that asks for it. Immutable but for these; whoever uses it keeps it, so
-// that another version may take its place at any time.
+// that another version may take its device at any time.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 #include "server/serving/form_cache.h"
 #include "server/serving/infer.h"
 #include "server/serving/model_config.h"
-#include "server/serving/places.h"
+#include "server/serving/model_devices.h"
 #include "server/serving/statistics.h"
 
 namespace telegrad {
@@ -29,14 +29,14 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
  public:
   // What it has on one of its devices.
   struct Instance {
-    Instance(const Place& place, const ModelConfig& config,
+    Instance(const ModelDevice& device, const ModelConfig& config,
              const std::shared_ptr<FormSource>& source)
-        : maker(*place.maker),
-          count(place.count),
-          forms(std::make_shared<FormCache>(place.maker, config, source)) {}
+        : maker(*device.maker),
+          count(device.count),
+          forms(std::make_shared<FormCache>(device.maker, config, source)) {}
 
     const FormMaker& maker;
-    const int64_t count;  // see Place
+    const int64_t count;  // see ModelDevice
     const std::shared_ptr<FormCache> forms;
     std::atomic<int64_t> mean_ns{0};     // of the device's time for a batch, lately; 0: unknown
     std::atomic<int64_t> learned_ns{0};  // when that was, as the clock has it; 0: never
@@ -47,13 +47,14 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // sizes, where all other dimensions are known. `config` is complete but for what only the
   // compiled model tells of its outputs. Long: for a thread that compiles.
   static absl::StatusOr<std::shared_ptr<ServedModel>> Load(
-      const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
-      std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels);
+      const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config,
+      std::string version, std::shared_ptr<FormSource> source,
+      std::vector<std::vector<std::string>> labels);
 
   // An ensemble whose steps are run one by one; they are loaded.
   static absl::StatusOr<std::shared_ptr<ServedModel>> OfSteps(
-      const std::vector<Place>& places, Alarm* alarm, ModelConfig config, std::string version,
-      StepModels steps, std::vector<std::vector<std::string>> labels);
+      const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config,
+      std::string version, StepModels steps, std::vector<std::vector<std::string>> labels);
 
   // Answers the request by `done`, now or later.
   void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
@@ -79,7 +80,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // Of an output by its number; empty where it has none.
   const std::vector<std::string>& labels(size_t output) const { return labels_[output]; }
 
-  ServedModel(const std::vector<Place>& places, Alarm* alarm, ModelConfig config,
+  ServedModel(const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config,
               std::string version, const std::shared_ptr<FormSource>& source,
               std::vector<std::vector<std::string>> labels);
 

@@ -1,5 +1,5 @@
 // A message or a KeepAlive only postpones the end of its session. So the timer sleeps until the
-// earliest end that it knew, then reads the ends again. It is woken only for an end that may be
+// earliest end that it has read, then reads the ends again. It is woken only for an end that may be
 // earlier: that of a new session, or of one whose stream broke.
 #include "server/session/session_registry.h"
 

@@ -1,4 +1,4 @@
-// What the daemon has one of, for all sessions and served models; it outlives them.
+// Objects of which the daemon has one, for all sessions and served models; they outlive these.
 #pragma once
 
 #include "engine/base/clock.h"

@@ -87,9 +87,10 @@ absl::StatusOr<std::set<std::string, std::less<>>> ParseModelNames(std::string_v
       return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
     };
     if (!std::ranges::all_of(letters, allowed)) {
-      return InvalidArgument(kModels, ": ", Quoted(name),
-                             " is no model's name; expected names, or beginnings of names with * "
-                             "behind them, with blanks between them");
+      return InvalidArgument(
+          kModels, ": ", Quoted(name),
+          " is not a model's name; expected names, or beginnings of names with * "
+          "behind them, with blanks between them");
     }
     names.emplace(name);
     text.remove_prefix(name.size());

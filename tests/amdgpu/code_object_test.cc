@@ -1,5 +1,5 @@
-// The code objects of programs for AMD's processors: what their kernels take, and that no register
-// goes to memory, for every processor.
+// The code objects of programs for AMD's processors: the arguments of their kernels, and that no
+// register is spilled to memory, for every processor.
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,5 @@
-// The pool against workers that crash, hang, exit and lie, and against the real one.
+// The pool against workers that crash, hang, exit and send wrong answers, and against the real
+// worker.
 #include "engine/compile/compile_pool.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // Kernels as they are lowered for a CPU, on made-up targets whose caches are so small that small
-// products are folded in blocks: what they compute is what the evaluator of tensor graphs does, and
-// how often they read their operands is counted.
+// products are reduced in blocks: what they compute is what the evaluator of tensor graphs does,
+// and how often they read their operands is counted.
 #include <gtest/gtest.h>
 
 #include <cstring>

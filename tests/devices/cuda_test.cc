@@ -78,7 +78,7 @@ TEST_F(Cuda, ADriverThatLacksASymbol) {
 
 TEST_F(Cuda, SomethingThatIsNoDriver) {
   Open({.library = "libm.so.6"});
-  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libm.so.6 is no CUDA driver")));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libm.so.6 is not a CUDA driver")));
 }
 
 TEST_F(Cuda, ADriverThatDoesNotWork) {

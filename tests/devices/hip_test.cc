@@ -122,7 +122,7 @@ TEST_F(Hip, ALibraryThatLacksASymbol) {
 
 TEST_F(Hip, SomethingElse) {
   Open({.library = "libm.so.6"});
-  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libm.so.6 is no HIP library")));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libm.so.6 is not a HIP library")));
 }
 
 TEST_F(Hip, ALibraryThatDoesNotWork) {
@@ -290,7 +290,7 @@ TEST_F(Hip, SaysWhatIsWrongWithAProgram) {
   EXPECT_EQ(broken.code(), absl::StatusCode::kInvalidArgument) << broken;
   EXPECT_THAT(std::string(broken.message()),
               AllOf(HasSubstr("HIP:0"), HasSubstr("program next"),
-                    HasSubstr("hipErrorInvalidImage"), HasSubstr("it is no ELF file")));
+                    HasSubstr("hipErrorInvalidImage"), HasSubstr("it is not an ELF file")));
   image = *NextHip("gfx1100");
   EXPECT_THAT(std::string(load(image).message()), HasSubstr("hipErrorNoBinaryForGpu"));
   image = image_;

@@ -1,5 +1,5 @@
-// A device worker that does to what it shares with the daemon as the name of the program says that
-// it was made to load last, for the tests of who believes workers nothing.
+// A device worker that attacks the memory and the socket that it shares with the daemon. The name
+// of the program that it was made to load last selects the attack.
 #include <unistd.h>
 
 #include <atomic>

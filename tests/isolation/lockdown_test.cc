@@ -1,4 +1,5 @@
-// What a worker can do no more, tried in a process that has given it up.
+// Tries, in a process that has installed the worker's restrictions, the system calls that a worker
+// may no longer make.
 #include "devices/worker/lockdown.h"
 
 #include <fcntl.h>

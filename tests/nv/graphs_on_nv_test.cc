@@ -1,6 +1,6 @@
-// Tensor graphs through the whole engine onto a raw GPU: the golden ones against the interpreter of
-// tensor graphs, and every so many of the captured ones against what they are to give.
-// TELEGRAD_NV_EVERY=1 takes all of these.
+// Tensor graphs through the whole engine on a raw GPU: the golden graphs against the interpreter of
+// tensor graphs, and a part of the captured graphs against their recorded results.
+// TELEGRAD_NV_EVERY=1 takes all captured graphs.
 #include <cstdlib>
 #include <filesystem>
 #include <random>

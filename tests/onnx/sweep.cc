@@ -1,6 +1,6 @@
-// The parent gives each child a batch and reads one record for each finished case from a pipe: its
-// length, then its text. A child that ends, or says nothing for too long, has failed the case that
-// it was at; another child takes the rest of its batch.
+// The parent gives each child a batch of cases and reads one record for each finished case from a
+// pipe: its length, then its text. If a child exits, or sends nothing for too long, its current
+// case has failed, and another child takes the rest of its batch.
 #include "tests/onnx/sweep.h"
 
 #include <poll.h>

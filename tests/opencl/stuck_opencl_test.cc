@@ -1,4 +1,5 @@
-// A device that does not end what it was given: it is given up, and what it may still write stays.
+// A device whose commands do not end: it is reported as stuck, and memory that it may still write
+// is kept.
 #include <memory>
 #include <thread>
 

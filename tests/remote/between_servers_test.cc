@@ -1,6 +1,5 @@
-// Buffers travel from one far server to another without passing through the front that asked for
-// it; collectives over several servers send what their formula says, and give the bits of local
-// devices.
+// Buffers are sent from one far server directly to another, not through the front. Collectives over
+// several servers send the bytes that their formula states, and give the bits of local devices.
 #include <signal.h>
 
 #include "client/cc/remote_plan.h"

@@ -210,7 +210,7 @@ TEST_F(HostileRemotes, ItHasImpossibleDevices) {
   EXPECT_EQ((*devices)[1]->name(), "r/CPU:2");
   EXPECT_EQ((*devices)[1]->target().threads, 1);
   EXPECT_EQ(notes.size(), 1024u);
-  EXPECT_EQ(notes[1], "r/line\\nbreak: that is no name of a device");
+  EXPECT_EQ(notes[1], "r/line\\nbreak: that is not a name of a device");
   for (const std::string& note : notes) EXPECT_LT(note.size(), 200u);
 }
 

@@ -83,7 +83,7 @@ TEST_F(ConfigTest, MistakesAreToldByLine) {
     EXPECT_THAT(out.text,
                 HasSubstr(file_ + ":2: no flag is named \"cpu-thread\"; there is cpu-threads"));
     EXPECT_THAT(out.text, HasSubstr(file_ + ":3: log-level: \"loud\" is not one of debug, "));
-    EXPECT_THAT(out.text, HasSubstr(file_ + ":5: kernels: 0 is not from 1 to "));
+    EXPECT_THAT(out.text, HasSubstr(file_ + ":5: kernels: 0 is too small; expected at least 1"));
     EXPECT_THAT(out.text,
                 HasSubstr(file_ + ":6: \"nonsense\" is neither NAME = VALUE nor [SECTION]"));
   }

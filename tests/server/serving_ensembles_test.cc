@@ -231,7 +231,7 @@ TEST_F(ServingEnsemblesTest, WhatDoesNotFitIsRefusedByItsStep) {
               Pair("output_map", "y", "out"), "} "),
        "step 1 (add): version 7 of model 'add'"},
       {"many", many, "more than 256 steps"},
-      {"bad_name", "step { model_name: '../add' } ", "no model's name"},
+      {"bad_name", "step { model_name: '../add' } ", "not a model's name"},
       {"none", "", "needs an ensemble_scheduling with steps"},
   };
   for (const auto& wrong : kWrong) WriteEnsemble(wrong.name, wrong.steps);

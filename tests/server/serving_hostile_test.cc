@@ -208,7 +208,7 @@ TEST_F(HostileInferenceTest, ConfigurationsThatAreWrong) {
       {"max_batch_size: -3", "max_batch_size is -3"},
       {"max_batch_size: 2000000000", "expected 0 to"},
       {"name: 'other'", "names the model 'other'"},
-      {"default_model_filename: '../../add/1/model.onnx'", "no file's name"},
+      {"default_model_filename: '../../add/1/model.onnx'", "not a file's name"},
       {"platform: 'python'", "is not served"},
       {"input { name: 'q' }", "does not have"},
       {"max_batch_size: 4 input { name: 'x' data_type: TYPE_INT8 dims: [ 4 ] }", "INT8"},

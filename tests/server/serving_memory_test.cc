@@ -1,4 +1,5 @@
-// The memory of models: given back when they go, known before they come, and made room for.
+// The memory of models: released when they are unloaded, computed before they are loaded, and freed
+// by unloading other models.
 #include <future>
 
 #include "tests/server/serving_fixture.h"

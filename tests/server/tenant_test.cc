@@ -69,7 +69,7 @@ TEST(TenantFile, SaysWhereItIsWrong) {
   } kCases[] = {
       {"sessions = 1", "f:1: a quota stands before the first section"},
       {"\n[a]\nsessions", "f:3: \"sessions\" is not NAME=VALUE"},
-      {"[a]\nmodels = ../x", "f:2: models: \"../x\" is no model's name"},
+      {"[a]\nmodels = ../x", "f:2: models: \"../x\" is not a model's name"},
       {"[a]\nacts_for = b/c", "f:2: acts_for: \"b/c\" is not the name of a tenant"},
       {"[a]\nsession = 1", "f:2: unknown quota \"session\""},
       {"[a]\nsessions = x", "f:2: sessions: \"x\" is not a whole number"},

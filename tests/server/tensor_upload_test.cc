@@ -1,5 +1,6 @@
-// State slots filled from tensor files, on a real daemon: every way of lying in a file arrives as
-// it should, in bounded memory, and a file that ends on the way leaves no half tensor behind.
+// State slots filled from tensor files, on a real daemon: tensors of every layout in a file arrive
+// unchanged, in bounded memory, and a file that is truncated during the upload leaves no half
+// tensor.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -246,7 +246,7 @@ Tensor Dequantize(GgufType type, const Tensor& bytes, const Shape& shape) {
   const BlockFormat format = FormatOf(type);
   Builder* const builder = bytes.builder();
   if (format == nullptr) {
-    return builder->Fail(InvalidArgument("dequantize: ", info.name, " is no quantized type"));
+    return builder->Fail(InvalidArgument("dequantize: ", info.name, " is not a quantized type"));
   }
   const absl::StatusOr<int64_t> elements = CheckedByteSize(DType::kUInt8, shape);
   if (!elements.ok()) return builder->Fail(elements.status());

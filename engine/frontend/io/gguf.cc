@@ -179,7 +179,7 @@ class Reader {
       return InvalidArgument(where(), ": ", ToStd(elements.status().message()));
     }
     if ((entry.shape.empty() ? 1 : entry.shape.back()) % row->elements != 0) {
-      return InvalidArgument(where(), ", ", ToString(entry.shape), ", has rows that are no whole ",
+      return InvalidArgument(where(), ", ", ToString(entry.shape), ", has rows that are not whole ",
                              row->name, " blocks of ", row->elements);
     }
     entry.name = std::move(name);

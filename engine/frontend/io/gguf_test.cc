@@ -176,8 +176,8 @@ TEST(Gguf, RefusesWhatIsMalformed) {
       {Gguf{}.Tensor("t", {0, 1 << 20, 1 << 20, 1 << 20}, 24, 0).File(9), kInvalidArgument,
        "limit"},
       {Gguf{}.Tensor("t", {1, 1, 1, 1, 1}, 24, 0).File(9), kInvalidArgument, "rank 5"},
-      {Gguf{}.Tensor("t", {16, 2}, 2, 0).File(18), kInvalidArgument, "no whole Q4_0 blocks of 32"},
-      {Gguf{}.Tensor("t", {}, 2, 0).File(18), kInvalidArgument, "no whole Q4_0 blocks of 32"},
+      {Gguf{}.Tensor("t", {16, 2}, 2, 0).File(18), kInvalidArgument, "not whole Q4_0 blocks of 32"},
+      {Gguf{}.Tensor("t", {}, 2, 0).File(18), kInvalidArgument, "not whole Q4_0 blocks of 32"},
       {Gguf{}.Tensor("t", {32}, 2, 0).File(17), kInvalidArgument, "needs 18 bytes"},
       {Gguf{}.Tensor("t", {32}, 4, 0).File(18), kUnimplemented, "type 4"},
   };

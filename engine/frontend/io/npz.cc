@@ -36,7 +36,7 @@ absl::StatusOr<TensorListing> ListNpz(const ByteSource& source, const ZipDirecto
   for (const ZipMember& member : zip.members) {
     if (!std::string_view(member.name).ends_with(kSuffix)) {
       return InvalidArgument("npz: the member '", absl::CEscape(member.name),
-                             "' is no .npy file, and none is a PyTorch file's data.pkl");
+                             "' is not a .npy file, and none is a PyTorch file's data.pkl");
     }
     absl::StatusOr<TensorEntry> entry = ListMember(source, member);
     if (!entry.ok()) {

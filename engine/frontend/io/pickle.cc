@@ -196,7 +196,7 @@ class Machine {
     TG_ASSIGN_OR_RETURN(std::vector<uint32_t> call, PopSome(2));
     const PickleValue &function = out_.values[call[0]], &arguments = out_.values[call[1]];
     if (function.kind != Kind::kGlobal || arguments.kind != Kind::kTuple) {
-      return Bad("a call of something that is no function with a tuple");
+      return Bad("a call of something that is not a function with a tuple");
     }
     const PickleGlobal& global = globals_[static_cast<size_t>(function.number)];
     if (!global.makes_dict) return Push({.kind = Kind::kCall, .items = std::move(call)});

@@ -151,7 +151,7 @@ absl::Status CheckVariables(const Plan& plan, const Views& views) {
   if (missing == known.end()) return absl::OkStatus();
   return Unimplemented("the plan's variable ",
                        plan.variables[static_cast<size_t>(missing - known.begin())].name,
-                       " is no dimension of an input, so that no input tells it");
+                       " is not a dimension of an input, so that no input tells it");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(PlanSizes, SaysWhichSizesAreOpen) {
   const auto variables = DimVariables(plan);
   ASSERT_TRUE(variables.ok());
   EXPECT_EQ(*variables, (std::vector<std::vector<int>>{{0, -1}, {-1, -1}}))
-      << "n + 1 is no variable";
+      << "n + 1 is not a variable";
 }
 
 TEST(PlanSizes, BecomesThePlanForTheShapes) {
@@ -157,7 +157,7 @@ TEST(PlanSizes, EveryVariableIsADimOfAnInput) {
                           g.Make(Op::kAdd, {g.Param(0, DType::kFloat32, one), value})});
   const Plan plan = Planned(g, {store}, XAndY(), N());
   Expect(OpenShapes(plan).status(), absl::StatusCode::kUnimplemented,
-         "variable n is no dimension of an input");
+         "variable n is not a dimension of an input");
 }
 
 }  // namespace

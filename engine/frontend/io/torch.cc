@@ -217,12 +217,12 @@ class Walk {
       tuple = &At(At(v.items[1]).items[0]);
     }
     if (tuple->kind != PickleKind::kTuple || tuple->items.size() > kMaxRank) {
-      return InvalidArgument("sizes or strides that are no tuple of at most ", kMaxRank);
+      return InvalidArgument("sizes or strides that are not a tuple of at most ", kMaxRank);
     }
     Shape out;
     for (const uint32_t item : tuple->items) {
       if (At(item).kind != PickleKind::kInt || At(item).number < 0) {
-        return InvalidArgument("sizes or strides that are no numbers from 0");
+        return InvalidArgument("sizes or strides that are not numbers from 0");
       }
       out.push_back(At(item).number);
     }

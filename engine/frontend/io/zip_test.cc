@@ -176,7 +176,7 @@ TEST(Zip, RefusesWhatIsMalformed) {
        "extra field leaves"},
       {With(Stored(std::string("a\0b.npy", 7), npy), [](Member&) {}), kInvalidArgument, "a\\000b"},
       {With(Stored(".npy", npy), [](Member&) {}), kInvalidArgument, "without a name"},
-      {With(Stored("a.txt", npy), [](Member&) {}), kInvalidArgument, "is no .npy file"},
+      {With(Stored("a.txt", npy), [](Member&) {}), kInvalidArgument, "is not a .npy file"},
       {With(Stored("a.npy", "junk"), [](Member&) {}), kInvalidArgument, "'a.npy': npy: no magic"},
       // Bombs: more content than is declared, than is there, than can be there.
       {With(small, [](Member& m) { m.size = uint64_t{1} << 31; }), kInvalidArgument,

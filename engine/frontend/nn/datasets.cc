@@ -2,7 +2,9 @@
 
 #include <zlib.h>
 
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -20,7 +22,7 @@ constexpr uint64_t kSplitSeed = 2024;
 
 absl::StatusOr<std::string> ReadGzip(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (file == nullptr) return NotFound("cannot open ", path);
+  if (file == nullptr) return NotFound("cannot open ", path, ": ", std::strerror(errno));
   std::string text;
   char chunk[1 << 16];
   while (true) {

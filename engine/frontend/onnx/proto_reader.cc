@@ -7,7 +7,9 @@
 
 namespace telegrad::onnx {
 
-absl::Status BadWire(std::string_view what) { return InvalidArgument("protobuf: ", what); }
+absl::Status BadWire(std::string_view what) {
+  return InvalidArgument("expected an ONNX file; protobuf: ", what);
+}
 
 bool TakeVarint(std::string_view* rest, uint64_t* value) {
   uint64_t out = 0;

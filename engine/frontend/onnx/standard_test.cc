@@ -71,22 +71,21 @@ opset selects. A model with unsupported nodes is refused before anything runs, w
 
 Shapes that depend on values (NonZero, Unique, Compress, NonMaxSuppression, TopK and Slice with numbers that are inputs, an
 If whose branches differ in size) are found by each run: a result has storage for its largest size, and a part of the
-graph computes how much of it is used. Operators on such a result are marked with an S; what the run has not used is cut off
-when the result is read. Otherwise (the shape of Reshape, the condition and the number of rounds of a Loop, an operator
-without an S) what determines a shape or a branch is computed when the model is imported, from constants and from the
-values of inputs where the caller gives them, as `telegrad run` does; with other values of those inputs the model is
-imported again. Element types are those that the standard lists for the first input; a combination that is not supported
-is refused with an error.
+graph computes how much of it is used. Operators that accept such a result are marked with an S; the unused rest is cut off
+when the result is read. In other cases (the shape of Reshape, the condition and the number of rounds of a Loop, an operator
+without an S) the shape or branch is computed when the model is imported, from constants and from the values of inputs that
+the caller gives, as `telegrad run` does. For other values of those inputs the model is imported again. The column of
+element types has those that the standard lists for the first input; an unsupported combination is refused with an error.
 
-Where other implementations of the standard differ from each other, `tests/onnx/differences.md` says what Telegrad does and
-why. Maps are no values here: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the
-scores, in the order of the labels. ImageDecoder decodes on the host while the model is imported, as string operators
-do: BMP, PNM and TIFF always, JPEG, PNG, WebP and JPEG 2000 where the program was built with their libraries. Bytes that
-are no image give an empty one, as the standard says; one of more than 2^26 pixels is refused. Gradient differentiates at
-the values that the names in its attributes have in the graph; other inputs than these are refused.
+Where other implementations of the standard differ from each other, `tests/onnx/differences.md` states what Telegrad does and
+why. Maps are not supported: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the scores, in
+the order of the labels. ImageDecoder, like the string operators, runs on the host while the model is imported. It decodes
+BMP, PNM and TIFF, and JPEG, PNG, WebP and JPEG 2000 if the program was built with their libraries. Bytes that are not an
+image give an empty one, as the standard requires; an image of more than 2^26 pixels is refused. Gradient differentiates at
+the values that the names in its attributes have in the graph; other inputs are refused.
 
-Beside each operator is whether it takes results whose size the run decides (S), and whether ONNX Runtime 1.32's processor
-provider (R) and tinygrad 0.14 (T) have it.
+The columns state whether an operator accepts results whose size the run decides (S), and whether the CPU provider of ONNX
+Runtime 1.32 (R) and tinygrad 0.14 (T) have it.
 
 | Operator | Versions | Sizes | Also in | Element types |
 |---|---|---|---|---|

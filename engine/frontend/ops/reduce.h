@@ -1,5 +1,5 @@
-// What reductions, scans and orders share: the types that they fold in, and roots whose derivative
-// stays finite.
+// What reductions, scans and orders share: the types that they reduce in, and roots whose
+// derivative stays finite.
 #pragma once
 
 #include "engine/frontend/tensor/builder.h"
@@ -12,7 +12,7 @@ Axes AllAxes(const Tensor& t);
 // Sums and products of integers have at least 32 bits: those of tinygrad, where NumPy's have 64.
 DType SumType(DType type);
 
-// The number of elements that are folded into one, less `less`, at least 0.
+// The number of elements that are reduced into one, less `less`, at least 0.
 Tensor CountOf(const Tensor& x, const Axes& axes, DType type, double less = 0);
 
 // x^(1 / p) of x >= 0. Where x is 0 its derivative is not infinite but 1, so that the 0 that comes

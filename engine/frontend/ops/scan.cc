@@ -1,7 +1,7 @@
-// Running folds. A row is cut into blocks, which are folded to one element each; the running folds
+// Scans. A row is cut into blocks, which are reduced to one element each; the running reductions
 // of these, one block further on, are what comes before each block; and within a block element i is
-// the fold of those up to i, a masked reduction. Blocks of blocks make long rows short, so that
-// n elements take 32 n steps, 2 log32(n) kernels and memory for n elements.
+// the reduction of those up to i, a masked reduction. Blocks of blocks make long rows short, so
+// that n elements take 32 n steps, 2 log32(n) kernels and memory for n elements.
 #include "engine/base/status.h"
 #include "engine/frontend/ops/composed.h"
 #include "engine/frontend/ops/reduce.h"
@@ -40,7 +40,7 @@ constexpr Fold kLogSum = {Identity<ReduceKind::kMax>,
                           [](const Tensor& x, int64_t axis) { return x.LogSumExp({axis}); },
                           [](const Tensor& a, const Tensor& b) { return a.LogAddExp(b); }};
 
-// [rows, blocks, k]: element i of a block folded with those before it.
+// [rows, blocks, k]: element i of a block reduced with those before it.
 Tensor WithinBlocks(const Tensor& x, const Fold& fold) {
   const int64_t k = x.dim(-1);
   const Tensor position = x.builder()->Iota(DType::kInt32, k);

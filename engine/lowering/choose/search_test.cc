@@ -39,7 +39,7 @@ absl::StatusOr<SearchResult> SearchBy(MadeUpClock& clock, const SearchOptions& o
                      budget == nullptr ? &own : budget);
 }
 
-// The clock likes lists that unroll the fold by 4, which the heuristic's does not do.
+// The clock likes lists that unroll the reduction by 4, which the heuristic's does not do.
 TEST(Search, FindsWhatTheClockLikes) {
   const auto time = [](const Program& p) -> absl::StatusOr<double> {
     return p.moves.find("UNROLL r2 4") != std::string::npos ? 0.5 : 1.0;

@@ -37,7 +37,8 @@ absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel
   Graph& g = *b.graph();
   const bool peel = move.kind == Move::Kind::kPeel, separate = move.kind == Move::Kind::kSeparate;
   if ((peel || separate) && !kernel.pending.empty()) {
-    return FailedPrecondition("move ", Print(move), ": folds are peeled before all other moves");
+    return FailedPrecondition("move ", Print(move),
+                              ": PEEL and SEPARATE stand before all other moves");
   }
   if (separate) {
     if (!kernel.peeled) return FailedPrecondition("move SEPARATE: nothing was peeled");

@@ -1,6 +1,6 @@
-// The list of a processor has an order: what splits ranges, then THREAD, then OUTER and BLOCK, so
-// that each move is checked against the final tile of its range. That of a device with workgroups
-// has none, but for the moves of one range: from the outermost part to the lanes.
+// A list for a processor has an order: moves that split ranges, then THREAD, then OUTER and BLOCK,
+// so that each move is checked against the final tile of its range. A list for a device with
+// workgroups has an order only among the moves of one range: from the outermost part to the lanes.
 #include "engine/lowering/moves/check.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Checker {
     if (move_.amount < 1 || move_.amount >= size) {
       return No("the amount is not between 1 and the size ", size);
     }
-    if (target_.has_workgroups()) return No("folds are gated where there are workgroups");
+    if (target_.has_workgroups()) return No("reductions are gated where there are workgroups");
     if (Whole()) return No("the range is not split: memory of a thread lives in each iteration");
     if (IsFold()) return Room(1);
     if (s_.once) return No("some element is read that the same nest writes");
@@ -152,7 +152,7 @@ class Checker {
   absl::Status Divides() const {
     const int64_t size = s_.size[Index()], tile = TileOf(move_.range) * move_.amount;
     return size % tile == 0 ? absl::OkStatus()
-                            : No("a tile of ", tile, " does not divide the folded size ", size);
+                            : No("a tile of ", tile, " does not divide the reduced size ", size);
   }
 
   absl::Status ForProcessor() const {
@@ -166,7 +166,8 @@ class Checker {
         if (IsFold()) TG_RETURN_IF_ERROR(Divides());
         if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
         if (move_.kind == Kind::kVectorize) return Lanes();
-        if (move_.kind == Kind::kUnroll && !IsFold()) return No("only a folded range is unrolled");
+        if (move_.kind == Kind::kUnroll && !IsFold())
+          return No("only the range of a reduction is unrolled");
         if (move_.amount < 2) return No("the amount is not at least 2");
         return FewReplicas();
       }
@@ -182,7 +183,7 @@ class Checker {
       case Kind::kBlock:
         return IsFold() ? BlockOfFold() : PartOfLoop();
       default:
-        return No("a move for workgroups, which the target has not");
+        return No("a move for workgroups, which the target does not have");
     }
   }
 
@@ -200,7 +201,7 @@ class Checker {
   }
 
   absl::Status BlockOfFold() const {
-    if (HadFoldBlock()) return No("one fold is in blocks already");
+    if (HadFoldBlock()) return No("a reduction is in blocks already");
     if (s_.whole != 0) return No("the kernel keeps memory between its nests");
     TG_RETURN_IF_ERROR(Room(kBlockRanges));
     TG_RETURN_IF_ERROR(Divides());
@@ -210,7 +211,7 @@ class Checker {
       const std::vector<uint32_t> body = PostOrder(work.root.src(0));
       if (std::ranges::any_of(
               body, [&](uint32_t id) { return work.root.graph()->op(id) == Op::kReduce; })) {
-        return No("the fold has another one inside of it");
+        return No("the reduction has another one inside of it");
       }
     }
     return absl::OkStatus();
@@ -218,7 +219,7 @@ class Checker {
 
   absl::Status PartOfLoop() const {
     if (!IsOuter()) return No("not all stores are in the loop");
-    if (HadFoldBlock()) return No("a loop's parts stand before the fold's blocks");
+    if (HadFoldBlock()) return No("BLOCK of a loop stands before BLOCK of a reduction");
     if (Had(Kind::kBlock, move_.range)) return No("the loop has parts already");
     if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
     if (s_.whole != 0) return No("the kernel keeps memory between its nests");
@@ -240,7 +241,8 @@ class Checker {
         if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
         if (Had(Kind::kTensorcore, move_.range)) return No("TENSORCORE is the last split");
         if (move_.kind == Kind::kVectorize) return Lanes();
-        if (move_.kind == Kind::kUnroll && !IsFold()) return No("only a folded range is unrolled");
+        if (move_.kind == Kind::kUnroll && !IsFold())
+          return No("only the range of a reduction is unrolled");
         if (move_.amount < 2) return No("the amount is not at least 2");
         return FewReplicas();
       case Kind::kLocal:
@@ -295,10 +297,10 @@ class Checker {
   // TENSORCORE and STAGE are for products alone.
   absl::Status Product() const {
     const std::optional<Matmul> p = FindMatmul(s_);
-    if (!p) return No("the kernel is no matrix product");
+    if (!p) return No("the kernel is not a matrix product");
     if (!target_.stages) return No("local memory is not nearer than other memory");
     if (move_.kind == Kind::kStage) {
-      return move_.range == p->k.arg(0) ? absl::OkStatus() : No("not the folded range");
+      return move_.range == p->k.arg(0) ? absl::OkStatus() : No("not the range of the reduction");
     }
     const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
     if (!kind || target_.warp == 1) return No("there is no instruction for the type");
@@ -308,7 +310,7 @@ class Checker {
                            : move_.range == p->k.arg(0) ? mma.k
                                                         : 0;
     if (move_.amount != wanted) return No("the instruction has ", wanted, " iterations of it");
-    if (Had(Kind::kVectorize)) return No("an instruction's operands are no lanes");
+    if (Had(Kind::kVectorize)) return No("an instruction's operands are not lanes");
     return Had(Kind::kTensorcore, move_.range) ? No("the range has it already") : absl::OkStatus();
   }
 
@@ -322,7 +324,7 @@ class Checker {
 absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Target& target) {
   const auto no = [](std::string_view why) { return FailedPrecondition("moves: ", why); };
   const std::optional<Matmul> p = FindMatmul(s);
-  if (!p) return no("the kernel is no matrix product");
+  if (!p) return no("the kernel is not a matrix product");
   int64_t tile[3] = {1, 1, 1};
   int instructions = 0, stages = 0;
   const int64_t number[3] = {p->m.arg(0), p->n.arg(0), p->k.arg(0)};
@@ -343,8 +345,8 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   }
   if (stages != 1) return no("TENSORCORE needs one STAGE");
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
-  if (staged != tile[2]) return no("STAGE has the amount of the folded range's tile");
-  if (folds_by_threads) return no("threads and lanes do not share a staged fold");
+  if (staged != tile[2]) return no("STAGE needs the amount of the tile of the reduction's range");
+  if (folds_by_threads) return no("threads and lanes do not share a staged reduction");
   const int64_t elements = (tile[0] + tile[1] + 2 * kLocalPadding) * (tile[2] + kLocalPadding);
   if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
     return no("the staged operands are more than local memory");

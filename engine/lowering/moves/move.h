@@ -19,19 +19,19 @@ namespace telegrad {
 
 struct Move {
   enum class Kind {
-    kVectorize,   // the innermost `amount` iterations become the lanes of vectors
-    kUpcast,      // `amount` iterations are computed together in registers
-    kUnroll,      // the same for a range that is folded; `amount` divides its size
-    kThread,      // the iterations are sliced over workers; the range becomes the outermost
-    kOuter,       // the range is moved outside of all others so far
-    kPeel,        // the first `amount` iterations of a fold, or of a loop, are one of their own
-    kLocal,       // `amount` iterations are done by as many threads of a workgroup
-    kGroup,       // what the other moves leave of the range becomes workgroups
-    kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or folded
-    kStage,       // of a folded range: a matrix product's operands come by way of local memory
-    kBlock,       // of a folded range: `amount` iterations are folded at a time, in loops inside of
-                  // those that are moved before, see block.h; of a loop: in parts of `amount`
-    kSeparate,    // after PEELs: each fold gets ranges of its own
+    kVectorize,  // the innermost `amount` iterations become the lanes of vectors
+    kUpcast,     // `amount` iterations are computed together in registers
+    kUnroll,     // the same for a range that is reduced; `amount` divides its size
+    kThread,     // the iterations are sliced over workers; the range becomes the outermost
+    kOuter,      // the range is moved outside of all others so far
+    kPeel,       // the first `amount` iterations of a reduction, or of a loop, are one of their own
+    kLocal,      // `amount` iterations are done by as many threads of a workgroup
+    kGroup,      // what the other moves leave of the range becomes workgroups
+    kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or reduced
+    kStage,       // of a reduced range: a matrix product's operands come by way of local memory
+    kBlock,     // of a reduced range: `amount` iterations are reduced at a time, in loops inside of
+                // those that are moved before, see block.h; of a loop: in parts of `amount`
+    kSeparate,  // after PEELs: each reduction gets ranges of its own
   };
   Kind kind = Kind::kSeparate;
   int64_t range = -1;  // the number of a RANGE; -1: SEPARATE

@@ -63,8 +63,8 @@ TEST(Moves, MalformedOnesAreNamed) {
 TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
   const std::pair<const char*, const char*> cpu[] = {
       {"UPCAST r9 2", "the kernel has no such range"},
-      {"UPCAST r2 3", "does not divide the folded size 32"},
-      {"UNROLL r0 2", "only a folded range is unrolled"},
+      {"UPCAST r2 3", "does not divide the reduced size 32"},
+      {"UNROLL r0 2", "only the range of a reduction is unrolled"},
       {"VECTORIZE r1 12", "a power of two of at most 64"},
       {"VECTORIZE r0 4, VECTORIZE r1 4", "has lanes already"},
       {"VECTORIZE r1 4, UPCAST r1 2", "lanes are the last split"},
@@ -73,28 +73,28 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"THREAD r0, UPCAST r1 2", "ranges are split before"},
       {"UPCAST r0 48, THREAD r0", "one iteration is left"},
       {"BLOCK r2 32", "one block is left"},
-      {"BLOCK r2 8, BLOCK r0 2", "a loop's parts stand before"},
-      {"BLOCK r2 8, BLOCK r2 2", "one fold is in blocks already"},
+      {"BLOCK r2 8, BLOCK r0 2", "BLOCK of a loop stands before"},
+      {"BLOCK r2 8, BLOCK r2 2", "a reduction is in blocks already"},
       {"PEEL r0 4", "only the innermost of the loops"},
       {"PEEL r2 32", "is not between 1 and the size"},
       {"PEEL r2 16", "SEPARATE stands after the last PEEL"},
       {"PEEL r2 16, UPCAST r0 2", "SEPARATE stands after the last PEEL"},
       {"SEPARATE", "nothing was peeled"},
-      {"UPCAST r0 2, PEEL r2 16, SEPARATE", "peeled before all other moves"},
+      {"UPCAST r0 2, PEEL r2 16, SEPARATE", "PEEL and SEPARATE stand before all other moves"},
       {"UPCAST r0 48, UPCAST r1 48", "more than 1024 replicas"},
       {"LOCAL r0 4 axis 0", "a move for workgroups"},
   };
   const std::pair<const char*, const char*> gpu[] = {
       {"THREAD r0", "a move for processors"},
-      {"PEEL r2 16", "folds are gated"},
+      {"PEEL r2 16", "reductions are gated"},
       {"LOCAL r0 1024 axis 0, LOCAL r1 4 axis 1", "threads in a workgroup, at most 1024"},
       {"LOCAL r0 4 axis 0, LOCAL r1 4 axis 0", "is shared on that axis already"},
       {"LOCAL r0 4 axis 0, LOCAL r2 8 axis 0", "the axis has 4 threads"},
       {"GROUP r2", "some store does not depend on the range"},
       {"TENSORCORE r0 16", "there is no instruction for the type"},
-      {"UNROLL r2 8, STAGE r2 16", "STAGE has the amount of the folded range's tile"},
+      {"UNROLL r2 8, STAGE r2 16", "STAGE needs the amount of the tile"},
       {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
-      {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged fold"},
+      {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged reduction"},
   };
   const FrozenGraph kernel = TestProduct(48, 48, 32);
   const auto refuses = [&](const Target& target, const char* text, const char* why) {

@@ -40,7 +40,7 @@ telegrad-opt: --tolerance: "much" is not a number of at least 0
 [exit 2]
 $ telegrad-opt tests/golden/opt/nowhere.uop
 [stderr]
-telegrad-opt: cannot open tests/golden/opt/nowhere.uop
+telegrad-opt: cannot open tests/golden/opt/nowhere.uop: No such file or directory
 [exit 1]
 $ telegrad-opt --piece=0 tests/golden/opt/errors.cmd
 [stderr]
@@ -52,7 +52,7 @@ telegrad-opt: --emit: "wasm" is not one of uop, llvm, c, object, ptx, asm
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/row_sum.uop
 [stderr]
-telegrad-opt: --emit: piece0 is no program; run --passes=lower
+telegrad-opt: --emit: piece0 is not a program; run --passes=lower
 [exit 1]
 $ telegrad-opt --target=x86-64 tests/golden/opt/two_programs.uop
 [stderr]

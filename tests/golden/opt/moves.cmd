@@ -1,16 +1,16 @@
 $ telegrad-opt --list-moves
 VECTORIZE rN AMOUNT: the innermost iterations become lanes
 UPCAST rN AMOUNT: iterations are computed together in registers
-UNROLL rN AMOUNT: iterations of a fold are written out
+UNROLL rN AMOUNT: iterations of a reduction are written out
 THREAD rN: workers share the iterations
 OUTER rN: the loop is moved outside of the others so far
-PEEL rN AMOUNT: the first iterations become a loop of their own
+PEEL rN AMOUNT: the first iterations become a separate loop
 LOCAL rN AMOUNT axis N: threads of a workgroup share the iterations
 GROUP rN: what is left of the range becomes workgroups
-TENSORCORE rN AMOUNT: iterations are a matrix instruction's
+TENSORCORE rN AMOUNT: iterations become those of a matrix instruction
 STAGE rN AMOUNT: a product's operands go through local memory
-BLOCK rN AMOUNT: a fold is done in blocks, a loop in parts
-SEPARATE: each fold gets ranges of its own
+BLOCK rN AMOUNT: a reduction is computed in blocks, a loop in parts
+SEPARATE: each reduction gets separate ranges
 $ telegrad-opt --passes=schedule,lower --vector-bytes=16 tests/golden/opt/row_sum.uop
 --- kernel0(slot1, slot0): writes slot 1
 # moves: PEEL r1 2, SEPARATE, VECTORIZE r2 2, THREAD r0, OUTER r0

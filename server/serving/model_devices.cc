@@ -1,4 +1,4 @@
-#include "server/serving/places.h"
+#include "server/serving/model_devices.h"
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@ bool RunsModels(const Device& device) { return device.accepts() != ProgramLevel:
 
 }  // namespace
 
-Places::Room::Room(const FormMaker& base, Device* device, Device* view)
+ModelDevices::Room::Room(const FormMaker& base, Device* device, Device* view)
     : weights(base.env->devices, view, base.owner), maker(base) {
   maker.device = view;
   maker.pooled = device;
@@ -29,7 +29,7 @@ Places::Room::Room(const FormMaker& base, Device* device, Device* view)
   maker.expected_ns = std::make_shared<std::atomic<int64_t>>(0);
 }
 
-const FormMaker& Places::MakerOf(Device& device) {
+const FormMaker& ModelDevices::MakerOf(Device& device) {
   const MutexLock lock(mutex_);
   std::unique_ptr<Room>& room = rooms_[&device];
   if (room == nullptr) {
@@ -38,7 +38,7 @@ const FormMaker& Places::MakerOf(Device& device) {
   return room->maker;
 }
 
-std::vector<Device*> Places::Local(Kind kind) const {
+std::vector<Device*> ModelDevices::Local(Kind kind) const {
   std::vector<Device*> out;
   for (const auto& device : base_.env->devices->devices()) {
     if (RunsModels(*device) && KindOf(*device) == kind) out.push_back(device.get());
@@ -46,7 +46,7 @@ std::vector<Device*> Places::Local(Kind kind) const {
   return out;
 }
 
-absl::StatusOr<std::vector<Device*>> Places::Defaults() const {
+absl::StatusOr<std::vector<Device*>> ModelDevices::Defaults() const {
   std::vector<Device*> out;
   std::vector<std::string> names = defaults_;
   if (names.empty()) names.emplace_back();
@@ -58,9 +58,9 @@ absl::StatusOr<std::vector<Device*>> Places::Defaults() const {
   return out;
 }
 
-absl::Status Places::CheckDefaults() { return Defaults().status(); }
+absl::Status ModelDevices::CheckDefaults() { return Defaults().status(); }
 
-absl::StatusOr<std::vector<Device*>> Places::DevicesOf(const InstanceGroup& group) const {
+absl::StatusOr<std::vector<Device*>> ModelDevices::DevicesOf(const InstanceGroup& group) const {
   std::vector<Device*> out;
   for (const std::string& name : group.devices) {
     TG_ASSIGN_OR_RETURN(out.emplace_back(), base_.env->devices->Find(name));
@@ -86,15 +86,15 @@ absl::StatusOr<std::vector<Device*>> Places::DevicesOf(const InstanceGroup& grou
   return out.empty() ? local : out;
 }
 
-absl::StatusOr<std::vector<Place>> Places::Choose(ModelConfig* config) {
-  std::vector<Place> out;
+absl::StatusOr<std::vector<ModelDevice>> ModelDevices::Choose(ModelConfig* config) {
+  std::vector<ModelDevice> out;
   std::vector<InstanceGroup> groups = config->groups;
   if (groups.empty()) groups.emplace_back();
   for (const InstanceGroup& group : groups) {
     TG_ASSIGN_OR_RETURN(const std::vector<Device*> devices, DevicesOf(group));
     for (Device* const device : devices) {
       const FormMaker& maker = MakerOf(*device);
-      const auto known = std::ranges::find(out, &maker, &Place::maker);
+      const auto known = std::ranges::find(out, &maker, &ModelDevice::maker);
       if (known != out.end()) {
         known->count += group.count;
       } else {
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Place>> Places::Choose(ModelConfig* config) {
     }
   }
   config->groups.clear();
-  for (const Place& place : out) {
+  for (const ModelDevice& place : out) {
     Device& device = *place.maker->pooled;
     InstanceGroup& group = config->groups.emplace_back();
     group.kind = KindOf(device);

@@ -1,4 +1,4 @@
-// Folds over the threads of a workgroup.
+// Reductions over the threads of a workgroup.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace telegrad {
 
-// Where threads fold.
+// Where threads reduce.
 struct WorkgroupPlace {
   std::vector<UOp> threads;  // all ranges of threads, outermost first
-  std::vector<UOp> loops;    // around the fold
+  std::vector<UOp> loops;    // around the reduction
   int64_t slot;              // of a BUFFER that is free
   int64_t warp;              // threads that exchange values; 1: none do
 };
@@ -22,9 +22,9 @@ UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before);
 
 // The fold of what the threads of the ranges `folded` have for `value`, a scalar or vector: every
 // thread gets that of those which differ from it only in these ranges, all of them the same bits.
-// The order is fixed. Lanes of a warp whose numbers differ in one bit are folded with each other,
+// The order is fixed. Lanes of a warp whose numbers differ in one bit are reduced with each other,
 // the highest bit first; then what the warps have, in their order.
-UOp FoldThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded, const WorkgroupPlace& place,
-                const std::function<UOp(UOp, UOp)>& fold);
+UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
+                  const WorkgroupPlace& place, const std::function<UOp(UOp, UOp)>& fold);
 
 }  // namespace telegrad

@@ -4,7 +4,7 @@
 //   memory[rest, kept] = value      by the first thread of those that have exchanged theirs
 //   barrier
 //   memory[0, kept] + memory[1, kept] + ...
-#include "engine/lowering/workgroup_fold.h"
+#include "engine/lowering/workgroup_reduce.h"
 
 #include <algorithm>
 #include <numeric>
@@ -36,11 +36,11 @@ UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before) {
   return g.Make(Op::kBarrier, DType::kVoid, before, kScope);
 }
 
-UOp FoldThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded, const WorkgroupPlace& place,
-                const std::function<UOp(UOp, UOp)>& fold) {
+UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
+                  const WorkgroupPlace& place, const std::function<UOp(UOp, UOp)>& fold) {
   Graph& g = *b.graph();
   std::vector<UOp> own, kept;  // in the order of the threads
-  int64_t neighbours = 1;      // threads next to each other that are folded
+  int64_t neighbours = 1;      // threads next to each other that are reduced
   for (UOp range : place.threads) {
     const bool is_own = std::ranges::find(folded, range) != folded.end();
     (is_own ? own : kept).push_back(range);

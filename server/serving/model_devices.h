@@ -15,24 +15,24 @@
 namespace telegrad {
 
 // A device and how many batches of one tenant a model runs there at a time.
-struct Place {
+struct ModelDevice {
   const FormMaker* maker;
   int64_t count;
 };
 
 // Thread-safe.
-class Places {
+class ModelDevices {
  public:
   // `base` is what makers of all devices have in common. `defaults`: for models that choose none;
   // empty: the first device that takes work. What is pointed to outlives this.
-  Places(FormMaker base, std::vector<std::string> defaults)
+  ModelDevices(FormMaker base, std::vector<std::string> defaults)
       : base_(std::move(base)), defaults_(std::move(defaults)) {}
 
   // INVALID_ARGUMENT unless all defaults are devices that run models.
   absl::Status CheckDefaults();
   // Those that the groups of `config` choose, each device once; the groups then say which these
   // are. FAILED_PRECONDITION or NOT_FOUND where there is no such device.
-  absl::StatusOr<std::vector<Place>> Choose(ModelConfig* config);
+  absl::StatusOr<std::vector<ModelDevice>> Choose(ModelConfig* config);
 
  private:
   absl::StatusOr<std::vector<Device*>> DevicesOf(const InstanceGroup& group) const;
