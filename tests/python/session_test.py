@@ -76,7 +76,7 @@ class SessionTest(DaemonTest):
                 self.assertEqual({event.queue.split()[0] for event in result.trace.events}, {where})
 
     def test_nobody_there(self):
-        with raises(self, Code.UNAVAILABLE, "127.0.0.1:1", "telegradd"):
+        with raises(self, Code.UNAVAILABLE, "127.0.0.1:1", "telegrad up"):
             telegrad.connect("127.0.0.1:1")
 
     def test_an_address_needs_a_port(self):
