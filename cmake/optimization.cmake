@@ -9,3 +9,11 @@ foreach(target telegrad_frontend telegrad_frontend_io telegrad_frontend_onnx tel
     target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:${TELEGRAD_COLD}>")
   endif()
 endforeach()
+
+# What schedules and lowers graphs: with -O2, the rows resnet50_front and bert_front ran at 0.91 and 0.95 of their speed.
+foreach(target telegrad_base telegrad_types telegrad_ir telegrad_rewrite telegrad_rules telegrad_schedule
+               telegrad_lowering telegrad_reference telegrad_render telegrad_execution telegrad_cpu)
+  if(TARGET ${target})
+    target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O3>")
+  endif()
+endforeach()

@@ -66,6 +66,7 @@ absl::StatusOr<double> MedianRoundTrip(bool idle, int runs) {
   std::vector<double> micros;
   bool good = true;
   for (int i = 0; i < runs + 10 && good; ++i) {
+    // The same pause as above.
     if (idle) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     const double start = Seconds();
     good = write(ends[0], &byte, 1) == 1 && read(ends[0], &byte, 1) == 1;
