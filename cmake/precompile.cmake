@@ -1,12 +1,12 @@
-# Precompiled headers, for GCC without sanitizers. Parsing the standard library, Abseil, GoogleTest and gRPC
-# was more than half of the time of most sources, so each of four sets of such headers is parsed once. A
-# source still includes all that it uses: the presets asan, tsan and fuzz compile it without any of this.
+# Precompiled headers, except for fuzzing, and for GCC with sanitizers. Parsing the standard library, Abseil, GoogleTest
+# and gRPC was more than half of the time of most sources, so each of four sets of such headers is parsed once. A source
+# still includes all that it uses: the preset fuzz compiles it without any of this.
 #
 # GCC takes a precompiled header only for the same code generation and the same macros: so all code is
 # position-independent (programs too, whose -fPIE would differ) and compiled with -pthread, and a target's own
 # macros are such as no header of the sets asks for. One that does not fit is an error (-Winvalid-pch).
 
-# A precompiled header forgets the pragmas in it (GCC bug 64117), so also those of <bits/char_traits.h> against
+# With GCC a precompiled header forgets the pragmas in it (GCC bug 64117), so also those of <bits/char_traits.h> against
 # false -Warray-bounds and -Wstringop-overflow on std::string. Where those came up:
 set(without
     devices/cuda/cuda_device.cc engine/frontend/io/zip.cc server/identity/signature.cc
@@ -89,6 +89,9 @@ foreach(target ${targets})
   target_compile_options(${target} PRIVATE -fPIC)
 endforeach()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  set(without)
+endif()
 foreach(source ${without})
   get_filename_component(folder ${source} DIRECTORY)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/${source} DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
   # build
-  g++ cmake ninja-build pkgconf
+  clang-19 libclang-rt-19-dev g++ cmake ninja-build pkgconf
   # libraries
   libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   llvm-19-dev liblld-19-dev libssl-dev zlib1g-dev libzstd-dev liblz4-dev libmicrohttpd-dev libgnutls28-dev libre2-dev
