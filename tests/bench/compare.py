@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares two builds row by row: does one fall behind the other?
 
-Each row of bench.py is measured in both builds in alternating turns. The ratio is the median of the pairs: how
+Each row of bench.py is measured in both builds in alternating turns; rows that count, which come out the same in each
+turn, in one. The ratio is the median of the pairs: how
 fast BUILD is for the speed of OTHER, so a value below 1 means slower. Exits 1 where a ratio is below --least,
 or where a row has no result.
 
@@ -17,6 +18,7 @@ import sys
 import bench
 
 RATES = {"GB/s", "requests/s", "runs a second"}  # units of which more is better
+COUNTS = ("_launches", "_flops", "second_run")  # how the names of rows that count end
 NOT_OF_A_BUILD = {"build"}  # measures the tree
 
 
@@ -67,7 +69,7 @@ def main():
         for name in arguments.names or rows:
             row = rows[name]
             try:
-                ours, theirs, ratio = measure(row, new, old, arguments.pairs)
+                ours, theirs, ratio = measure(row, new, old, 1 if name.endswith(COUNTS) else arguments.pairs)
             except (bench.Absent, bench.Broken) as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 lines.append(f"| {name} | - | - | - | no |")
