@@ -2,9 +2,8 @@
 """Compares two builds row by row: does one fall behind the other?
 
 Each row of bench.py is measured in both builds in alternating turns; rows that count, which come out the same in each
-turn, in one. The ratio is the median of the pairs: how
-fast BUILD is for the speed of OTHER, so a value below 1 means slower. Exits 1 where a ratio is below --least,
-or where a row has no result.
+turn, in one. The ratio is the median of the pairs: how fast BUILD is for the speed of OTHER, so a value below 1 means
+slower. Exits 1 where a ratio is below --least, or where a row has no result.
 
 Usage: compare.py BUILD OTHER [--pairs N] [--least RATIO] [NAME...]
 """
@@ -17,7 +16,7 @@ import sys
 
 import bench
 
-RATES = {"GB/s", "requests/s", "runs a second"}  # units of which more is better
+RATES = {"GB/s", "requests/s", "a second"}  # units of which more is better
 COUNTS = ("_launches", "_flops", "second_run")  # how the names of rows that count end
 NOT_OF_A_BUILD = {"build"}  # measures the tree
 
