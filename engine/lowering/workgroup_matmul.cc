@@ -117,9 +117,15 @@ void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
   const UOp group = p.Div(f->lane, 4), pair = p.Mul(p.Mod(f->lane, 4), 2);
   const auto half = [&](UOp i, int64_t by) { return p.Mul(p.Mod(p.Div(i, by), 2), 8); };
   const UOp i = p.Lanes(mma.a_size()), j = p.Lanes(mma.b_size()), l = p.Lanes(mma.c_size());
-  f->a = {group, half(i, 2), pair, p.Add(p.Mod(i, 2), half(i, 4))};
-  f->b = {group, p.Number(0), pair, p.Add(p.Mod(j, 2), half(j, 2))};
-  f->c = {p.Add(group, half(l, 2)), p.Add(pair, p.Mod(l, 2))};
+  // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
+  const auto column = [&](UOp i, int64_t by) {
+    const UOp upper = half(i, by), lower = p.Mod(i, 2);
+    return p.Add(lower, upper);
+  };
+  f->a = {group, half(i, 2), pair, column(i, 4)};
+  f->b = {group, p.Number(0), pair, column(j, 2)};
+  const UOp row = half(l, 2), right = p.Mod(l, 2);
+  f->c = {p.Add(group, row), p.Add(pair, right)};
 }
 
 // AMD's instruction set guides, on MFMA and WMMA: a lane has row, or column, lane % 16 of a and b,

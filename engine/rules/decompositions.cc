@@ -77,15 +77,19 @@ constexpr FunctionFormat kF64{.floats = DType::kFloat64,
                               .sin = kSinF64,
                               .cos = kCosF64};
 
-// 2^(whole + f), where `whole` lies between the exponents below.
+// 2^(whole + f), where `whole` lies between the exponents below. Nodes are made one after another,
+// not as operands of one expression, whose order compilers choose: the golden files have that
+// order.
 Term TwoTo(const FunctionFormat& format, Term whole, Term f) {
-  const Term power = f.MulAcc(Horner(f, format.exp2), f.Number(1));
+  const Term one = f.Number(1), sum = Horner(f, format.exp2);
+  const Term power = f.MulAcc(sum, one);
   const Term n = whole.Cast(format.ints);
   const auto scale = [&](Term k) {
     return ((k + k.Word(format.bias)) << format.mantissa).Bitcast(format.floats);
   };
-  const Term half = n >> 1;
-  return power * scale(half) * scale(n - half);
+  const Term half = n >> 1, other_half = n - half;
+  const Term other_scale = scale(other_half);
+  return power * scale(half) * other_scale;
 }
 
 double Overflows(const FunctionFormat& format) { return static_cast<double>(format.bias + 1); }
