@@ -9,10 +9,11 @@ endif()
 install(TARGETS telegradd telegrad-compile-worker telegrad-device-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT daemon)
 install(TARGETS telegrad telegrad-opt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
 
-# The libraries of the house that a program of the client links: those reached from telegrad_client and the
-# importer of ONNX files. Libraries of others are named in the config and in the .pc file.
+# The libraries of the house that a program of the client links: those reached from telegrad_client, from the progress
+# shown at terminals, and from the importer of ONNX files. Libraries of others are named in the config and in the .pc
+# file.
 set(reached)
-set(open telegrad_client telegrad_frontend_onnx)
+set(open telegrad_client telegrad_terminal telegrad_frontend_onnx)
 while(open)
   list(POP_FRONT open target)
   if(target IN_LIST reached OR NOT target MATCHES "^telegrad_" OR NOT TARGET ${target})

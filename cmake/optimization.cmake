@@ -2,7 +2,7 @@
 # tests/bench that reach it (training_graph, run_by_hash_1, infer_4b) do not tell the difference; kernels are not
 # compiled by this compiler at all.
 foreach(target telegrad_frontend telegrad_frontend_io telegrad_frontend_onnx telegrad_explain telegrad_tools
-               telegrad_cli telegrad hello char_gpt resnet50 bert telegrad-opt
+               telegrad_terminal telegrad_cli telegrad hello char_gpt resnet50 bert telegrad-opt
                telegrad_server_admin telegrad_server_http telegrad_server_identity telegradd
                telegrad_compile telegrad_nv)
   if(TARGET ${target})

@@ -41,6 +41,15 @@ absl::StatusOr<uint64_t> RemoteState::Buffer(const Slot& slot) {
   return handle;
 }
 
+int64_t RemoteState::BytesToFill(const Plan& plan) const {
+  int64_t bytes = 0;
+  for (const Slot& slot : plan.slots) {
+    if (slot.role != SlotRole::kState || entries_.contains(slot.name)) continue;
+    bytes += CheckedByteSize(slot.dtype, slot.shape).value_or(0);
+  }
+  return bytes;
+}
+
 absl::Status RemoteState::Fill(const Slot& slot, uint64_t handle) {
   auto value = std::make_shared<HostTensor>();
   if (const auto it = preset_.find(slot.name); it != preset_.end()) {

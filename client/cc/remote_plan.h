@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +29,10 @@ class RemoteState {
   // that Preset has for the name, or else the file, or else the slot's initial value.
   // INVALID_ARGUMENT if dtype or shape do not match.
   absl::StatusOr<uint64_t> Buffer(const Slot& slot);
+
+  // The bytes with which the first use of the plan fills those of its state slots that have no
+  // buffer yet.
+  int64_t BytesToFill(const Plan& plan) const;
 
   // Values for slots that have no buffer yet; each is moved into the slot that uses it.
   void Preset(std::map<std::string, HostTensor> values) { preset_ = std::move(values); }

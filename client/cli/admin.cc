@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {

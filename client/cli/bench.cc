@@ -17,7 +17,7 @@
 #include "client/cc/remote_session.h"
 #include "client/cli/bench_samples.h"
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/frontend/tensor/builder.h"

@@ -4,7 +4,7 @@
 
 #include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {

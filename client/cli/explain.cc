@@ -9,7 +9,7 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/onnx/external_data.h"

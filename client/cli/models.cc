@@ -5,7 +5,7 @@
 
 #include "client/cc/model_client.h"
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {

@@ -3,15 +3,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/model_session.h"
-#include "client/cli/progress.h"
 #include "client/cli/timeline.h"
+#include "client/terminal/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 
@@ -129,18 +128,6 @@ struct Server {
   }
 };
 
-// The line of what the session sends or receives from now on, and then of what it compiles.
-std::function<std::string(double)> Transfers(const RemoteSession& session, std::string what,
-                                             std::string then) {
-  auto compiling = std::make_shared<CompileLine>(then, [&session] { return session.Compiling(); });
-  return [&session, before = session.transferred(), what = std::move(what), then = std::move(then),
-          compiling](double seconds) {
-    const TransferAmount now = session.transferred();
-    if (now.moved - before.moved >= now.total - before.total) return (*compiling)(seconds);
-    return TransferLine(what, then, before, now, seconds);
-  };
-}
-
 // Runs the model on these inputs.
 absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, ModelSession* model,
                                                 std::vector<OnnxData> inputs, Server* server,
@@ -154,7 +141,7 @@ absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, ModelS
   absl::StatusOr<RunInfo> run;
   {
     // What is sent goes on while the server compiles.
-    const Progress progress(Transfers(
+    const Progress progress(SessionLine(
         *session, "sending the model",
         settings.model.server_import ? "importing on the server" : "compiling and running"));
     timeline->Begin("send model and inputs");
@@ -167,7 +154,7 @@ absl::StatusOr<std::vector<OnnxData>> RunInputs(const Settings& settings, ModelS
                           : StrCat("compiled in ", run->compile_ns / 1'000'000, " ms").c_str(),
               static_cast<double>(run->device_ns) * 1e-6);
   timeline->Begin("read results");
-  const Progress progress(Transfers(*session, "reading results", "reading results"));
+  const Progress progress(SessionLine(*session, "reading results", "reading results"));
   return model->Results();
 }
 

@@ -12,7 +12,7 @@
 
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 #include "engine/frontend/io/byte_sink.h"
 #include "engine/frontend/io/safetensors.h"

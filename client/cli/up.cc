@@ -20,7 +20,7 @@
 
 #include "client/cc/local_daemon.h"
 #include "client/cli/command.h"
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 #include "engine/base/status.h"
 #include "engine/base/unique_fd.h"
 

@@ -120,6 +120,7 @@ absl::Status Run(const Flags& flags) {
   const auto masked = std::ranges::find(tokens, static_cast<int32_t>(mask));
   const int64_t place = masked == tokens.end() ? n - 1 : masked - tokens.begin();
 
+  auto progress = std::make_unique<Progress>("building the graph");
   Builder b;
   Bert bert(&b, c);
   const Tensor hidden = bert.Hidden(b.Param(DType::kInt32, {1, n}, "tokens"));
@@ -127,12 +128,13 @@ absl::Status Run(const Flags& flags) {
   b.Output(words.Softmax(), "chances");
   b.Output(hidden, "hidden");
   TG_ASSIGN_OR_RETURN(const Plan plan, b.Finish());
+  progress = nullptr;
 
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
   TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
   RemoteState state(session.get());
   TG_RETURN_IF_ERROR(LoadWeights(flags, plan, &state));
-  TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
+  TG_ASSIGN_OR_RETURN(const auto net, Send(session.get(), &state, plan));
   TG_RETURN_IF_ERROR(
       net->Set("tokens", HostTensor::Of<int32_t>({1, n}, std::span<const int32_t>(tokens))));
   TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "a text"));

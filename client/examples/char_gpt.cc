@@ -160,8 +160,11 @@ absl::StatusOr<Text> ReadText(const std::string& path) {
 
 absl::Status Train(RemoteSession* session, RemoteState* state, const Config& c, const Text& text,
                    int64_t steps, int64_t batch, double rate) {
+  auto progress = std::make_unique<Progress>("building the training graph");
   TG_ASSIGN_OR_RETURN(const Plan plan, TrainPlan(c, batch, rate));
-  TG_ASSIGN_OR_RETURN(const auto step, RemotePlan::Create(session, state, plan, true));
+  progress = nullptr;
+  TG_ASSIGN_OR_RETURN(const auto step, Send(session, state, plan));
+  progress = std::make_unique<Progress>("training", steps, "steps");
   const auto start = std::chrono::steady_clock::now();
   const uint64_t last = text.tokens.size() - static_cast<size_t>(c.length);
   for (int64_t i = 0; i < steps; ++i) {
@@ -177,6 +180,8 @@ absl::Status Train(RemoteSession* session, RemoteState* state, const Config& c, 
     if (i % 20 == 0 || i + 1 == steps) {
       TG_ASSIGN_OR_RETURN(const HostTensor loss, step->Read("loss"));
       const double now = Seconds(start), done = static_cast<double>(i + 1);
+      progress->Done(i + 1);
+      progress->Clear();
       std::printf("step %5lld/%lld  loss %.4f  %.0f characters/s  %.0f s left\n",
                   static_cast<long long>(i + 1), static_cast<long long>(steps), loss.AsDoubles()[0],
                   done * static_cast<double>(batch * c.length) / now,
@@ -205,8 +210,11 @@ int32_t Sample(const std::vector<float>& logits, double temperature, double unif
 
 absl::Status Write(RemoteSession* session, RemoteState* state, const Config& c, const Text& text,
                    int64_t count, double temperature) {
+  auto progress = std::make_unique<Progress>("building the generating graph");
   TG_ASSIGN_OR_RETURN(const Plan plan, WritePlan(c));
-  TG_ASSIGN_OR_RETURN(const auto step, RemotePlan::Create(session, state, plan, true));
+  progress = nullptr;
+  TG_ASSIGN_OR_RETURN(const auto step, Send(session, state, plan));
+  progress = std::make_unique<Progress>("generating", count, "characters");
   const auto start = std::chrono::steady_clock::now();
   int32_t token = text.tokens[0];
   std::string out;
@@ -219,7 +227,9 @@ absl::Status Write(RemoteSession* session, RemoteState* state, const Config& c, 
     token = Sample(logits.Values<float>(), temperature,
                    UnitFraction(c.seed + 1, static_cast<uint64_t>(i)));
     out.push_back(text.characters[static_cast<size_t>(token)]);
+    progress->Done(i + 1);
   }
+  progress = nullptr;
   std::printf("---\n%s\n---\nwrote %lld characters, %.0f characters/s\n", out.c_str(),
               static_cast<long long>(count), static_cast<double>(count) / Seconds(start));
   return absl::OkStatus();

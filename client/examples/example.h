@@ -17,6 +17,7 @@
 #include "client/cc/local_daemon.h"
 #include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
+#include "client/terminal/progress.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
@@ -41,7 +42,9 @@ inline absl::StatusOr<std::shared_ptr<Connection>> Connect(const Flags& flags) {
   ConnectOptions options;
   options.credentials = ClientCredentials::FromEnvironment();
   if (const char* device = std::getenv("TELEGRAD_DEVICE")) options.device = device;
-  return Connection::Connect(address.empty() ? DefaultAddress() : address, options);
+  const std::string to = address.empty() ? DefaultAddress() : address;
+  const Progress progress(StrCat("connecting to ", to));
+  return Connection::Connect(to, options);
 }
 
 // The value of an integer flag within [low, high].
@@ -71,18 +74,32 @@ inline absl::Status WriteNpyFile(const std::string& path, const HostTensor& tens
   return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(tensor, sink); });
 }
 
+// Sends a plan with the weights that it needs and the server lacks, and has it compiled.
+inline absl::StatusOr<std::unique_ptr<RemotePlan>> Send(RemoteSession* session, RemoteState* state,
+                                                        const Plan& plan) {
+  const Progress progress(
+      SessionLine(*session, "sending weights", "compiling", state->BytesToFill(plan)));
+  TG_ASSIGN_OR_RETURN(auto remote, RemotePlan::Create(session, state, plan, /*compile=*/true));
+  const Future<Done> arrived = session->Sync();
+  TG_RETURN_IF_ERROR(arrived.Get().status());
+  return remote;
+}
+
 // Runs a plan `runs` times and prints the median of the times until `output` was read; its last
 // content.
 inline absl::StatusOr<HostTensor> RunTimed(RemotePlan* plan, const char* output, int64_t runs,
                                            const char* what) {
   HostTensor out;
   std::vector<double> seconds;
+  auto progress = std::make_unique<Progress>("running", runs, "runs");
   for (int64_t i = 0; i < runs; ++i) {
+    progress->Done(i);
     const auto start = std::chrono::steady_clock::now();
     plan->Run();
     TG_ASSIGN_OR_RETURN(out, plan->Read(output));
     seconds.push_back(Seconds(start));
   }
+  progress = nullptr;
   std::ranges::sort(seconds);
   std::printf("%.1f ms %s (median of %lld)\n", 1e3 * seconds[seconds.size() / 2], what,
               static_cast<long long>(runs));

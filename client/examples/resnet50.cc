@@ -105,18 +105,20 @@ absl::Status Run(const Flags& flags) {
                   : depth == 2 ? std::vector<int64_t>{2, 2, 2, 2}
                                : std::vector<int64_t>{3, 4, 6, 3};
   TG_ASSIGN_OR_RETURN(const HostTensor image, ReadImage(flags.GetString("image"), config.size));
+  auto progress = std::make_unique<Progress>("building the graph");
   Builder b;
   const Tensor logits =
       ResNet(&b, config)(b.Param(DType::kFloat32, {1, 3, config.size, config.size}, "image"));
   b.Output(logits.Softmax(), "chances");
   b.Output(logits, "logits");
   TG_ASSIGN_OR_RETURN(const Plan plan, b.Finish());
+  progress = nullptr;
 
   TG_ASSIGN_OR_RETURN(const auto connection, Connect(flags));
   TG_ASSIGN_OR_RETURN(const auto session, connection->OpenSession());
   RemoteState state(session.get());
   TG_RETURN_IF_ERROR(LoadWeights(flags, plan, &state));
-  TG_ASSIGN_OR_RETURN(const auto net, RemotePlan::Create(session.get(), &state, plan, true));
+  TG_ASSIGN_OR_RETURN(const auto net, Send(session.get(), &state, plan));
   TG_RETURN_IF_ERROR(net->Set("image", image));
   TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "an image"));
   PrintLikely("class", chances);

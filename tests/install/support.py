@@ -11,6 +11,7 @@ TELEGRADD = str(BUILD / "server" / "telegradd")
 WORKER = str(BUILD / "server" / "telegrad-compile-worker")
 DEVICE_WORKER = str(BUILD / "server" / "telegrad-device-worker")
 TELEGRAD = str(BUILD / "client" / "cli" / "telegrad")
+RESNET50 = str(BUILD / "client" / "examples" / "resnet50")
 OPT = str(BUILD / "engine" / "tools" / "telegrad-opt")
 # One that has nothing of whoever runs the tests.
 CLEAN = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}

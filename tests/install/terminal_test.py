@@ -13,7 +13,7 @@ import time
 import unittest
 
 import support
-from support import TELEGRAD, TELEGRADD, run
+from support import RESNET50, TELEGRAD, TELEGRADD, run
 
 FLAGS = ["--", "--cpu-memory", "1073741824", "--compile-workers", "1"]
 
@@ -149,11 +149,27 @@ class TransferTest(unittest.TestCase):
         seen = at_terminal(TELEGRAD, "bench", "--seconds", "3", env=self.env)
         self.assertRegex(seen, r"sending runs: \d+ answered, \d+ runs/s, 0:0\d left")
 
+    def test_an_example_sends_its_weights_and_runs(self):
+        small = ["--size", "32", "--width", "48", "--classes", "10"]
+        # Until the runs have taken long enough to show progress, however fast this machine is.
+        runs = 400
+        while True:
+            seen = at_terminal(RESNET50, *small, "--runs", str(runs), env=self.env)
+            if "runs/s" in seen or runs > 100_000:
+                break
+            runs *= 4
+        totals = re.findall(r"sending weights: \d+ of (\d+) MiB, \d+%, [0-9.]+ MiB/s, \d+:\d\d left", seen)
+        self.assertTrue(totals, seen)
+        self.assertIn(int(totals[-1]) - int(totals[0]), (0, 1), "all weights are counted from the beginning")
+        self.assertRegex(seen, r"running: \d+ of \d+ runs, \d+%, [0-9.e+]+ runs/s, \d+:\d\d left")
+
     def test_nothing_of_it_where_there_is_no_terminal(self):
-        result = subprocess.run([TELEGRAD, "run", self.model, "-i", self.x], env=self.env, check=True, timeout=60,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertNotIn("\033", result.stdout)
-        self.assertNotIn("left", result.stdout)
+        for command in ([TELEGRAD, "run", self.model, "-i", self.x],
+                        [RESNET50, "--size", "32", "--width", "48", "--classes", "10", "--runs", "2"]):
+            result = subprocess.run(command, env=self.env, check=True, timeout=60, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True)
+            self.assertNotIn("\033", result.stdout)
+            self.assertNotIn("left", result.stdout)
 
 
 class WaitingTest(unittest.TestCase):

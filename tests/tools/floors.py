@@ -62,8 +62,9 @@ ALLOWED = [
     ("server/*", ["server/*", "engine/*", "devices/api"]),  # as far as the rooms allow
     ("proto", []),  # what both ends of a channel must agree on beyond the .proto files
     ("client/cc", ["proto", "engine/base", "engine/net", "engine/types", "engine/ir", "engine/wire", "engine/frontend"]),
-    ("client/examples", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
-    ("client/cli", ["client/cc", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
+    ("client/terminal", ["client/cc", "engine/base"]),
+    ("client/examples", ["client/cc", "client/terminal", "engine/base", "engine/types", "engine/ir", "engine/frontend"]),
+    ("client/cli", ["client/cc", "client/terminal", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
 MAINS = ["server/main.cc", "engine/tools/main.cc", "server/model_serving.cc", "server/model_serving.h", "server/http_front_end.cc",

@@ -18,7 +18,7 @@
 #include "client/cc/remote_session.h"
 #include "client/cc/transfer_meter.h"
 
-namespace telegrad::cli {
+namespace telegrad {
 
 // Whether standard error, or standard output, is a terminal that understands escape sequences
 // (TERM, NO_COLOR).
@@ -54,6 +54,12 @@ class CompileLine {
   CompileProgress last_;
   double since_ = 0;
 };
+
+// The line of what a session sends or receives from now on, `moving`, and then of what its server
+// compiles, `then`. Where it is clear that at least `bytes` will be moved, the line counts from the
+// beginning with as many. The session has to exist as long as the line is drawn.
+std::function<std::string(double)> SessionLine(const RemoteSession& session, std::string moving,
+                                               std::string then, int64_t bytes = 0);
 
 // From its construction to its end. Done may be called by any thread.
 class Progress {
@@ -93,4 +99,4 @@ class Progress {
 // column is the mean of the values that fall into it. Values that are no numbers leave a gap.
 std::string Plot(std::span<const double> values, int width, int height);
 
-}  // namespace telegrad::cli
+}  // namespace telegrad

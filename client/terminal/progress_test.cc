@@ -1,11 +1,11 @@
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 
 #include <cmath>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace telegrad::cli {
+namespace telegrad {
 namespace {
 
 TEST(ProgressLine, RateAndTimeLeft) {
@@ -71,4 +71,4 @@ TEST(Plot, MeansOfColumnsAndGaps) {
 }
 
 }  // namespace
-}  // namespace telegrad::cli
+}  // namespace telegrad

@@ -1,4 +1,4 @@
-#include "client/cli/progress.h"
+#include "client/terminal/progress.h"
 
 #include <unistd.h>
 
@@ -6,12 +6,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/base/strings.h"
 
-namespace telegrad::cli {
+namespace telegrad {
 namespace {
 
 bool IsTerminal(int fd) {
@@ -94,6 +95,18 @@ std::string CompileLine::operator()(double seconds) {
   return ProgressLine(what_, now->done, now->total, "kernels", seconds - since_);
 }
 
+std::function<std::string(double)> SessionLine(const RemoteSession& session, std::string moving,
+                                               std::string then, int64_t bytes) {
+  auto compiling = std::make_shared<CompileLine>(then, [&session] { return session.Compiling(); });
+  return [&session, before = session.transferred(), moving = std::move(moving),
+          then = std::move(then), bytes, compiling](double seconds) {
+    TransferAmount now = session.transferred();
+    now.total = std::max(now.total, before.total + bytes);
+    if (now.moved - before.moved >= now.total - before.total) return (*compiling)(seconds);
+    return TransferLine(moving, then, before, now, seconds);
+  };
+}
+
 Progress::Progress(std::string what, int64_t total, std::string unit, bool terminal)
     : total_(total), unit_(std::move(unit)), what_(std::move(what)) {
   if (terminal) thread_ = std::thread([this] { Loop(); });
@@ -171,4 +184,4 @@ std::string Plot(std::span<const double> values, int width, int height) {
   return out;
 }
 
-}  // namespace telegrad::cli
+}  // namespace telegrad
