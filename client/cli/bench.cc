@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <deque>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +17,7 @@
 #include "client/cli/bench_samples.h"
 #include "client/cli/command.h"
 #include "client/terminal/progress.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/frontend/tensor/builder.h"
@@ -154,10 +154,7 @@ std::string SendingLine(const std::vector<std::unique_ptr<Driver>>& drivers, int
 absl::Status Report(const Flags& flags, std::vector<BenchSample> samples,
                     const std::vector<std::string>& tenants) {
   if (const std::string& file = flags.GetString("samples"); !file.empty()) {
-    std::ofstream out(file, std::ios::binary);
-    out << BenchCsv(samples, tenants);
-    out.close();
-    if (!out) return FailedPrecondition("cannot write ", file);
+    TG_RETURN_IF_ERROR(WriteFile(file, BenchCsv(samples, tenants)));
   }
   std::printf("%s\n%s", BenchTable(samples, tenants).c_str(), BenchPlot(samples).c_str());
   return absl::OkStatus();
@@ -168,6 +165,9 @@ absl::Status Report(const Flags& flags, std::vector<BenchSample> samples,
 absl::Status Bench(const Flags& flags) {
   if (!flags.positional().empty()) {
     return InvalidArgument("unexpected argument ", flags.positional().front());
+  }
+  if (const std::string& file = flags.GetString("samples"); !file.empty()) {
+    TG_RETURN_IF_ERROR(CheckWritable(file));
   }
   TG_ASSIGN_OR_RETURN(const Plan plan, Workload(flags));
   TG_ASSIGN_OR_RETURN(const auto connections, ConnectAll(flags));

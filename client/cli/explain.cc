@@ -21,6 +21,8 @@ namespace telegrad::cli {
 absl::Status Explain(const Flags& flags) {
   if (flags.positional().size() != 1) return InvalidArgument("expected one ONNX file");
   TG_ASSIGN_OR_RETURN(ImportOptions options, ImportOptionsOf(flags));
+  const std::string& page = flags.GetString("html");
+  if (!page.empty()) TG_RETURN_IF_ERROR(CheckWritable(page));
   const std::string& path = flags.positional()[0];
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile(path));
   ExternalFiles external(FolderOf(path));
@@ -44,7 +46,7 @@ absl::Status Explain(const Flags& flags) {
   progress = nullptr;
   std::vector<std::string> names;
   for (const Slot& slot : model->plan.slots) names.push_back(slot.name);
-  if (const std::string& page = flags.GetString("html"); !page.empty()) {
+  if (!page.empty()) {
     const std::string title = std::filesystem::path(path).filename();
     TG_RETURN_IF_ERROR(WriteFile(page, ToHtml(explanation, names, title, shape.threads)));
     std::printf("wrote %s; open it in a browser\n", page.c_str());

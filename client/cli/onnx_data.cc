@@ -81,7 +81,7 @@ absl::Status WriteOnnxData(const std::string& path, const OnnxData& data, std::s
     return SaveFile(path, [&](ByteSink* sink) { return WriteNpy(data.tensor, sink); });
   }
   TG_ASSIGN_OR_RETURN(const std::string file, onnx::WriteTensorFile(data.tensor, name));
-  return WriteFile(path, file);
+  return SaveFile(path, [&](ByteSink* sink) { return sink->Append(file); });
 }
 
 absl::StatusOr<double> LargestError(const OnnxData& want, const OnnxData& got,

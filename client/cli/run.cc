@@ -51,7 +51,9 @@ absl::StatusOr<Settings> ParseSettings(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(s.tolerance.atol, ParseTolerance(flags, "atol"));
   for (const std::string& out : s.outputs) {
     if (!IsWritable(out)) return InvalidArgument(out, ": expected .npy or .pb");
+    TG_RETURN_IF_ERROR(CheckReplaceable(out));
   }
+  if (!s.timeline.empty()) TG_RETURN_IF_ERROR(CheckWritable(s.timeline));
   if (!s.verify.empty() && !(s.inputs.empty() && s.outputs.empty() && s.expected.empty())) {
     return InvalidArgument(
         "--verify uses the inputs and outputs of its folder; omit -i, -o and -x");

@@ -1,11 +1,7 @@
 // telegrad train digits: trains the digits network on the server. Weights and optimizer state stay
 // on the device; each step sends one batch and is enqueued without waiting for the one before.
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -13,6 +9,7 @@
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
 #include "client/terminal/progress.h"
+#include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/io/byte_sink.h"
 #include "engine/frontend/io/safetensors.h"
@@ -58,15 +55,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-// An error unless a file can be made at this path; none for an empty path.
-absl::Status CheckWritable(const std::string& path) {
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  if (path.empty() || access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument("--save ", path, ": no file can be made there: ", std::strerror(errno));
-}
 
 // What one epoch's steps report: read back while later steps are already under way.
 struct StepResult {
@@ -261,7 +249,7 @@ absl::Status Train(const Flags& flags) {
                     "; name the file with --data, or run this in the folder of Telegrad's sources");
   }
   TG_ASSIGN_OR_RETURN(Digits digits, std::move(read));
-  TG_RETURN_IF_ERROR(CheckWritable(options.save));  // now rather than after the training
+  if (!options.save.empty()) TG_RETURN_IF_ERROR(CheckReplaceable(options.save));
   if (digits.train.size() < options.batch) {
     return InvalidArgument("--batch: ", options.batch, " is more than the ", digits.train.size(),
                            " images to train on");

@@ -116,6 +116,8 @@ absl::Status Run(const Flags& flags) {
     return InvalidArgument("--width: ", c.width, " does not divide into ", c.heads, " heads");
   }
   TG_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, Tokens(flags.GetString("tokens"), c));
+  const std::string& to = flags.GetString("hidden");
+  if (!to.empty()) TG_RETURN_IF_ERROR(CheckReplaceable(to));
   const auto n = static_cast<int64_t>(tokens.size());
   const auto masked = std::ranges::find(tokens, static_cast<int32_t>(mask));
   const int64_t place = masked == tokens.end() ? n - 1 : masked - tokens.begin();
@@ -140,7 +142,7 @@ absl::Status Run(const Flags& flags) {
   TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "a text"));
   std::printf("place %lld:\n", static_cast<long long>(place));
   PrintLikely("token", chances);
-  if (const std::string& to = flags.GetString("hidden"); !to.empty()) {
+  if (!to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("hidden"));
     TG_RETURN_IF_ERROR(WriteNpyFile(to, out));
   }

@@ -18,6 +18,7 @@
 #include "client/cc/remote_plan.h"
 #include "client/cc/remote_session.h"
 #include "client/terminal/progress.h"
+#include "engine/base/files.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"

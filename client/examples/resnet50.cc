@@ -104,6 +104,8 @@ absl::Status Run(const Flags& flags) {
   config.blocks = depth == 1   ? std::vector<int64_t>{1, 1, 1, 1}
                   : depth == 2 ? std::vector<int64_t>{2, 2, 2, 2}
                                : std::vector<int64_t>{3, 4, 6, 3};
+  const std::string& to = flags.GetString("logits");
+  if (!to.empty()) TG_RETURN_IF_ERROR(CheckReplaceable(to));
   TG_ASSIGN_OR_RETURN(const HostTensor image, ReadImage(flags.GetString("image"), config.size));
   auto progress = std::make_unique<Progress>("building the graph");
   Builder b;
@@ -122,7 +124,7 @@ absl::Status Run(const Flags& flags) {
   TG_RETURN_IF_ERROR(net->Set("image", image));
   TG_ASSIGN_OR_RETURN(const HostTensor chances, RunTimed(net.get(), "chances", runs, "an image"));
   PrintLikely("class", chances);
-  if (const std::string& to = flags.GetString("logits"); !to.empty()) {
+  if (!to.empty()) {
     TG_ASSIGN_OR_RETURN(const HostTensor out, net->Read("logits"));
     TG_RETURN_IF_ERROR(WriteNpyFile(to, out));
   }

@@ -1,5 +1,8 @@
 #include "engine/base/files.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -8,6 +11,44 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
+namespace {
+
+template <typename... Parts>
+absl::Status CannotWrite(const std::string& path, const Parts&... why) {
+  return FailedPrecondition("cannot write ", path, ": ", why...);
+}
+
+// Whether a file can be made at a path where there is none.
+absl::Status CheckFolder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  const int error = errno;
+  if (error == ENOENT) {
+    return CannotWrite(path, "there is no folder ", folder, "; make it, or name another file");
+  }
+  return CannotWrite(path, "folder ", folder, ": ", std::strerror(error),
+                     "; name a file in another folder");
+}
+
+absl::Status CheckOutput(const std::string& path, bool replaced) {
+  struct stat file;
+  if (stat(path.c_str(), &file) != 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR) return CheckFolder(path);
+    return CannotWrite(path, std::strerror(error), "; name another file");
+  }
+  if (S_ISDIR(file.st_mode)) return CannotWrite(path, "it is a folder; name a file in it");
+  if (replaced && !S_ISREG(file.st_mode)) {
+    return CannotWrite(path, "it is not a regular file; name another file");
+  }
+  if (replaced) return CheckFolder(path);
+  if (access(path.c_str(), W_OK) == 0) return absl::OkStatus();
+  const int error = errno;
+  return CannotWrite(path, std::strerror(error), "; name another file, or change its permissions");
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
@@ -33,6 +74,14 @@ absl::Status WriteFile(const std::string& path, std::string_view bytes) {
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed) return absl::DataLossError(StrCat("cannot write ", path));
   return absl::OkStatus();
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  return CheckOutput(path, /*replaced=*/false);
+}
+
+absl::Status CheckReplaceable(const std::string& path) {
+  return CheckOutput(path, /*replaced=*/true);
 }
 
 }  // namespace telegrad

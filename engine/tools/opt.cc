@@ -434,6 +434,9 @@ OptResult RunOpt(std::span<const std::string_view> args,
   }
   const auto settings = Check(*flags);
   if (!settings.ok()) return Fail(kUsage, settings.status());
+  if (const std::string& trace = flags->GetString("trace"); !trace.empty()) {
+    if (const auto status = CheckWritable(trace); !status.ok()) return Fail(kFailed, status);
+  }
   absl::StatusOr<std::string> text =
       settings->file == "-" ? read_stdin() : ReadFile(settings->file);
   if (!text.ok()) return Fail(kFailed, text.status());

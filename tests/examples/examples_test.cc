@@ -145,6 +145,8 @@ TEST_F(ExamplesTest, MistakesHaveTheirMessages) {
       {"bert", {"--tokens", ""}, 2, "--tokens: 0 of them"},
       {"bert", {"--heads", "5"}, 2, "--width: 768 does not divide into 5 heads"},
       {"bert", {"--nonsense"}, 2, "nonsense"},
+      {"resnet50", {"--logits", "absent/x.npy"}, 1, "absent/x.npy: there is no folder absent/"},
+      {"bert", {"--hidden", "tests"}, 1, "cannot write tests: it is a folder"},
   };
   for (const auto& c : cases) {
     const Output out = Run(c.example, c.args);

@@ -62,6 +62,10 @@ class ExamplesTest(DaemonTest):
         self.assertIn("127.0.0.1:1", nobody.stdout)
         wrong = self.command("--address", self.daemon.address, "run", "model.onnx", "--dim", "n")
         self.assertEqual((wrong.returncode, wrong.stdout), (1, "telegrad: 'n': expected NAME=VALUE\n"))
+        # Before it connects: no server answers here.
+        absent = self.command("--address", "127.0.0.1:1", "run", "model.onnx", "--output", "y=absent/y.npy")
+        self.assertEqual((absent.returncode, absent.stdout), (
+            1, "telegrad: cannot write absent/y.npy: there is no folder absent; make it, or name another file\n"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/str_split.h"
@@ -222,6 +223,49 @@ TEST_F(CliTest, TimelinesAreBounded) {
   EXPECT_EQ(none, 0);
   EXPECT_EQ(run("2"), std::pair(2.0, all - 2));
   std::filesystem::remove(file);
+}
+
+// What a command writes at its end is checked before it connects: no server answers here.
+TEST_F(CliTest, AFileThatCannotBeWrittenIsNamedBeforeTheWork) {
+  const std::string model = StrCat(kMnist, "model.onnx");
+  const std::string input = StrCat(kMnist, "test_data_set_0/input_0.pb");
+  const std::vector<std::vector<std::string>> commands = {
+      {"run", model, "-i", input, "-o", "absent/y.npy"},
+      {"run", model, "-i", input, "-o", "absent/y.pb"},
+      {"run", model, "-i", input, "--timeline", "absent/t.json"},
+      {"run", model, "--verify", kMnist, "--timeline", "absent/t.json"},
+      {"train", "digits", "--save", "absent/w.safetensors"},
+      {"bench", "--samples", "absent/s.csv"},
+      {"explain", model, "--html", "absent/page.html"}};
+  for (std::vector<std::string> args : commands) {
+    const std::string path = args.back();
+    args.push_back("--address");
+    args.push_back("127.0.0.1:1");
+    const Output out = RunProgram(TELEGRAD, args);
+    EXPECT_EQ(out.exit_code, 1) << out.text;
+    EXPECT_THAT(out.text, HasSubstr(StrCat("cannot write ", path,
+                                           ": there is no folder absent/; make it, or name "
+                                           "another file")));
+  }
+  const Output folder = RunProgram(TELEGRAD, {"explain", model, "--html", "tests"});
+  EXPECT_EQ(folder.exit_code, 1) << folder.text;
+  EXPECT_THAT(folder.text, HasSubstr("cannot write tests: it is a folder; name a file in it"));
+}
+
+// Of both kinds of files, and with nothing beside them.
+TEST_F(CliTest, ResultsAreWrittenAndReadAgain) {
+  const std::string folder = StrCat(::testing::TempDir(), "results_", getpid());
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  for (const char* name : {"/y.npy", "/y.pb"}) {
+    const std::string model = StrCat(kMnist, "model.onnx"), file = folder + name;
+    const std::string input = StrCat(kMnist, "test_data_set_0/input_0.pb");
+    const Output ran = Cli({"run", model, "-i", input, "-o", file});
+    ASSERT_EQ(ran.exit_code, 0) << ran.text;
+    const Output same = Cli({"run", model, "-i", input, "--expect", file});
+    EXPECT_EQ(same.exit_code, 0) << same.text;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(CliTest, ExplainRefusals) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from typing import Callable, TypeVar
@@ -28,6 +29,22 @@ def _pairs(values: list[str], convert: Callable[[str], T]) -> dict[str, T]:
 
 def _shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in text.split("x"))
+
+
+def _check_writable(path: str) -> None:
+    """Raises an OSError unless numpy.save can write the file: now, and not after a long run."""
+    if not path.endswith(".npy"):
+        path += ".npy"
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        why = "it is a folder; name a file in it"
+    elif not os.path.isdir(folder):
+        why = f"there is no folder {folder}; make it, or name another file"
+    elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        why = "permission denied; name a file in another folder"
+    else:
+        return
+    raise OSError(f"cannot write {path}: {why}")
 
 
 def devices(connection: telegrad.Connection, args: argparse.Namespace) -> None:
@@ -144,6 +161,8 @@ def main() -> int:
         runs.add_argument(f"--{flag}", action="append", default=[], metavar=f"NAME={value}", help=what)
     args = parser.parse_args()
     try:
+        for file in _pairs(getattr(args, "output", []), str).values():
+            _check_writable(file)
         with telegrad.connect(args.address, timeout=args.timeout) as connection:
             args.do(connection, args)
     except (telegrad.TelegradError, argparse.ArgumentTypeError, OSError, ValueError) as error:

@@ -62,3 +62,7 @@ $ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
 [stderr]
 telegrad-opt: no LLVM rendering for the architecture any; expected one of x86-64, sm_80, sm_90a, gfx90a, gfx942, gfx1100, gfx1201
 [exit 1]
+$ telegrad-opt --trace=absent/page.html tests/golden/opt/row_sum.uop
+[stderr]
+telegrad-opt: cannot write absent/page.html: there is no folder absent/; make it, or name another file
+[exit 1]
