@@ -14,7 +14,8 @@ Prints a token (JWT, EdDSA) for a caller of tenant NAME.
   --minutes N      validity of the token in minutes (default 60)
   --audience NAME  value of the daemon's --jwt-audience (default telegrad)
   --issuer NAME    value of the daemon's --jwt-issuer, if it has one
-  --kid NAME       name of the public key's file (default: that of FILE)
+  --kid NAME       name of the public key's file in the daemon's --jwt-keys, without its ending (default: the name of
+                   the private key's file)
 END
 }
 

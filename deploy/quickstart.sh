@@ -48,7 +48,7 @@ say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 die() {
   echo "quickstart: error: $*" >&2
   if [ -s "$work/telegradd.log" ]; then
-    echo "quickstart: the daemon's last words:" >&2
+    echo "quickstart: the daemon's log ends with:" >&2
     tail -n 20 "$work/telegradd.log" >&2
   fi
   exit 1

@@ -11,9 +11,9 @@ Installs missing packages, builds the release preset, runs its tests and makes D
   --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
            20,000 random lists of moves, soak, races on OpenCL, all captured graphs on fake HIP, the GPU bundle,
            chaos at full size, the tsan and asan (with UBSan) presets and fuzzing, which takes hours on two cores
-  --fuzz SECONDS  of each fuzz target with --full (default 60)
-  --soak SECONDS  of the soak test with --full (default 300)
-  -j JOBS  number of tests that run at a time (default 2)
+  --fuzz SECONDS  time for which --full runs each fuzz target (default 60)
+  --soak SECONDS  time for which --full runs the soak test (default 300)
+  -j JOBS         number of tests that run at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
 }

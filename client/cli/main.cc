@@ -33,22 +33,26 @@ constexpr FlagRow kTrainFlags[] = {
 
 constexpr FlagRow kRunFlags[] = {
     {"input", 'i', FlagKind::kList, "", "FILE",
-     "File of the model's next input: ONNX TensorProto .pb, or a tensor file of one tensor (.npy)"},
+     "File of an input of the model, ONNX TensorProto (.pb) or a tensor file of one tensor (.npy); "
+     "one flag for each input, in the order of the model"},
     {"output", 'o', FlagKind::kList, "", "FILE",
-     "File that the model's next output is written to, .npy or .pb"},
+     "File, .npy or .pb, that an output of the model is written to; one flag for each output, in "
+     "the order of the model"},
     {"expect", 'x', FlagKind::kList, "", "FILE",
-     "File with the expected value of the model's next output; the command fails where they "
-     "differ"},
+     "File with the expected value of an output; one flag for each output, in the order of the "
+     "model; the command fails where they differ"},
     {"rtol", 0, FlagKind::kString, "1e-3", "X", "Relative tolerance of --expect and --verify"},
     {"atol", 0, FlagKind::kString, "1e-5", "X", "Absolute tolerance of --expect and --verify"},
     {"verify", 'v', FlagKind::kString, "", "DIR",
-     "Folder whose test_data_set_N/input_*.pb are run and compared with output_*.pb"},
+     "Folder of data sets: the model is run with each test_data_set_N/input_*.pb in it, and the "
+     "outputs are compared with output_*.pb"},
     {"dim", 'd', FlagKind::kList, "", "NAME=MIN..MAX",
-     "Let runs choose the size of a named dimension of the model: one import for all of them"},
+     "Sizes that a named dimension of the model may have, for all of which one import is made "
+     "(default: an import for the shapes of each set of inputs)"},
     {"timeline", 't', FlagKind::kString, "", "FILE",
      "File that a timeline of the run is written to, for Perfetto (Chrome trace JSON)"},
     {"server-import", 0, FlagKind::kBool, "false", "",
-     "Send the file unchanged and let the server import it"},
+     "Send the ONNX file unchanged, and have the server import it"},
 };
 
 constexpr FlagRow kExplainFlags[] = {
@@ -58,10 +62,10 @@ constexpr FlagRow kExplainFlags[] = {
     {"threads", 0, FlagKind::kInt, "0", "N",
      "Number of threads that one launch is planned for; 0 means one for each core of this machine",
      Between(0, 4'096)},
-    {"json", 'j', FlagKind::kBool, "false", "", "Print one JSON object instead of lines"},
+    {"json", 'j', FlagKind::kBool, "false", "", "Print the explanation as a JSON object"},
     {"html", 0, FlagKind::kString, "", "FILE",
-     "File of a page for browsers that is written instead of lines: kernels, fusion, memory and "
-     "time"},
+     "File that the explanation is written to as a page for browsers: kernels, fusion, memory and "
+     "predicted time"},
 };
 
 constexpr FlagRow kCheckFlags[] = {
@@ -90,13 +94,15 @@ constexpr FlagRow kDownFlags[] = {
 constexpr FlagRow kBenchFlags[] = {
     {"sessions", 's', FlagKind::kInt, "1", "N", "Number of sessions, each with a thread",
      Between(1, 4'096)},
-    {"seconds", 0, FlagKind::kInt, "5", "N", "Time for which runs are sent", Between(1, 86'400)},
+    {"seconds", 0, FlagKind::kInt, "5", "N", "Number of seconds in which runs are sent",
+     Between(1, 86'400)},
     {"depth", 0, FlagKind::kInt, "1", "N",
-     "Number of runs that each session has under way in a closed loop, without --rate",
+     "Number of runs that each session has under way at a time, where --rate is 0",
      Between(1, 256)},
     {"rate", 0, FlagKind::kInt, "0", "N",
-     "Runs of all sessions in each second, sent when they are due and not when others have ended "
-     "(an open loop); 0 means a closed loop",
+     "Number of runs that all sessions together send in each second, at fixed times (an open "
+     "loop); "
+     "0 means that a session sends a run when an earlier one of it has ended (a closed loop)",
      Between(0, 10'000'000)},
     {"elements", 0, FlagKind::kInt, "1024", "N",
      "Number of elements of the vector that a run computes, where --matrix is 0",

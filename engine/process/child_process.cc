@@ -194,7 +194,7 @@ std::string ChildProcess::Bury() {
     const char* what = sigdescr_np(WTERMSIG(status));
     how = StrCat("was ended by signal ", WTERMSIG(status), " (", what ? what : "unknown", ")");
   }
-  if (!words.empty()) StrAppend(&how, ", its last words: ", words);
+  if (!words.empty()) StrAppend(&how, ", its last output: ", words);
   return how;
 }
 

@@ -1,5 +1,5 @@
 // A process that this one started to do what may crash: with nothing of this process but one end of
-// a stream socket, a pipe for its last words, limits, and the signal to end with the thread that
+// a stream socket, a pipe for its last output, limits, and the signal to end with the thread that
 // started it.
 #pragma once
 
@@ -49,7 +49,7 @@ class ChildProcess {
   // Thread-safe: breaks the connection to it, so that nobody waits for what it is doing.
   void Interrupt();
 
-  // Ends it and says how it ended, with its last words.
+  // Ends it and says how it ended, with its last output.
   std::string Bury();
   // Whether it was ended from outside; once it is buried.
   bool was_killed() const { return was_killed_; }

@@ -39,10 +39,11 @@ constexpr FlagRow kFlags[] = {
     {"explain", 'x', FlagKind::kString, "", "RULES",
      "Print, instead of the result, why the rows of a table (algebra), or one row by its line "
      "(algebra:107), match or do not match"},
-    {"node", 'n', FlagKind::kString, "", "%N", "Restrict --explain to this node"},
+    {"node", 'n', FlagKind::kString, "", "%N", "Explain (--explain) this node only"},
     {"counts", 'c', FlagKind::kBool, "false", "",
      "Print hits, misses and time of rules to standard error"},
-    {"times", 0, FlagKind::kBool, "true", "", "Print sampled times with --counts"},
+    {"times", 0, FlagKind::kBool, "true", "",
+     "Print, with --counts, the sampled times of rules and the times of passes"},
     {"trace", 't', FlagKind::kString, "", "FILE",
      "File that every rewrite is written to, as an HTML page"},
     {"trace-limit", 0, FlagKind::kInt, "2000", "N",
@@ -69,11 +70,12 @@ constexpr FlagRow kFlags[] = {
     {"threads", 0, FlagKind::kInt, "2", "N", "Number of threads that run one launch on the target",
      Between(1, 65'536)},
     {"weights", 0, FlagKind::kString, "", "LIST",
-     "Slots of a kernel, such as 0,2, whose contents outlive runs: packed copies of them are kept. "
-     "The pass schedule finds them itself"},
+     "Slots of a kernel, such as 0,2, whose contents stay the same from run to run, so that packed "
+     "copies of them are kept; kernels of the pass schedule have theirs without this flag"},
     {"moves", 'm', FlagKind::kString, "", "LIST",
      "Moves that the passes peel and moves carry out on a kernel instead of choosing some, such as "
-     "'UPCAST r0 4, VECTORIZE r1 16, THREAD r0'; none carries out no move (default: they choose)"},
+     "'UPCAST r0 4, VECTORIZE r1 16, THREAD r0'; none carries out no move (default: the passes "
+     "choose)"},
     {"search", 0, FlagKind::kInt, "0", "SECONDS",
      "Search for the moves of each kernel for so many seconds, by measuring programs on this "
      "machine's processor, and print the best list instead of the result; 0 does not search",

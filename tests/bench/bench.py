@@ -414,10 +414,12 @@ def measure(bench, row, turns):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
-    parser.add_argument("--turns", type=int, default=0, help="pairs of turns for each row")
-    parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to measure (default: all)")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"), metavar="DIR",
+                        help="folder of the build (default: build/release)")
+    parser.add_argument("--turns", type=int, default=0, metavar="N",
+                        help="number of pairs of turns for each benchmark (default: its own)")
+    parser.add_argument("--list", action="store_true", help="print the names of all benchmarks")
     arguments = parser.parse_args()
     names = [row.name for row in ROWS]
     if arguments.list:

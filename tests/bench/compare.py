@@ -47,8 +47,10 @@ def main():
     parser.add_argument("build", metavar="BUILD", help="folder of the build in question")
     parser.add_argument("other", metavar="OTHER", help="folder of the build that it is compared with")
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows of bench.py (default: all)")
-    parser.add_argument("--pairs", type=int, default=15, help="pairs of turns for each row (default: 15)")
-    parser.add_argument("--least", type=float, default=0.97, help="least ratio (default: 0.97)")
+    parser.add_argument("--pairs", type=int, default=15, metavar="N",
+                        help="number of pairs of turns for each row (default: 15)")
+    parser.add_argument("--least", type=float, default=0.97, metavar="RATIO",
+                        help="fail where a ratio is lower (default: 0.97)")
     arguments = parser.parse_args()
     if arguments.pairs < 1:
         parser.error("--pairs: at least 1")

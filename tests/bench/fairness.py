@@ -243,7 +243,8 @@ def traced(build, folder, rows, pairs=9, runs=3000):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
+    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"), metavar="DIR",
+                        help="folder of the build (default: build/release)")
     parser.add_argument("what", nargs="*", default=[])
     arguments = parser.parse_args()
     every = {"shares": shares, "light": light, "sessions": sessions, "traced": traced}

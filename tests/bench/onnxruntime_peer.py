@@ -224,10 +224,14 @@ def profile(path, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows (default: the products and networks)")
-    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
-    parser.add_argument("--threads", type=int, action="append", help="of both (default: 1, then 2)")
-    parser.add_argument("--pairs", type=int, default=9, help="turns of all sides for each row (default: 9)")
-    parser.add_argument("--least", type=float, default=0, help="least ratio (default: none)")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"), metavar="DIR",
+                        help="folder of the build (default: build/release)")
+    parser.add_argument("--threads", type=int, action="append", metavar="N",
+                        help="number of threads of Telegrad and of its peer (default: 1, then 2)")
+    parser.add_argument("--pairs", type=int, default=9, metavar="N",
+                        help="number of turns of each side for each row (default: 9)")
+    parser.add_argument("--least", type=float, default=0, metavar="RATIO",
+                        help="fail where a ratio is lower (default: never)")
     parser.add_argument("--models", help="folder where the files are kept (default: a temporary one)")
     parser.add_argument("--profile", metavar="NAME", help="print the peer's time by operator, and nothing else")
     arguments = parser.parse_args()

@@ -6,9 +6,13 @@ set -euo pipefail
 
 usage() {
   cat <<END
-Usage: tests/bench/run.sh [--turns N] [--no-build] [NAME...]
+Usage: tests/bench/run.sh [--turns N] [--no-build] [--list] [NAME...]
 
-Measures the named benchmarks, or all; --list prints their names.
+Builds the release preset and measures the benchmarks with these names (default: all) and their peers.
+  --turns N   number of pairs of turns, of Telegrad and of its peer, for each benchmark (default: its own)
+  --no-build  measure what was built before
+  --list      print the names of all benchmarks and measure nothing
+Exits 1 where a goal is not met.
 END
 }
 

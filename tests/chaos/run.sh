@@ -5,7 +5,14 @@
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/chaos/run.sh [OPERATIONS [CYCLES]]   (default 1000000 100000)"
+  cat <<END
+Usage: tests/chaos/run.sh [OPERATIONS [CYCLES]]
+
+Runs the chaos tests of the release build.
+  OPERATIONS  number of operations over connections that are cut (default 1000000)
+  CYCLES      number of sessions that are opened and closed (default 100000)
+The environment variable TELEGRAD_CHAOS_SEED repeats a failure whose seed was printed.
+END
   exit 0
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

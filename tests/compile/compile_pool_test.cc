@@ -134,7 +134,7 @@ TEST_F(CompilePoolTest, DeathsAreErrorsOfTheKernel) {
   const struct {
     std::string text, message;
   } kCases[] = {
-      {"segfault", "was ended by signal 11 (Segmentation fault), its last words: what a crash"},
+      {"segfault", "was ended by signal 11 (Segmentation fault), its last output: what a crash"},
       {"abort", "was ended by signal 6 (Aborted)"},
       {"exit", "ended with exit code 7"},
       {"other", "an answer to another request"},

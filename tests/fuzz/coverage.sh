@@ -4,7 +4,12 @@
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/fuzz/coverage.sh [CORPUS...]   (default: tests/fuzz/corpus/admit)"
+  cat <<END
+Usage: tests/fuzz/coverage.sh [CORPUS...]
+
+Prints which share of the lines of engine/schedule and engine/lowering the inputs in the folders CORPUS reach
+(default: tests/fuzz/corpus/admit), and fails where it is below the goal.
+END
   exit 0
 fi
 goal=80  # percent of the lines of each folder

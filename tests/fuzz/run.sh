@@ -5,8 +5,13 @@ set -euo pipefail
 
 all=(wire text admit files image onnx callers local bulk service inference http)
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]"
-  echo "Each target (default: ${all[*]}) runs for SECONDS (default 60)."
+  cat <<END
+Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]
+
+Builds the preset fuzz and runs each TARGET for SECONDS (default 60). Inputs that make a target fail are written to
+build/fuzz/findings.
+Targets (default: all): ${all[*]}
+END
   exit 0
 fi
 seconds=${1:-60}

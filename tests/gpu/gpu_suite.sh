@@ -6,9 +6,12 @@ set -uo pipefail
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   cat <<END
 Usage: gpu_suite.sh [--tests | --bench]
-Runs the tests and the benchmarks, or only one of both, and prints a table: what, its result, and for a
-benchmark its figure, ratio and goal. What each printed is in log/. Without an NVIDIA GPU it says so.
-TELEGRAD_CUDA_LIBRARY names another driver library than libcuda.so.1.
+Runs the GPU tests and benchmarks and prints a table: the name of each, its result, and for a benchmark its
+figure, ratio and goal. Their output is in the folder log beside this script. A machine without an NVIDIA GPU
+is reported as such.
+  --tests  run the tests only
+  --bench  run the benchmarks only
+TELEGRAD_CUDA_LIBRARY is the driver library to use (default libcuda.so.1).
 Exits 0 if nothing failed and no goal was missed, or there is no GPU; 1 otherwise; 2 for wrong usage.
 END
   exit 0

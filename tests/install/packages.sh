@@ -6,7 +6,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 case "${1:-}" in
   '') ;;
-  --help | -h) echo "Usage: tests/install/packages.sh    (as root; needs deploy/package.sh's packages and debootstrap)"; exit 0 ;;
+  --help | -h)
+    echo "Usage: tests/install/packages.sh"
+    echo "Installs the packages of build/packages, or makes them first, in a fresh Debian 12 and tries them there."
+    echo "Needs root and debootstrap."
+    exit 0 ;;
   *) echo "packages: unexpected argument $1; see --help" >&2; exit 2 ;;
 esac
 die() {

@@ -4,7 +4,12 @@
 #
 #   tests/replay/compare.sh /tmp/program_digests.before build/release/tests/replay/program_digests
 set -euo pipefail
-[ $# = 2 ] || { echo "Usage: compare.sh OLD NEW" >&2; exit 2; }
+usage() {
+  echo "Usage: tests/replay/compare.sh OLD NEW"
+  echo "Runs two builds of program_digests and prints the programs that differ; exits 1 where any does."
+}
+case "${1:-}" in --help | -h) usage; exit 0 ;; esac
+[ $# = 2 ] || { usage >&2; exit 2; }
 old=$(realpath "$1") new=$(realpath "$2")
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)

@@ -10,7 +10,12 @@
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/soak/faults.sh [OPERATIONS]   (default 1000000)"
+  cat <<END
+Usage: tests/soak/faults.sh [OPERATIONS]
+
+Has a daemon serve OPERATIONS (default 1000000) while clients, workers, disks, the network and the clock fail, and fails
+where a session, a byte or a charge is not accounted for. TELEGRAD_BUILD names the build (default build/release).
+END
   exit 0
 fi
 if [ -z "${TELEGRAD_SOAK_NETWORK:-}" ]; then

@@ -4,7 +4,12 @@
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
-  echo "Usage: tests/soak/run.sh [SECONDS]   (default 60)"
+  cat <<END
+Usage: tests/soak/run.sh [SECONDS]
+
+Loads a daemon of the release build for SECONDS (default 60) with clients that train, are killed and send garbage, and
+fails where it keeps memory, sessions or buffers of theirs.
+END
   exit 0
 fi
 seconds=${1:-60}

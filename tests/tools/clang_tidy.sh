@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ "${1:-}" = --help ]; then
-  echo "Usage: tests/tools/clang_tidy.sh [FILE.cc]...    (default: what differs from main)"
+  echo "Usage: tests/tools/clang_tidy.sh [FILE.cc]..."
+  echo "Runs clang-tidy-19 on these sources (default: those that differ from the branch main)."
   exit 0
 fi
 files=("$@")
