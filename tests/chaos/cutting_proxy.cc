@@ -1,3 +1,6 @@
+// Each connection is a link with a thread of its own, which forwards bytes both ways until the
+// budget of the link is used up, and then ends it, by a reset of both connections or by closing
+// them.
 #include "tests/chaos/cutting_proxy.h"
 
 #include <arpa/inet.h>

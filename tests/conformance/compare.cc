@@ -1,3 +1,5 @@
+// Random graphs come from a seed, their reference results from the interpreter of tensor graphs.
+// A graph whose results differ is made smaller before it is reported.
 #include "tests/conformance/compare.h"
 
 #include <cstdlib>

@@ -1,3 +1,5 @@
+// The forms that clients without index ops send: an index is compared with 0, 1, 2, ..., and
+// what the comparison selects is reduced.
 #include "tests/conformance/masked.h"
 
 #include "engine/ir/scalar.h"

@@ -1,3 +1,5 @@
+// A graph is compiled for one CPU device through the cache of executables, and its slots are
+// copied to buffers of the device and back.
 #include "tests/conformance/run_graph.h"
 
 #include <algorithm>

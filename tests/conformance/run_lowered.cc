@@ -1,3 +1,5 @@
+// Runs each kernel of a schedule in the interpreter of programs, with temporaries that begin
+// with garbage, and compares results within a tolerance that depends on the type.
 #include "tests/conformance/run_lowered.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Walks the graph in post-order and copies a source to the device of the node where its sources
+// are on several.
 #include "tests/conformance/spread_graph.h"
 
 #include <vector>

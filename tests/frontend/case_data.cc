@@ -1,3 +1,5 @@
+// Reads a section's compressed safetensors file. The name of a tensor, CASE/VARIANT/KIND and a
+// number, says which input, output, weight or gradient of which case it is.
 #include "tests/frontend/case_data.h"
 
 #include <zlib.h>

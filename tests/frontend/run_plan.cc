@@ -1,3 +1,5 @@
+// Fills the slots of a plan from inputs, state and initial values, runs it on a CPU device or in
+// the reference interpreter, and returns outputs and new state by name.
 #include "tests/frontend/run_plan.h"
 
 #include "engine/base/status.h"

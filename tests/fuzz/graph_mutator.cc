@@ -1,3 +1,5 @@
+// A graph is taken apart into a list of nodes and built again with a few edits at random places:
+// another op, argument, source or type, a node more or less, another size everywhere.
 #include "tests/fuzz/graph_mutator.h"
 
 #include <algorithm>

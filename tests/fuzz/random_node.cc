@@ -1,3 +1,5 @@
+// Draws an op of the op table, then sources from the values so far, then arguments that fit, and
+// tries again where the op table refuses the node. Values with few elements are preferred.
 #include "tests/fuzz/random_node.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The sum of two vectors, written by hand as a program, compiled and run for every target that
+// this machine has.
 #include "tests/kernels/kernel_fixture.h"
 
 namespace telegrad {

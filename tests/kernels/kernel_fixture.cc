@@ -1,3 +1,5 @@
+// One CPU device for all tests of the process, its targets (this machine's, the baseline and
+// AVX2), and the way from a program to a loaded kernel.
 #include "tests/kernels/kernel_fixture.h"
 
 #include <algorithm>

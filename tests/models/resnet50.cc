@@ -1,3 +1,5 @@
+// ResNet-50 (He et al. 2015) for inference, with each batch normalization as a scale and a
+// shift.
 #include "engine/base/strings.h"
 #include "engine/frontend/nn/nn.h"
 #include "engine/frontend/tensor/builder.h"

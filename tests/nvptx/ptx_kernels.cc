@@ -1,3 +1,5 @@
+// Binds the variables of hand-written programs to the values of their problems, and builds one
+// kernel for each type with all elementwise ops on pairs of edge values and random bits.
 #include "tests/nvptx/ptx_kernels.h"
 
 #include <algorithm>

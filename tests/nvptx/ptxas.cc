@@ -1,3 +1,5 @@
+// Runs ptxas on a temporary file and reads registers, spills and stack out of its verbose
+// output.
 #include "tests/nvptx/ptxas.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// Opens the library with dlopen and calls the driver API through function pointers. A launch
+// works on copies of the arguments in device memory.
 #include "tests/nvptx/raw_cuda.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,5 @@
+// Finds the section of the kernel in the ELF file and counts its instruction words by their
+// opcode.
 #include "tests/nvptx/sass.h"
 
 #include <elf.h>

@@ -1,3 +1,5 @@
+// A sweep runs cases in processes of its own: a crash, an exit or a hang is the failure of one
+// case and of no other.
 #include "tests/onnx/sweep.h"
 
 #include <gmock/gmock.h>

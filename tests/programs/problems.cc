@@ -1,3 +1,5 @@
+// A list of problems, each with the arguments of a program and the result that a plain loop
+// computes.
 #include "tests/programs/problems.h"
 
 #include <cmath>

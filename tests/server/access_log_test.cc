@@ -1,3 +1,5 @@
+// The access log: a line for each operation, lines lost and counted where the disk is full or
+// slow, and a new file after the old one was renamed.
 #include "server/admin/access_log.h"
 
 #include <fcntl.h>

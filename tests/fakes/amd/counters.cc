@@ -1,3 +1,6 @@
+// Each counter has a queue of accesses, the oldest first, and each register the number of loads
+// that will write it. A wait completes accesses from the front of the queue, but only where they
+// are sure to return in order.
 #include "tests/fakes/amd/counters.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Reads operands by name (registers, named scalars, constants), checks how many there are, and
+// accepts only the modifiers that an instruction has.
 #include "tests/fakes/amd/decoder.h"
 
 #include <bit>

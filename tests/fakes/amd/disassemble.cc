@@ -1,3 +1,5 @@
+// Disassembles a section of code for one processor and wavefront size, instruction by
+// instruction. Bytes that are no instruction are an error with their offset.
 #include "tests/fakes/amd/disassemble.h"
 
 #include <llvm-c/Disassembler.h>

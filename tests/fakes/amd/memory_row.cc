@@ -1,3 +1,6 @@
+// Which counter an access of each address space uses, and the address of a lane: registers and
+// offset are added, and a generic address is taken for local or scratch memory by its upper
+// bits.
 #include "tests/fakes/amd/memory_row.h"
 
 #include "tests/fakes/amd/workgroup.h"

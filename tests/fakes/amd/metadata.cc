@@ -1,3 +1,5 @@
+// Reads the MessagePack document of the metadata: the target, and for each kernel its arguments,
+// sizes and numbers of registers.
 #include "tests/fakes/amd/metadata.h"
 
 #include <llvm/BinaryFormat/MsgPackDocument.h>

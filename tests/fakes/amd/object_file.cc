@@ -1,3 +1,6 @@
+// Reads segments, dynamic symbols and the metadata note, after checking that the file is a
+// shared object for this processor with a supported ABI version. A symbol without a definition
+// is an error.
 #include "tests/fakes/amd/object_file.h"
 
 #include <llvm/Object/ELF.h>

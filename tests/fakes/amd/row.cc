@@ -1,3 +1,4 @@
+// All tables of instructions in one hash table, by every name that a row has.
 #include "tests/fakes/amd/row.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// A cell of memory has the time and the wave of its last write and of the reads since. An access
+// is checked against them and then recorded.
 #include "tests/fakes/amd/shadow.h"
 
 namespace fakeamd {

@@ -1,3 +1,5 @@
+// Splits the text at commas and spaces outside of brackets. A word with a colon, and each
+// further word of an operand, is a modifier.
 #include "tests/fakes/amd/text.h"
 
 #include <charconv>

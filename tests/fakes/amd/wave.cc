@@ -1,3 +1,6 @@
+// A wave starts with the registers that the kernel's descriptor asks for. It then runs one
+// instruction after another, each after a check that no load into its registers is pending,
+// until its turn, the budget or the kernel ends, or a check fails.
 #include "tests/fakes/amd/wave.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Waves run in turns of a number of instructions. When none can run, all of them have to be at
+// the barrier, which then releases them.
 #include "tests/fakes/amd/workgroup.h"
 
 #include <algorithm>

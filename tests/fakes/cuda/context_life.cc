@@ -1,3 +1,6 @@
+// Makes contexts with their default stream, and removes them with their streams, memory and
+// modules. What is still in a healthy context when it is destroyed is noted as a problem of the
+// program under test.
 #include "tests/fakes/cuda/context_life.h"
 
 #include "tests/fakes/cuda/device_memory.h"

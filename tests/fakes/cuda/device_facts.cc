@@ -1,3 +1,4 @@
+// The tables of limits by compute capability and of attributes by number.
 #include "tests/fakes/cuda/device_facts.h"
 
 namespace fakecuda {

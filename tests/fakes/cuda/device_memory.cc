@@ -1,3 +1,5 @@
+// Device addresses are taken from a reserved range with gaps between allocations; the bytes are
+// on the host's heap and begin as garbage.
 #include "tests/fakes/cuda/device_memory.h"
 
 #include <sys/mman.h>

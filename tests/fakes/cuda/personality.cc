@@ -1,3 +1,5 @@
+// Knobs and counters by name, from the lists of their definitions, and the values of knobs in
+// the environment variables FAKE_CUDA_NAME and FAKE_HIP_NAME.
 #include "tests/fakes/cuda/personality.h"
 
 #include <cctype>

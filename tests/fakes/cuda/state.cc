@@ -1,3 +1,5 @@
+// The one driver of the process, the current context of each thread, and the search for objects
+// and memory by handle and address.
 #include "tests/fakes/cuda/state.h"
 
 #include <algorithm>

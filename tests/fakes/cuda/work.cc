@@ -1,3 +1,5 @@
+// Checks parameters, addresses and sizes when work is submitted, and carries out copies, memsets
+// and launches when a stream runs them, with the failures that the knobs ask for.
 #include "tests/fakes/cuda/work.h"
 
 #include <cstring>

@@ -1,3 +1,5 @@
+// A graph without variables is compiled when it is loaded, one with variables for the values of
+// each run. Executables are kept in a cache.
 #include "tests/fakes/loopback/graph_loader.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Reads name and PTX behind the head of the code, assembles them once, checks that the launch
+// has the memory and the threads that the kernel needs, and runs it in the PTX interpreter.
 #include "tests/fakes/nv/ptx_twin.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Compiles LLVM IR with LLVM's code generator for AMDGPU, and links the object as the compiler
+// of the engine does.
 #include "tests/fakes/amd/testing/compile_ir.h"
 
 #include <llvm/IR/LLVMContext.h>

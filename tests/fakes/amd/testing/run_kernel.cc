@@ -1,3 +1,5 @@
+// Loads a code object and launches its first kernel, whose arguments are the addresses of the
+// buffers and then the scalars.
 #include "tests/fakes/amd/testing/run_kernel.h"
 
 namespace fakeamd {

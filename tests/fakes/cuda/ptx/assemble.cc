@@ -1,3 +1,5 @@
+// Tokenizes and parses a module, checks that its target runs on the device, and decodes each
+// kernel; errors go to the log with their lines.
 #include "tests/fakes/cuda/ptx/assemble.h"
 
 #include <cctype>

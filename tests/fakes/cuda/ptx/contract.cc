@@ -1,3 +1,6 @@
+// A sum or difference of f32 or f64 without rounding, one operand of which holds a product
+// without rounding, becomes an fma of the factors of that product. Products are known only up to
+// the next label.
 #include "tests/fakes/cuda/ptx/contract.h"
 
 #include <map>

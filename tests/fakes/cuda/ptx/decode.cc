@@ -1,3 +1,5 @@
+// The general part of decoding: modifiers, types and operands of a statement. What each family
+// of instructions does with them is in a file of its own.
 #include "tests/fakes/cuda/ptx/decode.h"
 
 #include <algorithm>

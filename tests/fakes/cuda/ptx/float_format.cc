@@ -1,3 +1,6 @@
+// Encodes an integer times a power of two in a format, by each rounding mode, with subnormal
+// numbers and overflow; and a double together with the sign of its error, so that it is rounded
+// as the exact value would be.
 #include "tests/fakes/cuda/ptx/float_format.h"
 
 #include <algorithm>

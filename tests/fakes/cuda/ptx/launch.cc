@@ -1,3 +1,4 @@
+// Runs one workgroup after another, until the last one has ended or one has a fault.
 #include "tests/fakes/cuda/ptx/launch.h"
 
 #include "tests/fakes/cuda/ptx/workgroup.h"

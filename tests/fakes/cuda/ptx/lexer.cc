@@ -1,3 +1,4 @@
+// Splits PTX text into tokens and leaves out blanks and comments.
 #include "tests/fakes/cuda/ptx/lexer.h"
 
 #include <cctype>

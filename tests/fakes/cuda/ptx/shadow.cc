@@ -1,3 +1,5 @@
+// The clocks of warps, and the check of each access against the last write and the last reads of
+// its cells.
 #include "tests/fakes/cuda/ptx/shadow.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Takes tokens that are as expected, and reads PTX's forms of numbers: floats by their bits (0f,
+// 0d), binary, octal, hexadecimal and decimal integers.
 #include "tests/fakes/cuda/ptx/token_cursor.h"
 
 #include <cstdlib>
