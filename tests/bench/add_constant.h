@@ -1,4 +1,4 @@
-// The trivial graph of the benchmarks.
+// The smallest graph of the benchmarks: a constant is added to each element of a vector.
 #pragma once
 
 #include <cstdint>

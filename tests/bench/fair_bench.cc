@@ -1,5 +1,6 @@
-// What tenants feel of each other, and what floods them. A client says who it is with a token of
-// one of the daemon's tenants. fairness.py starts the daemon and reads what these print.
+// Clients of several tenants that measure how they affect each other, and clients that flood the
+// daemon. Each names its tenant by a token. fairness.py starts the daemon and reads what these
+// print.
 //
 //   light HOST:PORT TOKEN RUNS               one trivial run after another: "P50 P99" in ms
 //   flood HOST:PORT TOKEN WHAT SESSIONS      "ready", then from a line on standard input on

@@ -1,4 +1,4 @@
-// What the benchmarks measure with.
+// The clock and the median that benchmarks use.
 #pragma once
 
 #include <algorithm>

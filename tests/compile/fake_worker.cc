@@ -1,7 +1,7 @@
-// A compile worker that does what the text of a kernel tells it to, or a file called "orders" in
-// its folder where there is one, for the tests of who talks to workers. As telegrad-silent-worker
-// it never says hello, as telegrad-chatty-worker it says something else, as telegrad-foreign-worker
-// every one of it is of another build.
+// A compile worker for tests: it does what the text of a kernel, or a file called "orders" in
+// its folder, says, such as crash, hang or answer wrongly. Called telegrad-silent-worker it
+// sends no greeting, as telegrad-chatty-worker a wrong one, and as telegrad-foreign-worker that
+// of another build.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>

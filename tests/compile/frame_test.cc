@@ -1,4 +1,5 @@
-// Frames over a socket pair: whole, broken anywhere, late.
+// Frames over a socket pair: complete ones, ones that end at any byte, and ones that arrive too
+// late.
 #include "engine/process/frame.h"
 
 #include <fcntl.h>

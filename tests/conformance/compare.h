@@ -1,4 +1,5 @@
-// Random graphs, run in some way and by the evaluator of tensor graphs, which is the judge.
+// Runs random graphs in a way that the caller gives, and compares the results with those of the
+// interpreter of tensor graphs.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// How a client without IOTA, GATHER and SCATTER spells them: comparisons, and reductions of what
-// they select.
+// What clients without IOTA, GATHER and SCATTER send in their place: comparisons of indices, and
+// reductions of what the comparisons select.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What has a meaning beyond one value in a random graph: instances on several devices, functions
-// and loops with their bodies, variables and the sizes that they decide.
+// Parts of random graphs that are more than a value: the same graph on several devices,
+// functions and loops with their bodies, variables and the sizes that depend on them.
 #include <algorithm>
 
 #include "tests/conformance/random_graph_maker.h"

@@ -1,5 +1,5 @@
-// Ops on the values of a random graph: views, reductions, rows, numbers. What an op would make too
-// large, or what its kind of value does not allow, is no value.
+// Adds ops to a random graph: views, reductions, operations on rows, elementwise ones. An op
+// whose result would be too large, or that does not accept its sources, is left out.
 #include <algorithm>
 
 #include "tests/conformance/random_graph_maker.h"

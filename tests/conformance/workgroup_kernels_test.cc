@@ -1,6 +1,6 @@
-// Kernels that GPUs are made for: their programs compute what the evaluator of tensor graphs does,
-// without races, and in the way that they should: so many barriers, wide accesses, exchanges
-// between lanes and matrix instructions.
+// Kernels lowered for GPUs: their programs compute what the interpreter of tensor graphs does,
+// without races, and have the expected barriers, wide accesses, exchanges between lanes and
+// matrix instructions.
 #include <gtest/gtest.h>
 
 #include <cstring>

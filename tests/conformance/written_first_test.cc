@@ -1,6 +1,6 @@
-// No schedule of a model or captured graph reads a temporary that it has not written: so all of
-// them run in memory that others have used. Of random graphs almost none: the others get zeroed
-// memory.
+// No schedule of a model or captured graph reads a part of a temporary that it has not written
+// before, so all of them can run in memory that others have used. Almost no schedule of a random
+// graph does; those that do get zeroed memory.
 #include "engine/execution/written_first.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The device contract, held against every driver. What a driver leaves out is said in its row, with
-// the reason.
+// Every driver is tested against the contract of devices/api/device.h. A driver's row names the
+// requirements that it does not meet, with the reason.
 #include <functional>
 #include <thread>
 

@@ -1,5 +1,5 @@
-// The two queues of a GPU, on the fake driver: what waits for whom, what a fault reaches, and when
-// a GPU is taken for stuck.
+// The two queues of a GPU, on the fake driver: the order of work within and between them, which
+// work a fault fails, and when a GPU counts as stuck.
 #include <atomic>
 #include <random>
 #include <thread>

@@ -1,5 +1,5 @@
-// What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and what is said
-// of a driver or a GPU that cannot be used.
+// What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and the
+// messages about drivers and GPUs that cannot be used.
 #include <chrono>
 #include <future>
 #include <thread>

@@ -1,4 +1,5 @@
-// Files as memory: what strangers may name, and what happens when files and disks misbehave.
+// Files as device memory: which paths clients may name, and the errors when files change or
+// disks fail.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
-// What is HIP's own, on the fake library: which GPUs are offered, what is said of a library or a
-// GPU that cannot be used, code objects, and that launches, graphs, peers and faults reach it. What
-// the driver shares with CUDA's is tested in cuda_test.cc.
+// What is particular to HIP, on the fake library: which GPUs are offered, the messages about
+// libraries and GPUs that cannot be used, code objects, and that launches, graphs, peers and
+// faults reach the library. What the driver shares with CUDA's is tested in cuda_test.cc.
 #include "devices/hip/code_object.h"
 #include "tests/devices/hip_fixture.h"
 

@@ -1,4 +1,5 @@
-// What only the devices without programs of their own do: counting (null) and wrapping (npy).
+// The devices that run no programs: null, which only counts its memory, and npy, which wraps
+// arrays of the host.
 #include "devices/npy/npy_device.h"
 #include "devices/null/null_device.h"
 #include "tests/devices/fixture.h"

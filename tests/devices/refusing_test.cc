@@ -1,6 +1,7 @@
-// A driver's library that refuses: each of its functions fails at its n-th call, for all n that a
-// device's life has. That is a clear error of whatever met it, which names the function; nothing
-// hangs, what was made is given back, and what succeeds is right.
+// Driver libraries whose functions fail: each function at its n-th call, for every n that occurs
+// in the life of a device. The operation that made the call then fails with an error that names
+// the function; nothing hangs, everything is released, and the results of operations that
+// succeed are right.
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>

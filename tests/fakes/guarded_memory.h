@@ -1,5 +1,5 @@
-// Memory that ends, or begins, at a page that nobody may touch: an access one byte outside of it is
-// a fault.
+// Memory that ends, or begins, at an inaccessible page: an access one byte outside of it is a
+// fault.
 #pragma once
 
 #include <sys/mman.h>

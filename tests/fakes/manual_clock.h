@@ -1,4 +1,4 @@
-// A clock that stands still until a test turns it. Thread-safe.
+// A clock that a test advances. Thread-safe.
 #pragma once
 
 #include <atomic>

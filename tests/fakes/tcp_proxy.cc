@@ -1,5 +1,5 @@
-// Two threads for each connection, which end with it. Sockets are closed when all have ended, so
-// that no number means another socket meanwhile.
+// Two threads for each connection, which end with it. The sockets are closed when both have
+// ended, so that the number of a descriptor is not reused while a thread has it.
 #include "tests/fakes/tcp_proxy.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-// A network between a client and a server of this machine that fails as one wishes: connections
-// through it break, or fall silent without an end, or carry other bytes than were sent.
+// A network between a client and a server of this machine that fails as a test says: connections
+// through it break, fall silent without an end, or carry other bytes than were sent.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Tensors made of nothing: see cases.h.
+// Methods that create tensors: value cases, see cases.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Elementwise operations and activations: see cases.h.
+// Elementwise operations and activations: value cases, see cases.h.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

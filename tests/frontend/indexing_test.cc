@@ -1,4 +1,5 @@
-// Indexing: see cases.h. Symbolic positions and assignment in place are in symbolic_test.cc.
+// Indexing: value cases, see cases.h. Symbolic positions and assignment in place are in
+// symbolic_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

@@ -1,4 +1,4 @@
-// Linear algebra: see cases.h.
+// Linear algebra: value cases, see cases.h.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

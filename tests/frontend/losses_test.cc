@@ -1,4 +1,4 @@
-// Losses: see cases.h. Each case gives all three reductions.
+// Losses: value cases, see cases.h. Each case gives all three reductions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

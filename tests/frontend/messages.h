@@ -1,4 +1,5 @@
-// Table tests of the messages that mistakes get.
+// Tests of error messages by tables: an expression with a mistake, and the message that it has
+// to give.
 #pragma once
 
 #include <gtest/gtest.h>

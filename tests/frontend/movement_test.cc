@@ -1,4 +1,4 @@
-// Movement: see cases.h. Symbolic sizes are in symbolic_test.cc.
+// Movement: value cases, see cases.h. Symbolic sizes are in symbolic_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

@@ -1,4 +1,4 @@
-// Products, windows and layers: see cases.h.
+// Products, windows and layers: value cases, see cases.h.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

@@ -1,4 +1,4 @@
-// Reductions: see cases.h.
+// Reductions: value cases, see cases.h.
 #include <gtest/gtest.h>
 
 #include <limits>

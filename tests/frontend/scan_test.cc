@@ -1,4 +1,4 @@
-// Scans and orders: see cases.h.
+// Scans and orders: value cases, see cases.h.
 #include <gtest/gtest.h>
 
 #include "tests/frontend/cases.h"

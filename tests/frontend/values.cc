@@ -1,4 +1,4 @@
-// Each case's variants make one plan; what it gives is compared with the data.
+// Builds one plan of all variants of a case, runs it, and compares the outputs with the data.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// The way of a stranger's graph through the house, up to the renderer: bytes, message, graph,
-// kernels, programs with their bounds proof. What passes the verifier must lower to programs that
-// the program verifier accepts and that compute what the tensor evaluator does; whatever fails must
+// A graph from an untrusted client on its way to the renderer: bytes, message, graph, kernels,
+// programs with their bounds proof. What passes the verifier must lower to programs that the
+// program verifier accepts and that compute what the tensor evaluator does; whatever fails must
 // fail with a Status that blames the graph or a budget.
 #include "engine/ir/verify.h"
 #include "engine/lowering/lower.h"

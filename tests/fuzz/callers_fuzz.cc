@@ -1,5 +1,5 @@
-// What says who a caller is and what he may use: tokens, the files about tenants, keys, and the
-// flags of the same kind. The first byte chooses.
+// Everything from which the identity and the rights of a caller are derived: tokens, the files
+// of tenants, keys, and flags of that kind. The first byte selects one.
 #include <string>
 #include <string_view>
 #include <vector>

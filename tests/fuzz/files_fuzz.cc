@@ -1,6 +1,6 @@
-// Files from strangers: tensor files of every format, whose first bytes say which, ONNX models, and
-// two parts of files that mutation seldom reaches, a PyTorch file's pickle and a deflated stream.
-// The first byte chooses.
+// Untrusted files: tensor files of every format, whose first bytes say which, ONNX models, and
+// two parts of files that mutation seldom reaches, a PyTorch file's pickle and a deflated
+// stream. The first byte selects the kind.
 #include "engine/frontend/io/byte_sink.h"
 #include "engine/frontend/io/inflate.h"
 #include "engine/frontend/io/plan_file.h"

@@ -1,5 +1,5 @@
-// What fuzz targets of connections that carry tensor data run beside: sessions that have a write
-// and a read to be filled, on a CPU of little memory.
+// Sessions that have a write and a read under way, on a CPU device of little memory: the state
+// in which connections that carry tensor data are fuzzed.
 #pragma once
 
 #include <memory>

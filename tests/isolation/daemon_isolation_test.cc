@@ -1,4 +1,5 @@
-// A daemon with --isolate: what its tenants notice of workers that are killed, and what not.
+// A daemon with --isolate: which runs fail when workers are killed, and that no other tenant
+// notices.
 #include <dirent.h>
 #include <signal.h>
 

@@ -1,5 +1,5 @@
-// Processors in worker processes: what they compute, and what is left when a worker is killed,
-// hangs, faults or lies.
+// CPU devices in worker processes: their results, and the state of runs and buffers after a
+// worker was killed, hung, faulted or answered wrongly.
 #include "devices/worker/worker_device.h"
 
 #include <signal.h>

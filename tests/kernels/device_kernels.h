@@ -1,5 +1,5 @@
-// For tests of the CPU device: kernels as LLVM IR by hand, which say what no program could (append
-// a digit, wait for another thread).
+// For tests of the CPU device: kernels written as LLVM IR, which do what no program can express
+// (append a digit, wait for another thread).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// The CPU device beside its queues: traces, command lists, copies, launches, programs, memory.
+// The CPU device apart from its queues (queue_test.cc): traces, command lists, copies, launches,
+// programs, memory.
 #include <functional>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// Loops, accesses, gates, private buffers and reductions.
+// Programs that access memory: loops, loads and stores, gates, private buffers and reductions.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// What the models are made of, each by itself.
+// Parts of the models as plans of their own: softmax, layer normalization, attention, sums.
 #include <limits>
 
 #include "engine/frontend/nn/nn.h"

@@ -1,4 +1,5 @@
-// NVIDIA's assembler, where it is installed: what it says of a kernel.
+// Runs NVIDIA's assembler, where it is installed, and returns the code of a kernel with the
+// registers, spills and stack that it reports.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The instructions of an assembled kernel, counted. An instruction is 16 bytes; its lowest 12 bits
-// say what it is (as `nvdisasm` shows for sm_80 and sm_90; the codes that are of interest here are
-// named below).
+// Counts the instructions of an assembled kernel. An instruction is 16 bytes; its lowest 12 bits
+// say what it is (as `nvdisasm` shows for sm_80 and sm_90; the codes that are of interest here
+// are named below).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Mistakes planted in the programs are found, whatever the order in which threads take turns, and
-// are called by their name. mistakes.txt lists them.
+// Mistakes planted in the programs are found and reported for what they are, in whatever order
+// the threads run. mistakes.txt lists them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

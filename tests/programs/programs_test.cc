@@ -1,5 +1,5 @@
-// The vocabulary for many threads suffices: programs as they are written for GPUs and for AMX give
-// what a plain computation gives, however their threads take turns.
+// Programs for many threads, written by hand as for GPUs and for AMX, compute what a plain
+// computation does, in whatever order the threads run.
 #include <gtest/gtest.h>
 
 #include "engine/base/strings.h"

@@ -1,5 +1,5 @@
-// Tenants of a front on the server behind it: apart, each under its own name, and only those for
-// whom that server lets the front act.
+// Tenants of a front on the server behind it: they are separated, each under its own name, and
+// only those for which that server lets the front act are served.
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 #include "tests/server/auth_fixture.h"

@@ -1,5 +1,5 @@
-// Clients of a daemon whose devices are another daemon's: they see no difference, nothing waits for
-// a command, and what breaks in between is mended or said.
+// Clients of a daemon whose devices are another daemon's: results are those of a local device,
+// no command waits for an answer, and a broken connection is restored or reported.
 #include <signal.h>
 
 #include "engine/ir/content_hash.h"

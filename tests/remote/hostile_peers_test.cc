@@ -1,5 +1,6 @@
-// A copy between two servers, told of by a front, of which one refuses, lies or falls silent: an
-// error that names it, and an end of what the other one was told.
+// Copies between two servers on behalf of a front, where one of the two refuses, sends wrong
+// answers or falls silent: the copy fails with an error that names that server, and the other
+// server's transfer ends.
 #include "devices/remote/remote_peers.h"
 #include "tests/devices/fixture.h"
 #include "tests/remote/fake_server.h"

@@ -1,5 +1,5 @@
-// A front whose far server lies, speaks another protocol, or is not one: each is a clear error, and
-// nothing hangs.
+// A front whose far server sends wrong answers, has another version of the protocol, or is no
+// Telegrad server: each gives a clear error, and nothing hangs.
 #include <atomic>
 #include <cmath>
 #include <thread>

@@ -1,4 +1,5 @@
-// The driver alone against a real server: what a pool sees of it.
+// The driver of remote devices against a real server, through the interface that the daemon's
+// pool uses.
 #include "devices/remote/remote_device.h"
 
 #include "engine/ir/content_hash.h"

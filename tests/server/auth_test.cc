@@ -1,5 +1,5 @@
-// Who may call what: each method of the table on each listener, with every kind of credentials that
-// does not do, and with those that do.
+// Authorization: each method of the table on each listener, with every kind of insufficient
+// credentials and with sufficient ones.
 #include <google/protobuf/descriptor.h>
 
 #include <set>

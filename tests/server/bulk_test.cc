@@ -1,4 +1,5 @@
-// Bulk sockets without gRPC: what a raw client gets for keeping the rules, and for breaking them.
+// Bulk sockets without gRPC, driven by a client of the test's own: transfers in all variants,
+// and what happens when the client violates the protocol.
 #include <zlib.h>
 
 #include <random>

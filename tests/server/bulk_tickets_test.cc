@@ -1,4 +1,5 @@
-// Tickets for bulk sockets: once, soon, few, and for who proves that it knows them.
+// Tickets for bulk sockets: each is valid once and for a short time, their number is limited,
+// and only a client that proves to have a ticket can use it.
 #include "server/data/bulk_tickets.h"
 
 #include "engine/base/status.h"

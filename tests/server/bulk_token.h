@@ -1,4 +1,4 @@
-// What a client of a bulk socket shows for its ticket.
+// The proof by which a client of a bulk socket shows that it has a ticket.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Connections that nobody has authenticated: they take no place from who is known, and no listener
-// stops accepting for them.
+// Connections without credentials: they displace no authenticated connection, and no listener
+// stops accepting because of them.
 #include "server/service/connections.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 // GPUs behind the daemon, on fake drivers: they are listed, their memory is written and read
-// though the host cannot address it, and what cannot be used is told and stops nothing.
+// though the host cannot address it, and one that cannot be used is logged and stops nothing.
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 

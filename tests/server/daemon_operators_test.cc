@@ -1,5 +1,6 @@
-// What operators rely on: descriptors that strangers cannot use up, a health that tells of lost
-// devices, files that are read again, a page of metrics that nobody blocks.
+// For operators: unauthenticated clients cannot use up the file descriptors, the health service
+// reports lost devices, files are read again when they change, and no client blocks the page of
+// metrics.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

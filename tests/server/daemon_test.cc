@@ -1,5 +1,5 @@
-// The real daemon, end to end, as the client library sees it: graphs run, bytes go there and back,
-// and an error is of one operation.
+// The real daemon, end to end, as the client library sees it: graphs run, bytes are written and
+// read, and an error affects one operation only.
 #include <map>
 #include <random>
 

@@ -1,4 +1,5 @@
-// What a client takes back, or does not want after some time, does not run: over the wire.
+// Cancellation and time limits over the network: a run that was cancelled, or whose time is over
+// before it begins, does not run.
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 

@@ -1,5 +1,5 @@
-// What the tools of others ask of a daemon: gRPC's health and reflection protocols, by their
-// published definitions.
+// Requests of other tools: gRPC's health and reflection protocols, by their published
+// definitions.
 #include <signal.h>
 
 #include <set>

@@ -1,4 +1,4 @@
-// Large writes and reads through the real daemon: what the client does with them.
+// Large writes and reads of the client library through the real daemon.
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -1,4 +1,5 @@
-// The table of telegradd's flags: its rows are such as every reader of the table expects.
+// The rows of telegradd's table of flags: defaults, ranges, unique names, and help that stands
+// alone.
 #include "server/flags.h"
 
 #include <set>

@@ -1,5 +1,5 @@
-// What keeps a flood of calls that come to nothing from filling the log, the memory and the tables:
-// lines that are counted instead of written, connections that are hung up on, places given back.
+// Floods of calls that end without a result fill neither the log, nor the memory, nor the
+// tables: log lines are limited and counted, connections are closed, and places are freed.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

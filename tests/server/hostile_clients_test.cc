@@ -1,5 +1,6 @@
-// Clients that are killed, fall silent, do not read, or send other bytes than they meant to: what
-// they had is freed, nobody else notices, and the daemon holds no more for them than it says.
+// Clients that are killed, fall silent, do not read, or send corrupt bytes: their resources are
+// freed, other clients are not affected, and the daemon's memory for them stays within its
+// limits.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

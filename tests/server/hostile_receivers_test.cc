@@ -1,4 +1,5 @@
-// What becomes of a buffer that is sent to a server that lies, stops reading, or never ends.
+// Buffers that are sent to a server that answers wrongly, stops reading or never completes the
+// transfer: the send fails, or can be cancelled.
 #include <poll.h>
 #include <sys/socket.h>
 

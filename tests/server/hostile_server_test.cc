@@ -1,4 +1,4 @@
-// What the C++ client does with servers that stop in the middle, or mean it ill.
+// The C++ client against servers that stop in the middle or send malicious answers.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// For tests only: JSON as protobuf reads it, which is not how Telegrad writes it.
+// For tests only: parses JSON with protobuf's parser, so that Telegrad's own writer is checked
+// by another implementation.
 #pragma once
 
 #include <string>

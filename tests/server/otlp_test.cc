@@ -1,5 +1,5 @@
-// Spans reach a collector of OpenTelemetry, a real gRPC server of this test; one that refuses,
-// hangs or is away costs only the spans that are counted as dropped.
+// Spans reach a collector of OpenTelemetry, which is a real gRPC server of this test. If it
+// refuses, hangs or is away, only spans are lost, and they are counted.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

@@ -1,5 +1,6 @@
-// What is sent out of memory that the host cannot address is copied out of it first, behind what
-// else its device does: that may take long, and nobody who gives up waits for it.
+// A buffer in memory that the host cannot address is copied to the host before it is sent, after
+// the earlier work of its device. That may take long; a client that cancels does not wait for
+// it.
 #include "server/data/staging.h"
 #include "tests/fakes/loopback/loopback_device.h"
 #include "tests/server/peers_fixture.h"

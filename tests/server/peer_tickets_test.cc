@@ -1,5 +1,5 @@
-// What a ticket for another server is good for, and what becomes of a transfer whose sender uses it
-// late, wrongly, or not at all.
+// Tickets for transfers from another server: what they permit, and how a transfer ends whose
+// sender uses its ticket late, wrongly, or not at all.
 #include <sys/socket.h>
 
 #include "tests/server/peers_fixture.h"

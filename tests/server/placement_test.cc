@@ -1,5 +1,5 @@
-// Where a session that names no device goes, in a pool of devices that are not alike; and runs that
-// cannot meet their deadline.
+// The choice of a device for sessions that name none, in a pool of different devices, and runs
+// that cannot meet their deadline.
 #include "engine/base/rate_limit.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/server/session_fixture.h"

@@ -1,4 +1,4 @@
-// What the Data service of the real daemon does with clients that do not keep to the rules.
+// The Data service of the real daemon with clients that violate its protocol.
 #include <grpcpp/grpcpp.h>
 
 #include <thread>

@@ -1,5 +1,6 @@
-// Ensembles: steps become one graph, inner ensembles too, and follow their parts; what does not fit
-// is refused with the step that it is about.
+// Ensembles: their steps, those of inner ensembles too, become one graph, which is made again
+// when a part is loaded again. Steps that do not fit are refused with an error that names the
+// step.
 #include "tests/server/ensemble_config.h"
 #include "tests/server/serving_fixture.h"
 

@@ -1,5 +1,5 @@
-// The inference protocol over HTTP, by sockets that write whatever a test says: what is answered to
-// requests that are right, and to those that are wrong, slow, endless or of two minds.
+// The inference protocol over HTTP, through sockets that send any bytes: the answers to valid
+// requests, and to malformed, slow, endless and contradictory ones.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>

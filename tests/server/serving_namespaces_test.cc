@@ -1,4 +1,5 @@
-// Models of the same name in several repositories, each with a namespace: a tenant means its own.
+// Models of the same name in several repositories, each with a namespace: a tenant's request
+// goes to the model in the tenant's own.
 #include "tests/server/serving_tenants_fixture.h"
 
 namespace telegrad {

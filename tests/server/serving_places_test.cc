@@ -1,5 +1,6 @@
-// Models with instances on several devices, of this machine and of others: which device a group
-// chooses, that work goes where it ends first, and that a machine that is gone loses no request.
+// Models with instances on several devices, of this machine and of others: which device an
+// instance group selects, that a request goes to the device that ends first, and that a lost
+// machine loses no request.
 #include <future>
 
 #include "tests/server/serving_fixture.h"

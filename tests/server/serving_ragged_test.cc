@@ -1,4 +1,5 @@
-// Batches of requests of different lengths: padded where they meet, cut where they part.
+// Batches of requests of different lengths: inputs are padded to the longest, and outputs cut to
+// their own length.
 #include <future>
 #include <random>
 

@@ -1,4 +1,4 @@
-// Tensors in shared memory: their way in and out, and what names and sizes are refused.
+// Inputs and outputs in shared memory, and the names and sizes of regions that are refused.
 #include <fcntl.h>
 #include <sys/mman.h>
 

@@ -1,5 +1,4 @@
-// Models that are loaded anew while they are asked, and what is said meanwhile of their being
-// ready.
+// Models that are reloaded while requests arrive, and their readiness meanwhile.
 #include <future>
 #include <thread>
 

@@ -1,5 +1,6 @@
-// Models whose outputs have shapes that each run decides: an answer has what the run has used, and
-// what cannot be taken apart again is refused when the model is loaded.
+// Models whose outputs have shapes that each run decides: an answer has the part of an output
+// that the run has filled, and a model whose outputs cannot be divided among the requests of a
+// batch is refused when it is loaded.
 #include <thread>
 
 #include "tests/server/serving_fixture.h"

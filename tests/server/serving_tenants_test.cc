@@ -1,5 +1,5 @@
-// Models with callers who have names: nobody uses what was not granted, over neither protocol, and
-// what a tenant uses is charged to it.
+// Models and authenticated callers: a tenant can use only models that were granted to it, over
+// either protocol, and what it uses is charged to it.
 #include "tests/server/serving_tenants_fixture.h"
 
 namespace telegrad {

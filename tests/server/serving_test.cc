@@ -1,5 +1,4 @@
-// Models served over gRPC: what is answered, by which version, in which batches, and what is said
-// of it.
+// Models served over gRPC: answers, the choice of a version, batches, metadata and statistics.
 #include <future>
 #include <thread>
 

@@ -1,5 +1,5 @@
-// The inference protocol over HTTP with TLS: certificates of the flags that gRPC takes, of callers
-// too, and new ones without a restart.
+// The inference protocol over HTTP with TLS: the certificates of the flags that gRPC uses,
+// certificates of clients, and renewal without a restart.
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,4 +1,5 @@
-// What a transport is to a session: bytes and graphs that come in, and where answers go.
+// Stand-ins for the transport of a session: bytes and graphs that come in, and the receiver of
+// answers.
 #pragma once
 
 #include <chrono>

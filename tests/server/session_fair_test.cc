@@ -1,4 +1,5 @@
-// What sessions of two tenants on one device learn and feel of each other.
+// Sessions of two tenants on one device: failures, waiting runs and cancelled runs of one do not
+// affect the other, and the use of device, compiler and network is limited for each.
 #include "tests/fakes/manual_clock.h"
 #include "tests/server/session_fixture.h"
 

@@ -1,4 +1,5 @@
-// A session whose buffers are files: the same order, through staged copies.
+// A session whose buffers are files: operations take effect in the same order, through staged
+// copies.
 #include <filesystem>
 #include <fstream>
 

@@ -1,4 +1,5 @@
-// What one session may take from the others, and what it leaves behind when it closes.
+// The limits of one session, so that others keep their share, and what is left when a session
+// closes.
 #include <atomic>
 #include <future>
 #include <thread>

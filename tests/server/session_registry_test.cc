@@ -1,5 +1,5 @@
-// Sessions by token: who finds them, and when they end by themselves, by a clock that the test
-// turns.
+// Sessions by token: which tenant can find them, and when they expire, by a clock that the test
+// advances.
 #include "server/session/session_registry.h"
 
 #include "tests/fakes/manual_clock.h"

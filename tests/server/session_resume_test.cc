@@ -1,5 +1,5 @@
-// A session and the streams that serve it one after another: what is repeated, what is not, and
-// that nothing is carried out twice. And what a client no longer wants, or not after some time.
+// A session that is served by one stream after another: which answers are repeated, and that no
+// operation is carried out twice. Also cancellation and time limits.
 #include <atomic>
 #include <thread>
 

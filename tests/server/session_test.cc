@@ -1,5 +1,5 @@
-// The session's pipeline: operations in order, runs that nobody waits for, what fails and what that
-// spoils.
+// The session's pipeline: operations in order, runs without an answer, failures and the buffers
+// that they poison.
 #include <thread>
 
 #include "tests/server/session_fixture.h"

@@ -1,4 +1,5 @@
-// What the sessions of one tenant may have under way together, and what the metrics say of it.
+// The limits of what all sessions of a tenant may have under way together, and the metrics of
+// it.
 #include <list>
 #include <map>
 

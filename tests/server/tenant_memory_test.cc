@@ -1,5 +1,5 @@
-// Tenants beside each other on one device, with the real engine: what each is charged, that nobody
-// finds another's data, and that nobody is told what another does.
+// Tenants that share a device, with the real engine: what each is charged, and that none can see
+// the data or the activity of another.
 #include <algorithm>
 #include <chrono>
 #include <cstring>

@@ -1,4 +1,4 @@
-// The file of tenants, and who finds which tenant.
+// Quotas, the file of tenants, and the directory that finds tenants by name and drops idle ones.
 #include <thread>
 
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-// Headers as the standard has them and garbage, what is sampled, and the timeline.
+// Trace headers, valid by W3C Trace Context and invalid ones; sampling; and the timeline.
 #include "server/admin/tracer.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Messages of a client of transfers that puts them together itself.
+// Messages of the transfer protocol, for tests that build them field by field.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The chunks of an upload that are not what they should be, or come when they should not.
+// Chunks of an upload that are invalid, or arrive when they are not expected.
 #include <functional>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// Models between words, which are strings, and numbers.
+// Models that map words, which are strings, to numbers and back.
 #pragma once
 
 #include <cstdint>

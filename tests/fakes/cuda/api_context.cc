@@ -1,4 +1,5 @@
-// Contexts: of one's own, the primary ones of the devices, and access between them.
+// Contexts: those that programs create, the primary ones of the devices, and access between
+// devices.
 #include "tests/fakes/cuda/context_life.h"
 #include "tests/fakes/cuda/scheduler.h"
 #include "tests/fakes/cuda/state.h"

@@ -1,4 +1,4 @@
-// The driver itself and what its devices say of themselves.
+// Initialization and version of the driver, and the properties of its devices.
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-// Contexts come and go, with everything in them.
+// Creates and destroys contexts, with everything in them.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// What the fake's devices say of themselves, by compute capability (CUDA C++ Programming Guide,
+// The properties of the fake's devices, by compute capability (CUDA C++ Programming Guide,
 // "Technical Specifications per Compute Capability"; attribute numbers of cuda.h).
 #pragma once
 

@@ -1,5 +1,5 @@
-// Device memory: addresses from a range that the process has reserved and nobody can read or write,
-// never given out twice, with the bytes elsewhere.
+// Device memory. Its addresses are from a range that is reserved in the process and cannot be
+// accessed by the host, and are never used twice; the bytes are elsewhere.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Devices, contexts, memory and streams: the results that the real driver gives to wrong calls, the
-// failures that are played, and what becomes visible when somebody forgets to wait.
+// Devices, contexts, memory and streams: wrong calls give the results of the real driver, the
+// failures that a test asks for occur, and a missing wait shows in the data.
 #include <gmock/gmock.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What the fake pretends to be and which failures it plays: the knobs, the counters of what was
-// done, and the list of problems. Guarded by the driver's mutex.
+// The configuration of the fake driver (knobs: which device it has, which failures occur), its
+// counters, and its list of problems. Guarded by the driver's mutex.
 #pragma once
 
 #include <cstdint>

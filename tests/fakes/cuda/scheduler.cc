@@ -1,7 +1,7 @@
 // A stream is ready when its first operation's waits are done, it does not hang, and the default
-// stream's order allows it (CUDA Driver API, "Stream synchronization behavior": the default stream
-// and the blocking streams of its context wait for each other). One of the ready streams is drawn
-// at random; nobody may rely on which, nor on when, unless he waits.
+// stream's order allows it (CUDA Driver API, "Stream synchronization behavior": the default
+// stream and the blocking streams of its context wait for each other). One of the ready streams
+// is drawn at random, so that a program that relies on an order without waiting for it fails.
 #include "tests/fakes/cuda/scheduler.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Everything that the fake driver knows: devices, contexts and the objects in them, behind one
-// mutex. Objects are found by their handles, which are never used twice, so a stale handle is never
+// The state of the fake driver: devices, contexts and the objects in them, behind one mutex.
+// Objects are found by their handles, which are never used twice, so a stale handle is never
 // mistaken for a new object.
 #pragma once
 

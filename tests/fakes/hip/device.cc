@@ -1,4 +1,4 @@
-// Devices: what they say of themselves, which one a thread works on, and access between them.
+// Devices: their properties, the current one of each thread, and access between them.
 #include <cstdio>
 #include <cstring>
 

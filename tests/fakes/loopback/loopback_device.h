@@ -1,8 +1,7 @@
-// For tests only: a device behind a seam: what is beyond it is another device of this process, but
-// nothing else crosses than what could cross a channel. Its programs are tensor graphs as bytes,
-// which the other side decodes, verifies and compiles; its memory cannot be addressed by the host;
-// its points are its own. So it stands for a device of another server, and finds out what would not
-// work there.
+// For tests only: a stand-in for a device of another server. It runs everything on another
+// device of this process, but passes on only what a network connection could carry: programs are
+// tensor graphs as bytes, which the other side decodes, verifies and compiles; its memory cannot
+// be addressed by the host; its timeline points are its own.
 #pragma once
 
 #include <memory>

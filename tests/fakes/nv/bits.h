@@ -1,4 +1,4 @@
-// Bits of words, as the manuals number them, and words of errors.
+// Bit fields of words, numbered as in the manuals, and the text of errors about them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// From PTX text to kernels for one device, as the driver's compiler does it: with the errors that
-// it has and a log.
+// Assembles PTX text to kernels for one device, with the errors and the log of the driver's
+// compiler.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Runs a kernel: all workgroups of a grid, one after another, strictly.
+// Runs a kernel: all workgroups of a grid, one after another, with every check of the
+// interpreter.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The memory that a kernel can reach: ranges of device addresses, each with the host bytes behind
-// it. Sorted by address; device addresses are nothing that the host could dereference.
+// The memory that a kernel can reach: ranges of device addresses, sorted, each with the host
+// bytes behind it. The host cannot dereference device addresses.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A PTX module as written: its header, its variables and its kernels with instructions whose
-// register names are resolved and whose meaning is not looked at yet (see decode.h).
+// A PTX module as written: its header, variables and kernels. Register names are resolved, but
+// instructions are not decoded yet (see decode.h).
 #pragma once
 
 #include <array>

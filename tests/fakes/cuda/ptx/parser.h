@@ -1,4 +1,5 @@
-// PTX text to a Module. Knows the grammar of declarations and statements, not the instructions.
+// Parses PTX text to a Module: the grammar of declarations and statements. Instructions are
+// decoded later (decode.h).
 #pragma once
 
 #include <string>

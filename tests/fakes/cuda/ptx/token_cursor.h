@@ -1,4 +1,4 @@
-// A walk over the tokens of a PTX text that remembers the first thing that was not as expected.
+// A walk over the tokens of a PTX text that keeps the first error.
 #pragma once
 
 #include <algorithm>

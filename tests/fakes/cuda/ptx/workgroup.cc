@@ -1,5 +1,5 @@
-// Warps take turns; a barrier opens when all that it waits for are in. When nobody can go on, that
-// is a deadlock and a fault.
+// Warps run in turns. A barrier is released when all that it waits for have arrived. When no
+// warp can continue, that is a deadlock, which is a fault.
 #include "tests/fakes/cuda/ptx/workgroup.h"
 
 #include <algorithm>

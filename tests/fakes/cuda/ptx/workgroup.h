@@ -1,4 +1,4 @@
-// A workgroup while it runs: its warps, its shared memory with what is known of every byte, its
+// A workgroup while it runs: its warps, its shared memory with the state of every byte, its
 // barriers.
 #pragma once
 
