@@ -1,6 +1,5 @@
-// The wish that a submission ends early, or that it ends by some time. Queues look at it before
-// each command, so that a run whose caller has disconnected keeps the device for one segment at
-// most.
+// A request that a submission ends early, or by a deadline. Queues check it before each command,
+// so that a run whose caller has disconnected keeps the device for one segment at most.
 #pragma once
 
 #include <atomic>

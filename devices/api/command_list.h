@@ -1,5 +1,5 @@
-// Commands as drivers that run them on the host keep them: as they came, with what they need of
-// each binding, so that a submission is checked against a few numbers.
+// Encoded commands of drivers that run them on the host: the commands unchanged, with what each
+// needs of its bindings, so that a submission is checked by comparing a few numbers.
 #pragma once
 
 #include <cstdint>

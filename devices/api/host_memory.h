@@ -1,5 +1,5 @@
-// Memory of the host that belongs to no device: where copies between two devices go through of
-// which neither reaches the other.
+// Host memory that belongs to no device, through which bytes are copied between two devices that
+// cannot reach each other's memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a driver may still read, write or call, though nobody can wait for it any more: it must stay
-// as long as the process lives.
+// Keeps, for the life of the process, objects that a driver may still read, write or call after
+// it has become impossible to wait for it.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// Devices that are memory and nothing else: they run no programs, and one queue copies to and from
-// them.
+// Devices that are memory only: they run no programs, and one queue copies to and from them.
 #pragma once
 
 #include <cstdint>

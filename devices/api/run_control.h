@@ -1,4 +1,5 @@
-// What goes along with the commands of a submission while a driver runs them.
+// Where the commands of a submission record their trace, and the cancellation that is checked
+// before each of them.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // A timeline is a counter that only grows. A point on it is reached when the counter is at least
-// its value, and may have failed: then everyone who waits for it learns its Status.
+// its value. A point can also fail: then every wait for it ends with its Status.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// When the commands of a run began and ended. Whoever wants to see a run passes one RunTrace with
+// When the commands of a run began and ended. To trace a run, a caller passes one RunTrace with
 // each of its submissions; a submission without one reads no clock.
 #pragma once
 

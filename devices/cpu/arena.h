@@ -1,6 +1,6 @@
-// The device's memory: one reserved stretch of addresses, backed by huge pages, that is never given
-// back to the system. A page that has been used comes warm, a new one costs a page fault and twenty
-// times as long.
+// The device's memory: one reserved range of addresses, backed by huge pages, that is never
+// given back to the system. A page that was used before is mapped already; a new one costs a
+// page fault and takes twenty times as long.
 #pragma once
 
 #include <cstdint>

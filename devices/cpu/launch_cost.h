@@ -1,4 +1,4 @@
-// What launches and copies are predicted to take of a CPU's threads.
+// The predicted time of launches and copies on the threads of a CPU.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Ends launches that nobody wants any more, or that take too long. A queue looks at a run's
-// cancellation before each command; this looks while a command runs.
+// Ends launches that were cancelled or that take too long. A queue checks the cancellation of a
+// run before each command; this checks it while a command runs.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Relocatable objects to runnable code, in this process.
+// Loads relocatable objects into this process as code that can be called.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What one thread of the CPU does, at its usual rather than its best.
+// The usual rates of one thread of the CPU, for predictions; its peak rates are higher.
 #pragma once
 
 #include "devices/api/device.h"

@@ -1,4 +1,4 @@
-// Opens what a stranger names, and nothing outside of the directory that is meant for strangers.
+// Opens a file by a path that a client has chosen, below a directory and never outside of it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A ring of places that a device reads: who takes some has them until the device has passed a
-// fence behind them. It never wraps onto what is not passed.
+// A ring of places that a device reads. Places that were taken stay taken until the device has
+// passed a fence behind them, so that the ring never overwrites what has not been read.
 //
 // Places are taken in order and belong to the next fence that is set.
 #pragma once

@@ -1,6 +1,6 @@
-// All that a driver of hardware queues asks of the system: files of the kernel driver, their
-// ioctls and mappings, stores that the device watches, and time to wait with. Injected, so that
-// tests put a fake kernel driver and a fake device behind it.
+// Everything that a driver of hardware queues needs of the system: files of the kernel driver,
+// their ioctls and mappings, stores that the device sees, and waiting. It is an interface, so
+// that tests put a fake kernel driver and a fake device behind it.
 #pragma once
 
 #include <cstddef>

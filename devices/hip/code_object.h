@@ -1,5 +1,6 @@
-// What a kernel of a linked code object takes of a launch, which HIP's functions do not tell.
-// Facts: LLVM's "User Guide for AMDGPU Backend", "ELF Code Object" and "Kernel Descriptor".
+// What a launch of a kernel needs, read from the linked code object, because HIP has no function
+// that tells it. Facts: LLVM's "User Guide for AMDGPU Backend", "ELF Code Object" and "Kernel
+// Descriptor".
 #pragma once
 
 #include <cstdint>

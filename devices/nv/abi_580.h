@@ -1,8 +1,8 @@
-// The kernel interface of NVIDIA's driver, branch 580, as far as the probe speaks it: the ioctls of
-// the resource manager (RM) on /dev/nvidiactl and /dev/nvidiaN. Layouts and numbers are those of
-// NVIDIA/open-gpu-kernel-modules at tag 580.142; the comment behind a struct or a group of numbers
-// names its own header there (nvos.h, class/ and ctrl/ in src/common/sdk/nvidia/inc). They differ
-// between branches without any sign, so another branch's driver is not spoken to.
+// The kernel interface of NVIDIA's driver, branch 580, as far as this driver uses it: the ioctls
+// of the resource manager (RM) on /dev/nvidiactl and /dev/nvidiaN. Layouts and numbers are those
+// of NVIDIA/open-gpu-kernel-modules at tag 580.142; the comment behind a struct or a group of
+// numbers names its own header there (nvos.h, class/ and ctrl/ in src/common/sdk/nvidia/inc).
+// They differ between branches without any sign, so drivers of other branches are refused.
 #pragma once
 
 #include <cstddef>

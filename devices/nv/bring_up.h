@@ -1,5 +1,5 @@
-// The steps of the probe: one function each, in the order of the bring-up, and what they hand on to
-// each other. Each returns a few words on what it found.
+// The steps of the probe: one function each, in the order of the bring-up, and the objects that
+// they pass on. Each returns a few words on what it found.
 #pragma once
 
 #include <array>

@@ -1,10 +1,10 @@
-// A channel: a ring of entries that point to methods, fetched by the GPU in order. Methods and what
-// launches read lie in rings of their own. Each flush ends with a release of the channel's 64-bit
-// fence word, and all three rings are freed by what that word has reached: who finds one full waits
-// for the GPU, and nothing wraps onto what it has not passed.
+// A channel: a ring of entries that point to methods, fetched by the GPU in order. Methods and
+// what launches read lie in rings of their own. Each flush ends with a release of the channel's
+// 64-bit fence word, and the places of all three rings are free again when that word has reached
+// the value of their flush; a thread that finds a ring full waits for the GPU.
 //
-// Host writes go through a write-combining mapping, so the GPU may see them late: it is told of
-// them by the doorbell alone, which orders them first (SysOps::StoreDoorbell).
+// Host writes go through a write-combining mapping, so they may reach the GPU late. It learns of
+// new entries by the doorbell only, before which they are ordered (SysOps::StoreDoorbell).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// One generation of a device: the GPU brought up once, with a stream device over it. Programs and
-// commands are kept as they came, and made anew for each generation that uses them.
+// One generation of a device: a GPU brought up once, with a stream device over it. Programs and
+// commands are kept in the form in which they came, and encoded again for each generation that
+// uses them.
 #pragma once
 
 #include <cstdint>

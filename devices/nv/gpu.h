@@ -1,6 +1,6 @@
-// One GPU as the device uses it, brought up once: its objects, its memory, its semaphores and its
-// channels. A GPU whose channel faults is lost: nothing more is asked of it, and a new Gpu, with
-// objects of its own, takes its place (nv_device.h).
+// One GPU as the device uses it, brought up once: its objects, its memory, its semaphores and
+// its channels. A GPU whose channel faults is lost: it is not used any more, and a new Gpu, with
+// objects of its own, replaces it (nv_device.h).
 #pragma once
 
 #include <atomic>

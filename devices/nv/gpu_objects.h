@@ -1,6 +1,6 @@
 // The resource manager's objects of one GPU, from the control file to the context share: one
-// function each, in the order in which they need each other. The probe walks them as steps, the
-// device all at once. Each returns a few words on what it found.
+// function each, in the order of their dependencies. The probe runs them as steps, the device
+// all at once. Each returns a few words on what it found.
 #pragma once
 
 #include <cstdint>

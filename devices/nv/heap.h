@@ -1,5 +1,5 @@
-// Memory of one kind, carved out of regions of the driver's: small blocks share a region, a large
-// one has its own, which goes back to the driver when the block does.
+// Memory of one kind, allocated from regions of the kernel driver: small blocks share a region,
+// a large one has its own, which is returned to the driver when the block is freed.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// What the driver's table of functions deals in: events, streams, modules and graphs of one GPU.
+// The objects behind the handles of the driver's functions: events, streams, modules and graphs
+// of one GPU.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// Walks the bring-up of an NVIDIA GPU through its kernel driver, without libcuda: objects, address
-// space, channels, doorbell, then a semaphore, a copy and a kernel. A table of steps; a step that
-// fails skips those that need it and no other. Everything is given back at the end.
+// Brings an NVIDIA GPU up through its kernel driver, without libcuda, step by step: objects,
+// address space, channels, doorbell, then a semaphore, a copy and a kernel. The steps are a
+// table; a step that fails skips those that need it and no other. Everything is released at the
+// end.
 //
-// It knows one driver branch (abi_580.h) and one architecture (Hopper), and uses no memory of the
-// GPU that it did not allocate.
+// It supports one driver branch (abi_580.h) and one architecture (Hopper), and uses no memory of
+// the GPU that it did not allocate.
 #pragma once
 
 #include <cstdint>

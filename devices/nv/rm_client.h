@@ -1,5 +1,5 @@
-// Speaks the kernel interface of abi_580.h and uvm_abi_580.h: one function for each kind of call.
-// What a call makes is remembered and given back by Release, in reverse order, so that a step that
+// Calls the kernel interface of abi_580.h and uvm_abi_580.h: one function for each kind of call.
+// What a call makes is recorded and released by Release, in reverse order, so that a step that
 // fails anywhere leaves nothing behind.
 //
 // An error's message names the call and the status: "RM_ALLOC of class 0xc86f: NV_ERR_NO_MEMORY

@@ -1,6 +1,6 @@
-// Calls functions of the host when the GPU has passed moments. There is no interrupt to sleep on
-// that does not go through the kernel driver's events, so a thread looks at the words: at once for
-// a while, then every kLookEvery, and not at all while nothing is awaited.
+// Calls functions of the host when the GPU has reached values of semaphore words. Without the
+// kernel driver's events there is no interrupt to sleep on, so a thread polls the words: without
+// a pause for a while, then every kLookEvery, and not at all while nothing is awaited.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// What a channel is told for one copy, one fill or one launch: methods, each with a step behind it
-// that the channel stops at until the operation has ended. So the operations of a channel are in
-// order, whichever engine they are of.
+// Encodes one copy, one fill or one launch for a channel: its methods, and behind each a step at
+// which the channel stops until the operation has ended. So the operations of a channel are in
+// order, whichever engine carries them out.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// One device as its driver sees it: its context, and whether it can still be trusted. Everything
-// that belongs to the device holds it, so it goes last.
+// One device as its driver has it: its context, and whether it still works. Every object of the
+// device holds a reference to it, so it is destroyed last.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What one queue of the device does with a submission: puts its commands on a command queue of the
+// Runs the submissions of one queue: puts their commands on a command queue of the OpenCL
 // driver, a batch at a time, and waits for their end.
 #pragma once
 

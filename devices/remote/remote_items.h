@@ -1,4 +1,4 @@
-// Submissions to another server on their way. Of the sources of RemoteLink alone.
+// Submissions under way to another server. Included by the sources of RemoteLink only.
 #pragma once
 
 #include <cstdint>

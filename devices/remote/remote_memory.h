@@ -1,5 +1,5 @@
-// What lives on the other server: buffers, by their handle in a session there, and graphs, by their
-// hash. Both are gone with the session, which its generation tells.
+// Objects on the other server: buffers, by their handle in a session there, and graphs, by their
+// hash. They are lost when the session ends; a generation number says of which session they are.
 #pragma once
 
 #include <atomic>

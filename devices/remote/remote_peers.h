@@ -1,5 +1,5 @@
-// What the servers of one front have in common: between which of them buffers travel directly, and
-// the order in which such copies are handed to them.
+// What the connections of one front to its servers share: between which servers buffers can be
+// sent directly, and the order in which such copies are started.
 #pragma once
 
 #include <deque>

@@ -1,7 +1,7 @@
-// Another server, as all tenants see it: who it is, which devices it has, whether it answers. Two
-// threads: one asks it how it is at regular intervals, over a connection of its own; the other
-// looks after what only time brings to an end, waits that are not reached and runs that are
-// cancelled, and closes sessions, which nobody may do from within a callback.
+// Another server, as all tenants see it: its identity, its devices, and whether it answers. One
+// of two threads checks its health at regular intervals, over a connection of its own. The other
+// handles what ends by time (waits whose points are not reached, cancelled runs), and closes
+// sessions, which is not possible within a callback.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// What a queue's thread sleeps on: whoever has something for it rings, the GPU included.
+// What the thread of a queue sleeps on. Whatever has work for it wakes it by ringing: other
+// threads, and the GPU.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Commands as a GPU's queues take them: cut into batches, the pieces in which they are handed to
-// the GPU and between which a run can be cancelled, with graphs of the batches for later runs.
+// Encoded commands for the queues of a GPU: divided into batches, which are given to the GPU one
+// by one and between which a run can be cancelled, with graphs of the batches for later runs.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// One GPU as its driver sees it: its context, the events that are free, and whether it can
-// still be trusted. Everything that belongs to the GPU holds it, so it goes last.
+// One GPU as its driver has it: its context, the free events, and whether it still works. Every
+// object of the GPU holds a reference to it, so it is destroyed last.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What the drivers of GPUs with streams have in common, as seen from here: a table of the functions
-// that differ in name only, and methods for those that differ in form.
+// What the drivers of GPUs with streams have in common: a table of the functions that differ
+// only in their names, and methods for those that differ in form.
 #pragma once
 
 #include <cstddef>

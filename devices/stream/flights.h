@@ -1,5 +1,5 @@
-// What a queue has handed to the GPU and not yet seen the end of. The device's other queue looks
-// here for the event behind a point that it waits for, and lets the GPU wait.
+// The work that a queue has given to the GPU and that has not ended. The device's other queue
+// finds here the event behind a point that it waits for, and lets the GPU wait for it.
 #pragma once
 
 #include <cstdint>

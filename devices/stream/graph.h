@@ -1,6 +1,6 @@
 // Commands whose buffers all lie on one GPU, as a graph of the driver: made once, launched as a
-// whole, and told anew only the addresses that have changed. Its nodes are a chain, because
-// commands run in order and do not say which bytes they read and write.
+// whole, and updated only where addresses have changed. Its nodes are a chain, because commands
+// run in order and do not say which bytes they read and write.
 #pragma once
 
 #include <memory>

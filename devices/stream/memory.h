@@ -1,6 +1,6 @@
-// A GPU's memory. What is freed stays with us for the next allocation of about its size: the
-// library's own free may wait for everything that runs. New memory is zeroed by the GPU, on a
-// stream that does nothing else; whoever uses it next on another stream waits for that there.
+// A GPU's memory. Freed memory is kept for the next allocation of about its size, because the
+// library's own free may wait for everything that runs. New memory is zeroed by the GPU on a
+// stream of its own; the first use on another stream waits for that.
 #pragma once
 
 #include <cstdint>

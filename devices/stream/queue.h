@@ -1,6 +1,6 @@
-// A queue that is a stream of the GPU. Submissions are handed over in order, each as soon as what
-// it waits for is reached or is on a stream of the same GPU, ahead of what the GPU is at; their
-// points are signalled in order when the GPU has passed an event behind them.
+// A queue that is a stream of the GPU. Submissions are given to the GPU in order and ahead of
+// its work, each as soon as what it waits for is reached or is on a stream of the same GPU.
+// Their points are signalled in order, when the GPU has passed an event behind them.
 #pragma once
 
 #include <atomic>

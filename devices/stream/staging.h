@@ -1,6 +1,6 @@
-// Pinned memory through which bytes go between a GPU and memory of the host that is not: a few
-// chunks in turn, so that one is filled or emptied while another is on the bus, and no more than
-// these are ever on their way.
+// Pinned memory for copies between a GPU and unpinned host memory: a few chunks that are used in
+// turns, so that one is filled or emptied while another is on the bus, and that limit the bytes
+// under way.
 #pragma once
 
 #include <array>

@@ -1,13 +1,13 @@
 // What a daemon and a worker share besides buffers: a ring of records, each some commands, and
 // timelines as words that both read and write. One page for the words, then the ring.
 //
-// The daemon writes a record, counts `posted` up, and rings; the worker runs records in order and
-// counts `ended` up. Both spin for a moment before they sleep on a futex, and say that they do, so
-// that whoever rings enters the kernel only for a sleeper.
+// The daemon writes a record, increments `posted`, and rings; the worker runs records in order
+// and increments `ended`. Both spin for a moment before they sleep on a futex, and a word says
+// that they sleep, so that ringing enters the kernel only for a sleeper.
 //
-// The worker believes what it finds here. The daemon does not: it keeps its own count of what it
-// posted, never reads back what it wrote, copies what the worker says before it looks at it, and
-// uses none of it as an address, an index or a length before it has checked it.
+// The worker trusts what it reads here. The daemon does not: it keeps its own count of what it
+// posted, never reads back what it wrote, copies values of the worker before it uses them, and
+// takes none of them for an address, an index or a length before it has checked it.
 #pragma once
 
 #include <atomic>

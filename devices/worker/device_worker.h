@@ -1,5 +1,6 @@
-// One worker process, seen from the daemon: started with nothing but its memory and a socket, given
-// records to run, watched while it runs them, and buried when it has ended or is of no use.
+// One worker process, seen from the daemon: it is started with its memory and a socket only,
+// given records to run, watched while it runs them, and removed when it has ended or cannot be
+// used any more.
 #pragma once
 
 #include <cstdint>

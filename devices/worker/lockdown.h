@@ -1,4 +1,4 @@
-// Giving up what a process that only computes does not need.
+// Drops the rights that a process which only computes does not need.
 #pragma once
 
 #include "absl/status/status.h"

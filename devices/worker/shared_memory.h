@@ -1,5 +1,5 @@
-// Memory that processes share: a memfd that is sealed, so that no holder can take pages away from
-// under the others.
+// Memory that processes share: a memfd that is sealed, so that no process can shrink it while
+// others use it.
 #pragma once
 
 #include <cstdint>

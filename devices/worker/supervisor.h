@@ -1,5 +1,6 @@
-// Looks after the workers of a device: starts those that are wanted, and others in place of those
-// that have ended. One thread, which lives as long as they may, since they end with it.
+// Starts the workers of a device when they are needed, and replaces those that have ended. It is
+// one thread that lives as long as the workers may, because workers end with the thread that
+// started them.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Commands for a worker: checked as others, with what each needs on the ring.
+// Encoded commands for a worker: checked like those of other devices, with the place that each
+// needs in the ring.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// A bounded list of items of tenants, in the order in which they came. When it is full, the oldest
-// item of the tenant that has the most of them goes: so one that adds more than others displaces
-// its own, and each tenant has room for an equal part.
+// A bounded list of items of tenants, in the order in which they came. When it is full, the
+// oldest item of the tenant that has the most of them is removed: so a tenant that adds more
+// than others displaces its own, and each has room for an equal part.
 #pragma once
 
 #include <cstddef>

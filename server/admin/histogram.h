@@ -1,8 +1,8 @@
-// How long something took, each time: counts in buckets that are as wide as a fifth of a decade or
-// so, from a microsecond to a quarter of an hour. Whoever observes touches two atomics.
+// Histograms of durations: counts in buckets that are about a fifth of a decade wide, from a
+// microsecond to a quarter of an hour. An observation changes two atomics.
 //
-// There is one for each of few values of a label: a method of the table, a device, a tenant that
-// the directory knows. No client chooses how many there are.
+// There is one for each value of a label, which are few: the methods of the table, the devices,
+// the tenants in the directory. Clients cannot add any.
 #pragma once
 
 #include <array>

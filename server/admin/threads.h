@@ -1,4 +1,4 @@
-// The threads of this process, as the system tells of them.
+// The threads of this process with their state and processor time, as /proc has them.
 #pragma once
 
 #include <cstdint>

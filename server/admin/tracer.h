@@ -1,6 +1,6 @@
-// What became of single operations: spans, as in W3C Trace Context and OpenTelemetry, of those
+// Traces of single operations: spans, as in W3C Trace Context and OpenTelemetry, of operations
 // that their caller has marked and of a sample of the others. The last ones are kept and can be
-// looked at as a timeline (the Trace Event Format of Chrome and Perfetto).
+// shown as a timeline (the Trace Event Format of Chrome and Perfetto).
 //
 //   traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 //                   trace                            parent           flags, bit 0: sampled

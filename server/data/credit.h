@@ -1,6 +1,6 @@
-// The credit of a stream of uploads: how many bytes its client may have on their way that are not
-// in their buffer yet. It is reserved as a whole when the stream opens, from what its session and
-// its tenant may stage, and goes back when the stream has ended and what it staged is placed or
+// The credit of a stream of uploads: how many bytes its client may have sent that are not in
+// their buffer yet. It is reserved as a whole when the stream opens, from what its session and
+// its tenant may stage, and returned when the stream has ended and what it staged is placed or
 // dropped. So what is staged never exceeds what was reserved.
 #pragma once
 

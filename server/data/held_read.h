@@ -1,4 +1,5 @@
-// A read that is being sent from device memory. Its buffer is not written before it is destroyed.
+// A read that is being sent from device memory. While this object exists, its buffer is not
+// written.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// Mappings of shared memory, kept for a moment after a transfer. Building and removing the entries
-// of page tables costs more than copying what the pages hold (7 GB/s against 14 where both were
-// measured), and programs that share memory use the same part again and again.
+// Mappings of shared memory, kept for a moment after a transfer. Building and removing the
+// entries of page tables costs more than copying the content of the pages (7 GB/s against 14
+// where both were measured), and programs that share memory use the same part again and again.
 //
 // A mapping belongs to one transfer at a time: a page that the system cannot provide is then an
 // error of that transfer alone.

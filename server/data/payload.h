@@ -1,4 +1,4 @@
-// Received bytes in memory of the transport.
+// Received bytes, in memory of the transport.
 #pragma once
 
 #include <cstdint>

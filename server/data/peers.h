@@ -1,6 +1,6 @@
-// What this daemon exchanges with other servers: it sends buffers to those whose bulk addresses its
-// operator allows (--peer), and admits transfers of others to buffers here. The tenants of both
-// ends are those of the sessions in which a client asks for it.
+// The exchange of buffers with other servers: this daemon sends buffers to servers whose bulk
+// addresses its operator allows (--peer), and admits transfers of others into buffers here. The
+// tenants of both ends are those of the sessions in which a client asks for it.
 //
 // A server that connected wherever a client says would be a way into networks that the client
 // cannot reach; so without --peer nothing is sent.

@@ -1,5 +1,5 @@
-// Host memory through which a device copies to and from memory that the host cannot address, such
-// as a file's or another device's.
+// Host memory through which bytes are copied between a device and memory that the host cannot
+// address, such as a file's or another device's.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The head of an HTTP request as libmicrohttpd has parsed it, and what is wrong with it.
+// The head of an HTTP request as libmicrohttpd has parsed it, and the check of what is invalid
+// in it.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// An HTTP/1.1 server for requests that are answered later. The parsing is libmicrohttpd's; what is
-// added are the limits that it leaves to its user: one framing for a body and no other, sizes, and
-// times in which a head and a body have to be there.
+// An HTTP/1.1 server for requests that are answered later. libmicrohttpd parses; this adds the
+// limits that it leaves to its user: one framing for a body and no other, sizes, and times
+// within which a head and a body have to arrive.
 #pragma once
 
 #include <chrono>

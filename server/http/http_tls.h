@@ -1,6 +1,6 @@
-// TLS of the HTTP server: which certificate it shows and whose certificates it takes. Files that
-// change are read again, so that a connection that is opened later has what they say then; files
-// that are wrong are logged, and the last ones that were right stay in force.
+// TLS of the HTTP server: its certificate, and the authorities of client certificates. Files
+// that change are read again for connections that are opened later; invalid files are logged,
+// and the last valid ones stay in force.
 #pragma once
 
 #include <gnutls/abstract.h>

@@ -1,4 +1,4 @@
-// What models say of themselves, as JSON.
+// Metadata, configuration, statistics and the index of models as JSON.
 #pragma once
 
 #include <string>

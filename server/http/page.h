@@ -1,4 +1,5 @@
-// The page at / for people: models, what they take, how busy they are, and a way to try one.
+// The page at / for people: the models, their inputs and outputs, their load, and a form to try
+// one.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// Closes descriptors that came from others, on a thread of its own: to close one may take as long
-// as whoever made it likes (a socket that lingers, a file of a file system in user space), and who
-// serves everybody must not wait for that.
+// Closes descriptors that clients have passed, on a thread of its own. Closing one can take as
+// long as its maker likes (a socket that lingers, a file of a file system in user space), which
+// threads that serve all clients must not wait for.
 #pragma once
 
 #include <sys/types.h>

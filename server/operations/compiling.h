@@ -1,4 +1,5 @@
-// What the operations share that are about graphs.
+// What the operations on graphs (Put, Run, Import) share: finding a graph of the tenant, and
+// compiling it.
 #pragma once
 
 #include <memory>

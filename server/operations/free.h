@@ -1,4 +1,4 @@
-// Free: handles end; work under way keeps their memory. It waits for nothing.
+// Free: ends handles; work under way keeps their memory. It waits for nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// All operations of a session, see operations.def.
+// Includes the header of every operation of operations.def.
 #pragma once
 
 #include "server/operations/alloc.h"

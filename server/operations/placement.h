@@ -1,6 +1,6 @@
-// Where operations go. Which devices the numbers of a graph mean: first as the request says, then
-// as the slots that are bound say; then a graph of one device runs on the session's, and one of
-// several on those of the server's list, in its order.
+// The choice of devices for a run. The numbers of a graph mean the devices that the request
+// names, else those on which its bound slots lie; else a graph of one device runs on the
+// session's, and one of several on those of the server's list, in its order.
 #pragma once
 
 #include <span>

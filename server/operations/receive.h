@@ -1,4 +1,4 @@
-// Receive: the bytes that another server sends, into a part of a buffer.
+// Receive: admits the bytes that another server sends, into a part of a buffer.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Send: a part of a buffer to another server, which a client of both has told to receive it.
+// Send: sends a part of a buffer to another server, which a client of both has told to receive
+// it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Writes, reads and copies that a device does: of memory that the host cannot address, such as a
-// file's or another device's, they go through memory of the host that is charged like buffers.
+// Writes, reads and copies that a device carries out: those of memory that the host cannot
+// address, such as a file's or another device's, go through memory of the host that is charged
+// like buffers.
 #pragma once
 
 #include <cstdint>

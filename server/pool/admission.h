@@ -1,5 +1,5 @@
-// Which runs are let onto a device: those whose predicted memory and time are within the limits.
-// Decided before anything is allocated or enqueued for the run.
+// Admission of runs to a device: only those whose predicted memory and time are within the
+// limits. Decided before anything is allocated or enqueued for the run.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// telegrad.v1.Admin: what an administrator sees and does.
+// telegrad.v1.Admin: the methods for administrators.
 #pragma once
 
 #include <functional>

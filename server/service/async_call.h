@@ -1,5 +1,5 @@
-// A unary method that is answered later, from any thread: one message in, one message out. Its
-// caller may leave before, and then its cancellation says so.
+// A unary method that is answered later, from any thread: one message in, one message out. If
+// the caller disconnects before, the cancellation of the call is set.
 #pragma once
 
 #include <functional>

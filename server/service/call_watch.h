@@ -1,6 +1,6 @@
-// Calls that are under way, looked at once a second. One whose caller has sent no message within a
-// while is ended, so that streams that never begin hold no place; so is one whose caller's
-// credentials were withdrawn, or whose tenant is served no more.
+// Checks the calls under way once a second. It ends a call whose caller has sent no message for
+// a while, so that streams that never begin occupy no place, and a call whose credentials were
+// withdrawn or whose tenant is no longer served.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,9 @@
-// What the command line and the file of --config say together, and how both are looked at again
-// while the daemon runs.
+// The configuration that results from the command line and the file of --config, and its
+// reloading while the daemon runs.
 //
-// Whatever can be checked is checked before anything of it holds: a configuration with a mistake
-// changes nothing. What a running daemon cannot take up, such as the addresses that it listens on,
-// is told by name and waits for the next start.
+// Everything that can be checked is checked before any of it takes effect: a configuration with
+// a mistake changes nothing. Changes that a running daemon cannot make, such as of the addresses
+// that it listens on, are logged by name and take effect at the next start.
 #pragma once
 
 #include <functional>

@@ -1,14 +1,16 @@
-// The connections that were given to gRPC, so that there are never more than descriptors for them.
-// gRPC does not say when it closes one: that is noticed by looking whether its descriptor is still
-// the same socket.
+// The connections that gRPC serves, counted so that there are never more than file descriptors
+// for them. gRPC does not report that it has closed one, so this checks whether its descriptor
+// is still the same socket.
 //
-// A connection is a stranger's until a call with good credentials has come over it: from then on it
-// is of the tenant of the last such call. Unix sockets have no addresses by which their calls could
-// be told apart, so they count as known, and of the user who connected.
+// A connection is unauthenticated until a call with valid credentials has arrived over it; from
+// then on it belongs to the tenant of the last such call. Calls over Unix sockets cannot be
+// assigned to their connections, because these have no addresses; so their connections count as
+// authenticated, and belong to the user that connected.
 //
-// Where there are as many as may be, a new one takes the place of the one that has been a
-// stranger's for longest. Where all are known, it takes that of whoever has most over which no call
-// has come for longest, if that one has more than an equal share of all who are there and one more.
+// At the limit, a new connection replaces the one that has been unauthenticated for the longest
+// time. If all are authenticated, it replaces one of the tenant that has the most, the one over
+// which no call has come for the longest time, provided that this tenant has more than an equal
+// share among all and the new one.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One Transfer stream of gRPC's. Takes the next message when the last one is dealt with, and writes
-// one at a time.
+// One Transfer stream over gRPC. It reads the next message when the last one is processed, and
+// writes one at a time.
 #pragma once
 
 #include <memory>

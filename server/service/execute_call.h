@@ -1,6 +1,6 @@
-// One Execute stream: it opens a session or takes one up again; then messages in, operations to the
-// session, answers out. Reads the next message
-// when the last one is with the session and the session has room; writes one message at a time.
+// One Execute stream: it opens or resumes a session, passes messages to it as operations, and
+// sends its answers. It reads the next message when the session has the last one and has room;
+// it writes one message at a time.
 #pragma once
 
 #include <deque>

@@ -1,5 +1,6 @@
-// The Open Inference Protocol over gRPC: inference.GRPCInferenceService. What a request means is
-// server/serving's; here it is read, answered, and refused where the protocol says how.
+// The Open Inference Protocol over gRPC: inference.GRPCInferenceService. server/serving carries
+// out requests; this reads them, writes the answers, and reports errors in the form of the
+// protocol.
 #pragma once
 
 #include <memory>

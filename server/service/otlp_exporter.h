@@ -1,7 +1,7 @@
-// Sends spans to a collector of OpenTelemetry over gRPC (OTLP). A collector that is away, hangs or
-// refuses costs nothing but its spans: they wait in a bounded queue, and those that it has no room
-// for, which are of the tenant that has the most of them there, or that a call has lost, are
-// counted.
+// Sends spans to a collector of OpenTelemetry over gRPC (OTLP). They wait in a bounded queue. If
+// the collector is away, hangs or refuses, only spans are lost, and they are counted: those of
+// calls that failed, and those for which the queue has no room, which are of the tenant that has
+// the most in it.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// The other end of a socket, as gRPC writes it.
+// The address of the other end of a socket, as gRPC writes it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// What every handler is to the transport: a stream of messages that nobody has parsed. Notices the
-// calls that are reset before anything was answered, and is watched, see CallWatch.
+// The transport's view of every handler: a stream of messages that are not parsed. It reports
+// calls that are reset before they were answered to the ResetGuard, and is registered with the
+// CallWatch.
 #pragma once
 
 #include <atomic>

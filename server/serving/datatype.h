@@ -1,4 +1,4 @@
-// The element types of the Open Inference Protocol by name, and what they are here.
+// The element types of the Open Inference Protocol: their names, and the DType of each.
 #pragma once
 
 #include <optional>

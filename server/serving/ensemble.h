@@ -1,7 +1,7 @@
-// Ensembles: models made of others, where what one gives another takes. Steps that are ensembles
-// themselves are replaced by their steps, so that a whole is a list. Wherever all of them are
-// graphs, these are joined to one, so that nothing between them leaves the device; otherwise each
-// step is run by itself (step_run.h).
+// Ensembles: models made of other models, whose outputs are inputs of further ones. Steps that
+// are ensembles themselves are replaced by their steps, so that an ensemble is a list. If all
+// steps are graphs, they are joined to one graph, so that nothing between them leaves the
+// device; otherwise each step is run by itself (step_run.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A form of a model: what it is for inputs of certain shapes, compiled, with its weights in place.
+// A form of a model: its program for inputs of certain shapes, compiled, with its weights in
+// place.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// The forms of one version of a model, by the shapes of its inputs and, where it depends on them,
-// their values. Bounded: the least recently used goes, and a run in flight keeps it.
+// The forms of one version of a model, by the shapes of its inputs and, where it depends on
+// them, their values. Bounded: the least recently used form is dropped; a run in flight holds a
+// reference to its own.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// What forms of a model's version are made of: a model as it is read for inputs of certain shapes.
+// Where the forms of a version of a model come from: the model, read for inputs of certain
+// shapes.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Joins the graphs of several models to one: what one gives is what another takes, without a buffer
-// between them that anybody outside could see. Weights stay slots, each of its own.
+// Joins the graphs of several models to one: an output of one is an input of another, without a
+// slot in between. Weights stay slots of their own.
 #pragma once
 
 #include <map>

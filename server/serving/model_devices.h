@@ -1,5 +1,5 @@
-// The devices on which models run: of those that the daemon has, its own and those of other
-// machines, the ones that a model's instance groups choose.
+// The devices on which models run: those of the daemon's devices, local and remote ones, that
+// the instance groups of a model select.
 #pragma once
 
 #include <map>

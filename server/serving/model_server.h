@@ -1,4 +1,5 @@
-// What every front end asks: who may use which model, and the models themselves.
+// The interface of the front ends to models: which tenant may use which model, and the models
+// themselves.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// One version of a model as it is served: what it takes and gives, its forms, its statistics, and
-// a queue for each tenant that asks for it. Immutable but for these; whoever uses it keeps it, so
-// that another version may take its device at any time.
+// One version of a model as it is served: its inputs and outputs, its forms, its statistics, and
+// a queue for each tenant that sends requests. The rest is immutable. Its users hold references,
+// so that another version can replace it on its device at any time.
 #pragma once
 
 #include <atomic>

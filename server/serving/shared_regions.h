@@ -1,8 +1,9 @@
-// The system shared memory extension: memory of this machine that a client names, in which inputs
-// lie and into which outputs go. A region is its tenant's alone, and the name of its memory has to
-// begin with a prefix that the server was told, the tenant's name and a "@", which no name of a
-// tenant has; so nobody gets at memory of the server, of other programs or of other tenants. It is
-// read and written as a file, never mapped: who makes it smaller meanwhile gets an error.
+// The system shared memory extension: memory of this machine that a client names, from which
+// inputs are read and into which outputs are written. A region belongs to one tenant, and the
+// name of its memory has to begin with the prefix of --models-shared-memory, the tenant's name
+// and a "@", which no tenant's name contains; so a client cannot reach memory of the server, of
+// other programs or of other tenants. The memory is read and written as a file, never mapped: if
+// a client shrinks it meanwhile, that is an error.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a version of a model has done: the figures of the protocol's statistics extension.
+// The counters of a version of a model: the figures of the protocol's statistics extension.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The weights of all models, by content: what several forms, versions or models have in common is
-// on the device once, as long as one of them is there.
+// The weights of all models, by content: equal weights of several forms, versions or models are
+// on the device once, as long as any of these exists.
 #pragma once
 
 #include <cstdint>

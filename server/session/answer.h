@@ -1,4 +1,5 @@
-// What an operation is answered with, independent of any wire format, and where answers go.
+// The answers of operations, independent of any wire format, and the interface that receives
+// them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a session knows of an operation: that it is done in its turn, may have to wait, may be
-// cancelled, and answers. What each of them does is in server/operations.
+// The interface of an operation to its session: it is carried out in its turn, may have to wait,
+// may be cancelled, and is answered. The operations are in server/operations.
 #pragma once
 
 #include <cstdint>
