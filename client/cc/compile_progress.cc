@@ -1,3 +1,5 @@
+// Asks the server how many kernels it has compiled for the session, with the call that keeps
+// sessions alive.
 #include <chrono>
 
 #include "client/cc/bulk_transfers.h"

@@ -1,3 +1,5 @@
+// A thread draws the line on standard error, over the one before, until the operation ends; then
+// it erases the line.
 #include "client/terminal/progress.h"
 
 #include <unistd.h>

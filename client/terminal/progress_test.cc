@@ -1,3 +1,5 @@
+// The texts of progress lines and plots, and that an operation of less than two seconds shows
+// nothing.
 #include "client/terminal/progress.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// Timelines: which points a signal reaches, which ones a failure belongs to, waits with time
+// limits across threads, and callbacks.
 #include "devices/api/timeline.h"
 
 #include <string>

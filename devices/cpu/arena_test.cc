@@ -1,3 +1,5 @@
+// The arena of the CPU device: its limit, the reuse of freed memory, huge pages, and random
+// allocation and freeing, also by several threads.
 #include "devices/cpu/arena.h"
 
 #include <cstdio>

@@ -1,3 +1,5 @@
+// The memory limit that control groups set, in both versions of their file systems: the least of
+// all groups above holds, and a file that cannot be read sets none.
 #include "devices/cpu/cgroup_memory.h"
 
 #include <unistd.h>

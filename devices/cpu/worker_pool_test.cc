@@ -1,3 +1,5 @@
+// The worker pool runs each iteration of a job once, in IEEE arithmetic whatever the caller has
+// set, on several threads at a time; and a job can be ended in the middle.
 #include "devices/cpu/worker_pool.h"
 
 #if defined(__x86_64__)

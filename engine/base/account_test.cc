@@ -1,3 +1,5 @@
+// Accounts: a charge up to the limit is taken, one above it is refused with the use and the way
+// to raise the limit, and reservations are returned once.
 #include "engine/base/account.h"
 
 #include <algorithm>

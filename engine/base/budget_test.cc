@@ -1,3 +1,5 @@
+// Budgets: each limit is exact and named in its error, memory is returned, and tasks that share
+// a budget count their own steps.
 #include "engine/base/budget.h"
 
 #include <gtest/gtest.h>

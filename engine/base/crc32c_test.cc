@@ -1,3 +1,4 @@
+// CRC-32C: published values, and that all implementations agree at every length and alignment.
 #include "engine/base/crc32c.h"
 
 #include <cstring>

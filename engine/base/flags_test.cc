@@ -1,3 +1,5 @@
+// Parsing of flags (ranges, choices), the text of --help, --version, and the escapes of manual
+// pages and shell completions.
 #include "engine/base/flags.h"
 
 #include "engine/base/flag_pages.h"

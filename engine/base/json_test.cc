@@ -1,3 +1,5 @@
+// Quoting and reading of JSON: strings with UTF-8 and escapes, numbers, and the skipping of
+// values.
 #include "engine/base/json.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,6 @@
+// OnceCache: a value is made once for all that ask for it, the least recently used is evicted,
+// bytes are charged to an account, failures and waiting have rules; and FairOnceCache, which
+// divides the room among tenants.
 #include "engine/base/once_cache.h"
 
 #include <atomic>

@@ -1,3 +1,5 @@
+// Rate limits: a burst and then the rate, corrections by measured values, the error with the
+// time to try again, and changes while a limit is in use.
 #include "engine/base/rate_limit.h"
 
 #include <string>

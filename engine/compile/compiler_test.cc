@@ -1,3 +1,5 @@
+// Compiling LLVM IR for the host, NVIDIA and AMD: the kind of output, its reproducibility,
+// rounding of half precision, and errors as statuses.
 #include "engine/compile/compiler.h"
 
 #include <thread>

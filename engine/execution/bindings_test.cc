@@ -1,3 +1,5 @@
+// The alignment that the bindings of a run must have: that of their elements, and that for which
+// the kernels were compiled.
 #include "engine/execution/bindings.h"
 
 #include "gmock/gmock.h"

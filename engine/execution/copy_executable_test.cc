@@ -1,3 +1,5 @@
+// Executables that only copy: ranges go to ranges, sources are read at the run's turn, and
+// graphs that need a kernel or overwrite what they read are refused.
 #include "engine/execution/copy_executable.h"
 
 #include <gmock/gmock.h>

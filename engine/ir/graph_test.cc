@@ -1,3 +1,6 @@
+// Graphs: equal nodes are one, errors are kept, the post-order and the content hash do not
+// depend on the order of creation, freezing keeps what the root needs, and deep graphs need no
+// recursion.
 #include "engine/ir/graph.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Scalar values of every type: wrapping of integers, rounding and saturation of floats, and the
+// form in memory.
 #include "engine/ir/scalar.h"
 
 #include <gtest/gtest.h>

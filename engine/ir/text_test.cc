@@ -1,3 +1,5 @@
+// The text form of graphs and programs: printing and parsing are inverse, and errors name the
+// line and what was expected.
 #include "engine/ir/text.h"
 
 #include <gmock/gmock.h>

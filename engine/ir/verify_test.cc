@@ -1,3 +1,5 @@
+// The verifiers of the three levels, on graphs and programs in their text form: what is
+// accepted, and the error of each violated rule.
 #include "engine/ir/verify.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Sockets, frames, checksums and TLS of the bulk transfers: both directions at once, limits of
+// length and time, ends of connections, and proofs of a shared secret.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

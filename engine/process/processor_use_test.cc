@@ -1,3 +1,5 @@
+// The processor time of processes, and time limits that count it and not the waiting for a
+// processor.
 #include "engine/process/processor_use.h"
 
 #include <gtest/gtest.h>

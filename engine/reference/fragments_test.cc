@@ -1,3 +1,5 @@
+// The layout of matrix fragments among the lanes of a warp: each covers its matrix once, and
+// some elements are where the manuals say.
 #include "engine/reference/fragments.h"
 
 #include <gtest/gtest.h>

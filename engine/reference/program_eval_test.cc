@@ -1,3 +1,5 @@
+// The interpreter of programs: loops, gates, registers, vectors, narrow types, slices of the
+// thread range, and the errors that it reports.
 #include "engine/reference/program_eval.h"
 
 #include <gmock/gmock.h>

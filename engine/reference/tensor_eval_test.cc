@@ -1,3 +1,5 @@
+// The interpreter of tensor graphs: products, movement, gathers, reductions, and the order of
+// reads and stores.
 #include "engine/reference/tensor_eval.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The number of asynchronous copies that a wait may leave unfinished, in straight code and in
+// loops.
 #include "engine/render/copy_groups.h"
 
 #include "engine/base/strings.h"

@@ -1,3 +1,5 @@
+// Addresses divided into a scalar, a part for each lane and a constant, and the cases in which
+// they must not be.
 #include "engine/render/lane_offsets.h"
 
 #include "gtest/gtest.h"

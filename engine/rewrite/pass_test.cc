@@ -1,3 +1,5 @@
+// The pass runner: order, times, dumps, counters, disabled passes, passes that make several
+// pieces, and errors that name their pass.
 #include "engine/rewrite/pass.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The rewriter: which nodes patterns match, conditions, whole sweeps, rules that undo each
+// other, budgets, and explanations of what did not match.
 #include "engine/rewrite/rewriter.h"
 
 #include <gmock/gmock.h>

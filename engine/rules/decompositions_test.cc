@@ -1,3 +1,5 @@
+// Decompositions of transcendental functions are within 2 ulp of the true value, and products
+// and sums of floats are fused only where the rules allow it.
 #include "engine/rules/decompositions.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// Index arithmetic of reshapes, windows, strides, flips and pads simplifies to the expected
+// forms, and values that wrap are left alone.
 #include "engine/rules/divmod.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// telegrad-opt --eval: graphs and programs get the same inputs, and the first difference beyond
+// the tolerance is named.
 #include "engine/tools/evaluate.h"
 
 #include <gmock/gmock.h>

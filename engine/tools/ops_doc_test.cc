@@ -1,3 +1,4 @@
+// docs/ops.md is what the op table says, and its examples and tinygrad's names fit the ops.
 #include "engine/tools/ops_doc.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// Texts with several graphs and programs: they are read as they are printed, one can be
+// selected, and errors count the lines of the whole text.
 #include "engine/tools/pieces.h"
 
 #include <gmock/gmock.h>

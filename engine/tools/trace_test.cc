@@ -1,3 +1,5 @@
+// The HTML page of telegrad-opt --trace: it is well-formed and self-contained, has every step,
+// and says where its limit has cut it.
 #include "engine/tools/trace.h"
 
 #include <gmock/gmock.h>

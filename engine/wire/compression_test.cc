@@ -1,3 +1,5 @@
+// Compression of payloads: content is restored, incompressible content is sent as it is, and
+// damaged data or wrong lengths are refused.
 #include "engine/wire/compression.h"
 
 #include <zstd.h>

@@ -1,3 +1,5 @@
+// Graphs to messages and back: round trips, merging of equal nodes, errors by the client's
+// index, and random damage.
 #include "engine/wire/graph_codec.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// The counters of malloc's memory, and that unused pages are returned to the system once when
+// the daemon is idle.
 #include "server/admin/heap_memory.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// Tenants of certificates: by Telegrad's own URIs, by the file of names, and none where names
+// contradict each other.
 #include "server/identity/certificate_tenants.h"
 
 #include "gmock/gmock.h"

@@ -1,3 +1,5 @@
+// Admission of runs: within the limits they are accepted; above them the error names need and
+// limit; a deadline that cannot be met is refused before the run.
 #include "server/pool/admission.h"
 
 #include <gtest/gtest.h>

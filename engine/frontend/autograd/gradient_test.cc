@@ -1,3 +1,5 @@
+// Gradients of small graphs against central differences, at ties and kinks, through Detach, of
+// long chains, and the refusal of what has no gradient.
 #include "engine/frontend/autograd/gradient.h"
 
 #include <gmock/gmock.h>

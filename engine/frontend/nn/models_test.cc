@@ -1,3 +1,5 @@
+// The digits data set, layers, optimizers and the digits network: splits and batches, formulas
+// of the papers, and a loss that falls.
 #include "engine/frontend/nn/models.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// State dictionaries: listing, matching by name with conversion of floats, renaming, and errors
+// about missing, unexpected and misshapen entries.
 #include "engine/frontend/nn/state_dict.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+// ONNX weights in files beside the model: they are read from the model's folder only, and parts
+// outside of a file are refused.
 #include "engine/frontend/onnx/external_data.h"
 
 #include <gmock/gmock.h>

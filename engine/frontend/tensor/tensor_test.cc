@@ -1,3 +1,5 @@
+// Tensor methods on small values: broadcasting, movement, reductions, products and convolutions
+// against loops, error messages; and the slots of plans.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

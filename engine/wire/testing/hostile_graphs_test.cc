@@ -1,3 +1,5 @@
+// Each hostile graph is refused with its code and place, and budgets bound the work of
+// admission.
 #include "engine/wire/testing/hostile_graphs.h"
 
 #include <gmock/gmock.h>
