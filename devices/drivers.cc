@@ -1,3 +1,5 @@
+// A function for each driver opens its devices by the options of the daemon; the table behind
+// them is the list of drivers.
 #include "devices/drivers.h"
 
 #include <algorithm>

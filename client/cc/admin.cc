@@ -1,3 +1,5 @@
+// Each method is one unary call of telegrad.v1.Admin, whose messages are turned into plain
+// structs.
 #include "client/cc/admin.h"
 
 #include "absl/time/clock.h"

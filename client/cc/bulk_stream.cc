@@ -1,3 +1,5 @@
+// What is sent next (the attachment to the session, chunks of uploads, pulls and releases of
+// downloads) and what each received message means. Damaged chunks are sent or asked for again.
 #include "client/cc/bulk_stream.h"
 
 #include <algorithm>

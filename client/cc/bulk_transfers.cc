@@ -1,3 +1,5 @@
+// Keeps the list of unfinished transfers and the streams that carry them: gives each stream the
+// next chunk or pull, and opens streams in place of those that broke, after a growing pause.
 #include "client/cc/bulk_transfers.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Opens the channel, asks the server for its properties, and derives from its answer the
+// addresses for bulk transfers. An address outside of gRPC is used only on the host that was
+// connected to.
 #include "client/cc/connection.h"
 
 #include <arpa/inet.h>

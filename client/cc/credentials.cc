@@ -1,3 +1,6 @@
+// Makes gRPC's channel and call credentials from files, tokens and the local socket. Tokens are
+// never sent in the clear to another machine; certificates are read again when their files
+// change.
 #include "client/cc/credentials.h"
 
 #include <arpa/inet.h>

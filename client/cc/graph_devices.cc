@@ -1,3 +1,4 @@
+// Decodes the graph and returns the highest device number in it, plus one.
 #include "client/cc/graph_devices.h"
 
 #include <algorithm>

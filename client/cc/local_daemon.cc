@@ -1,3 +1,5 @@
+// Looks for a listening socket in the user's runtime folder and then in the system's, and skips
+// a folder that other users can write.
 #include "client/cc/local_daemon.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Each method is one unary call of the Open Inference Protocol; tensors travel as raw contents.
 #include "client/cc/model_client.h"
 
 #include "absl/time/clock.h"

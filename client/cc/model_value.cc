@@ -1,3 +1,5 @@
+// Converts tensors, sequences and strings to the messages of compute.proto and back, and checks
+// what a server has sent.
 #include "client/cc/model_value.h"
 
 #include <utility>

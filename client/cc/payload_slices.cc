@@ -1,3 +1,5 @@
+// A slice refers to the caller's bytes and a counter; when the transport drops the slice, the
+// counter is decremented.
 #include "client/cc/payload_slices.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// An asynchronous call asks the receiving server for a ticket, again where the connection
+// breaks, until a deadline. The object of the call lives until it is answered.
 #include "client/cc/peer_admission.h"
 
 #include <cstring>

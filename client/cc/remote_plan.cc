@@ -1,3 +1,5 @@
+// Buffers of state are allocated and filled when a plan first names them. The graph is sent
+// before the weights, so that the server compiles while they travel.
 #include "client/cc/remote_plan.h"
 
 #include <algorithm>

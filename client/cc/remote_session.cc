@@ -1,3 +1,5 @@
+// Turns each operation into a message of the Execute stream. Writes and reads of many bytes
+// travel beside it as transfers (bulk_transfers.h); the rest is in the message.
 #include "client/cc/remote_session.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Shared memory is a sealed memfd whose descriptor goes to the server over its local socket,
+// with a request in one packet that is answered by one packet.
 #include "client/cc/shared_memory.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Gets a ticket over gRPC, connects, proves to have the ticket, and checks the server's proof.
+// Then one thread sends and another receives until either fails or the stream is drained.
 #include "client/cc/socket_bulk_stream.h"
 
 #include <algorithm>

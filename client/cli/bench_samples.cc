@@ -1,3 +1,5 @@
+// Percentiles by the nearest rank, and the forms in which samples are printed: a table, a plot
+// with logarithmic bars, and CSV.
 #include "client/cli/bench_samples.h"
 
 #include <algorithm>

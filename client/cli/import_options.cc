@@ -1,3 +1,4 @@
+// Parses NAME=AxBxC, NAME=N and NAME=MIN..MAX; errors name the flag and the part that is wrong.
 #include "client/cli/import_options.h"
 
 #include "absl/strings/numbers.h"

@@ -1,3 +1,5 @@
+// Reads and writes tensors as .npy and .pb files, and compares outputs with expected values
+// element by element.
 #include "client/cli/onnx_data.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// A model is imported again only for inputs that the current import does not fit: other types,
+// other shapes outside of --dim, or other values that decide shapes. The server's import gets
+// small values at first and all of them if it asks for more.
 #include "client/cli/onnx_session.h"
 
 #include <algorithm>

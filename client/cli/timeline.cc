@@ -1,3 +1,5 @@
+// Writes complete events with times in microseconds since the first phase; the server's events
+// are moved to the middle of the phase in which they were asked for.
 #include "client/cli/timeline.h"
 
 #include <algorithm>

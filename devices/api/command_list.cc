@@ -1,3 +1,5 @@
+// Checks commands when they are encoded (sizes, numbers of bindings, copies that overlap) and
+// records how many bytes each needs of a binding.
 #include "devices/api/command_list.h"
 
 #include <algorithm>

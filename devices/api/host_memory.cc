@@ -1,3 +1,4 @@
+// Aligned memory of the heap.
 #include "devices/api/host_memory.h"
 
 #include <cstdlib>

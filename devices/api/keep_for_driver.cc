@@ -1,3 +1,4 @@
+// A list that is never destroyed.
 #include "devices/api/keep_for_driver.h"
 
 #include <mutex>

@@ -1,3 +1,4 @@
+// Copies run on a host queue. A subclass gives memory its meaning, such as the files of a disk.
 #include "devices/api/memory_device.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Events are added under a lock, by the threads of all queues.
 #include "devices/api/trace.h"
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// Launches become steps of a function, its range of iterations and its arguments. Addresses are
+// patched for each run; a step is then divided among the workers.
 #include "devices/cpu/command_buffer.h"
 
 #include <cstring>

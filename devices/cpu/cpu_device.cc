@@ -1,3 +1,5 @@
+// Joins arena, loader, worker pool and host queues to a Device. The default of its memory is
+// half of what the machine or the control group has.
 #include "devices/cpu/cpu_device.h"
 
 #include <unistd.h>

@@ -1,3 +1,5 @@
+// Opens each GPU that the driver shows, describes it by its attributes, and enables access
+// between GPUs that can reach each other. A GPU that cannot be used is left out with a note.
 #include "devices/cuda/cuda_device.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// One function of the CUDA driver API for each method of stream::Driver. The number of a
+// kernel's parameters is read from its PTX and compared with the launch, because the driver does
+// not check it.
 #include "devices/cuda/cuda_driver.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// Resolves the functions of symbols.def with dlsym, refuses drivers that are too old, and maps
+// results to status codes.
 #include "devices/cuda/library.h"
 
 #include <dlfcn.h>

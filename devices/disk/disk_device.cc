@@ -1,3 +1,5 @@
+// A buffer is a range of an open file below the root. Copies read and write it with pread and
+// pwrite in chunks; growth and open files are counted against limits.
 #include "devices/disk/disk_device.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// Two counters, of places taken and of places passed, and a queue of fences that connects them.
 #include "devices/hcq/fenced_ring.h"
 
 namespace telegrad::hcq {

@@ -1,3 +1,4 @@
+// Free ranges in two maps: by address, to merge neighbours, and by size, to find the best fit.
 #include "devices/hcq/range_heap.h"
 
 #include <iterator>

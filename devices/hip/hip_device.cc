@@ -1,3 +1,5 @@
+// Opens each AMD GPU that HIP shows and whose processor the compiler supports, and enables
+// access between GPUs that can reach each other. Others are left out with a note.
 #include "devices/hip/hip_device.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// One function of the HIP runtime API for each method of stream::Driver. A thread selects its
+// device before it calls.
 #include "devices/hip/hip_driver.h"
 
 #include <algorithm>

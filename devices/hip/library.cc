@@ -1,3 +1,5 @@
+// Opens the first library of the list that can be opened, resolves the functions of symbols.def,
+// refuses versions that are too old, and maps results to status codes.
 #include "devices/hip/library.h"
 
 #include <dlfcn.h>

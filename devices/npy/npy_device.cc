@@ -1,3 +1,5 @@
+// A buffer is the caller's pointer and a reference that keeps its owner alive; copies run on the
+// queue of a memory device.
 #include "devices/npy/npy_device.h"
 
 #include <atomic>

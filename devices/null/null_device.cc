@@ -1,3 +1,5 @@
+// The runner of a queue signals points without doing anything; memory is a number that is
+// counted against the limit.
 #include "devices/null/null_device.h"
 
 #include <atomic>

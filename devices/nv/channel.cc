@@ -1,3 +1,5 @@
+// Lays out the rings in one region of memory, writes methods and entries, rings the doorbell,
+// and frees places as the fence word grows.
 #include "devices/nv/channel.h"
 
 #include <algorithm>

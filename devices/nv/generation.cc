@@ -1,3 +1,5 @@
+// Describes the GPU for the stream device, and loads programs and encodes commands again when
+// they are first used in this generation.
 #include "devices/nv/generation.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Brings the GPU up, asks for its properties, makes its heaps and channels, and watches the
+// error notifiers of the channels. A loss is final and names the Xid.
 #include "devices/nv/gpu.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The calls of the resource manager that make each object, and the checks of what they return.
 #include "devices/nv/gpu_objects.h"
 
 #include <cstring>

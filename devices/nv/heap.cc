@@ -1,3 +1,5 @@
+// Each region has a heap of its address range; a request that fits into none makes a new region.
+// An empty region is dropped, except the last shared one.
 #include "devices/nv/heap.h"
 
 #include <algorithm>

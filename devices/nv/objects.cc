@@ -1,3 +1,5 @@
+// Events are semaphore words with a timestamp, streams use a channel, modules are cubins in the
+// GPU's memory, and graphs are pushbuffers that are encoded once and patched.
 #include "devices/nv/objects.h"
 
 #include <algorithm>

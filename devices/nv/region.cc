@@ -1,3 +1,5 @@
+// Allocates memory with the resource manager and maps it at an address of the GPU by the driver
+// for unified memory.
 #include "devices/nv/region.h"
 
 #include <cstring>

@@ -1,3 +1,5 @@
+// Fills the structs of the ioctls, checks the status of each call, and keeps a list of what has
+// to be released.
 #include "devices/nv/rm_client.h"
 
 #include "absl/strings/str_format.h"

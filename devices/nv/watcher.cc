@@ -1,3 +1,5 @@
+// The thread keeps a list of moments and their functions, and calls a function once all of its
+// moments have passed.
 #include "devices/nv/watcher.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The methods of the copy engine, and for launches the queue meta data and constant bank 0 with
+// the words that the compiler expects there.
 #include "devices/nv/work.h"
 
 #include <algorithm>

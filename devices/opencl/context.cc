@@ -1,3 +1,5 @@
+// The context and the command queues of a device. An end is told by a callback of the driver;
+// where it does not come in time, the device counts as stuck.
 #include "devices/opencl/context.h"
 
 #include <condition_variable>

@@ -1,3 +1,5 @@
+// Buffers of the driver, zeroed on a command queue of their own when they are made and
+// subtracted from the limit until they are released.
 #include "devices/opencl/memory.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Describes each device by its properties, sets its memory limit (less where the device is the
+// host's own processor), and connects its queues to the driver's command queues.
 #include "devices/opencl/opencl_device.h"
 
 #include <algorithm>

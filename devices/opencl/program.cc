@@ -1,3 +1,5 @@
+// Builds the kernel from its binary, checks the number of its arguments and its work-group size,
+// and sets the arguments of a launch.
 #include "devices/opencl/program.h"
 
 #include <algorithm>

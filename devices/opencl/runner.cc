@@ -1,3 +1,5 @@
+// Puts commands in batches on the driver's queue: small ones where a run can be cancelled, so
+// that a cancellation is noticed between them.
 #include "devices/opencl/runner.h"
 
 #include <cstring>

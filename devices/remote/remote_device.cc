@@ -1,3 +1,5 @@
+// Offers those devices of the server whose answers about themselves are valid, makes a tenant's
+// device on first use, and passes submissions to the tenant's link.
 #include "devices/remote/remote_device.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Frees a buffer on the server when its last reference is dropped, and checks that the programs
+// of commands were loaded on the link that runs them.
 #include "devices/remote/remote_memory.h"
 
 #include "devices/remote/remote_link.h"

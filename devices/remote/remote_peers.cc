@@ -1,3 +1,6 @@
+// A server can send to another if its list of allowed peers has the bulk address of the other.
+// Copies are started one after another: a thread that comes while another one starts copies
+// leaves its own to it.
 #include "devices/remote/remote_peers.h"
 
 #include <string_view>

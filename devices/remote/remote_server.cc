@@ -1,3 +1,5 @@
+// Connects, keeps a link for each tenant, measures round trips and bandwidth for predictions,
+// and runs the two threads.
 #include "devices/remote/remote_server.h"
 
 #include <chrono>

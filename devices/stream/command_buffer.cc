@@ -1,3 +1,6 @@
+// Divides commands into batches by predicted time and number, checks launches against the GPU,
+// and submits a batch as a graph where all of its buffers are on the GPU, else command by
+// command.
 #include "devices/stream/command_buffer.h"
 
 #include <algorithm>

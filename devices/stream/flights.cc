@@ -1,3 +1,5 @@
+// A queue of flights, oldest first, under a lock that is held while another stream is made to
+// wait for an event of one, so that the event is not reused meanwhile.
 #include "devices/stream/flights.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Builds a node for each command. An update compares addresses with those of the last run and
+// changes the nodes in which they differ.
 #include "devices/stream/graph.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Freed blocks are kept by size; a block serves a request if at most an eighth of it would be
+// unused. Where memory is short, kept blocks are freed.
 #include "devices/stream/memory.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// A GPU that cannot be opened becomes a note for the log, and the others are offered.
 #include "devices/stream/open_each.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Loads the module, finds the kernel in it, and unloads the module when the last reference is
+// dropped.
 #include "devices/stream/program.h"
 
 #include <utility>

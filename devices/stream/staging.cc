@@ -1,3 +1,5 @@
+// Chunks are allocated when they are first used, up to a few. Each has an event behind its last
+// copy, for which the next use waits.
 #include "devices/stream/staging.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Makes context, memory and the two queues of a GPU, and leaves a reserve of its memory to the
+// driver.
 #include "devices/stream/stream_device.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Starts the process, exchanges the messages of protocol.h with it, writes records into the
+// ring, and checks at intervals whether the worker still answers while a record is under way.
 #include "devices/worker/device_worker.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// Writes and reads the messages. What a worker sends is bounded and checked.
 #include "devices/worker/protocol.h"
 
 #include <utility>

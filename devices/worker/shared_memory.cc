@@ -1,3 +1,4 @@
+// Makes and seals memfds, maps them, and passes descriptors over a socket (SCM_RIGHTS).
 #include "devices/worker/shared_memory.h"
 
 #include <fcntl.h>

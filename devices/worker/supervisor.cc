@@ -1,3 +1,5 @@
+// The thread polls the sockets of all workers and a descriptor that wakes it; a socket that is
+// closed means that its worker has ended.
 #include "devices/worker/supervisor.h"
 
 #include <poll.h>

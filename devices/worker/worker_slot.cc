@@ -1,3 +1,5 @@
+// Starts the worker, loads the programs that the one before had, and gives runs the current
+// worker. After a failed start it waits for a growing pause.
 #include "devices/worker/worker_slot.h"
 
 #include <chrono>
