@@ -1,3 +1,5 @@
+// A thread takes the lines that wait and appends them to the file without waiting for the disk.
+// It opens the file again when the path names another one.
 #include "server/admin/access_log.h"
 
 #include <fcntl.h>

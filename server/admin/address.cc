@@ -1,3 +1,5 @@
+// Parses HOST:PORT, unix:PATH and systemd:NAME, and says whether other machines can reach the
+// address.
 #include "server/admin/address.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// Starts the compile workers and the cache on disk by the daemon's flags, and writes kernels
+// that could not be compiled to the folder of reproducers or to the log.
 #include "server/admin/compile_service.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// The limit by setrlimit(2), the number by the entries of /proc/self/fd.
 #include "server/admin/descriptors.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// Reads mallinfo2, and calls malloc_trim once after a time without work.
 #include "server/admin/heap_memory.h"
 
 #include <malloc.h>

@@ -1,3 +1,5 @@
+// The bounds of the buckets, and exemplars: the trace of the last traced observation of each
+// bucket.
 #include "server/admin/histogram.h"
 
 #include <algorithm>

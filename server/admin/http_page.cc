@@ -1,3 +1,5 @@
+// One thread polls all connections, reads heads of limited size, and writes answers as far as
+// sockets take them.
 #include "server/admin/http_page.h"
 
 #include <poll.h>

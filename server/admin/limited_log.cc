@@ -1,3 +1,5 @@
+// Counts the lines of the current second; those above the limit are only counted, and the count
+// is in the next line.
 #include "server/admin/limited_log.h"
 
 #include <utility>

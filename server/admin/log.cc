@@ -1,3 +1,5 @@
+// Formats a line and writes it to standard error by one call, so that lines of several threads
+// do not mix.
 #include "server/admin/log.h"
 
 #include <unistd.h>

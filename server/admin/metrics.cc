@@ -1,3 +1,5 @@
+// The table of metrics from metrics.def, and the collectors that are called before values are
+// read.
 #include "server/admin/metrics.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Reads and removes the environment variables of the service manager, checks the sockets that it
+// has passed, and sends states as datagrams.
 #include "server/admin/service_manager.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,5 @@
+// Parses and writes traceparent headers, decides which operations are traced, keeps the last
+// spans in a ring, and passes spans on to sinks.
 #include "server/admin/tracer.h"
 
 #include <charconv>

@@ -1,3 +1,5 @@
+// The first message is the ticket. After it one thread reads frames and writes chunks of uploads
+// to their buffers; another one sends answers and chunks of downloads.
 #include "server/data/bulk_connection.h"
 
 #include <optional>

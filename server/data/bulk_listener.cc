@@ -1,3 +1,5 @@
+// One thread accepts and pauses where there is no descriptor. At the limit, the connection that
+// has waited longest without a ticket is closed.
 #include "server/data/bulk_listener.h"
 
 #include <poll.h>

@@ -1,3 +1,5 @@
+// Tickets by identity, with their secret, session and time of expiry. Each use removes one; for
+// peers it makes the next one valid.
 #include "server/data/bulk_tickets.h"
 
 #include <algorithm>

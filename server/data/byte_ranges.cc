@@ -1,3 +1,4 @@
+// A map of ranges by their begin; a range that is added is merged with those that it touches.
 #include "server/data/byte_ranges.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Parts of a credit are taken for staged bytes and given back to the accounts of session and
+// tenant once the stream is closed.
 #include "server/data/credit.h"
 
 #include "engine/base/status.h"

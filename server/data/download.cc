@@ -1,3 +1,5 @@
+// Fetches a range of the buffer, copied from the device where the host cannot address its
+// memory.
 #include "server/data/download.h"
 
 #include "engine/execution/charged_memory.h"

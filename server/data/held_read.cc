@@ -1,3 +1,4 @@
+// Calls the function that waits for the end of the read when it is destroyed.
 #include "server/data/held_read.h"
 
 namespace telegrad {

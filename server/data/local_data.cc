@@ -1,3 +1,5 @@
+// Parses the requests of the local socket, finds the session and starts the transfer on the pool
+// of workers.
 #include "server/data/local_data.h"
 
 #include <array>

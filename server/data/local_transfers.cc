@@ -1,3 +1,5 @@
+// Copies pieces of a few MiB, by at most a few workers for one transfer, so that other work of
+// the pool goes on between them.
 #include "server/data/local_transfers.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Connects to the other server with a ticket, sends the chunks that it says are missing, and
+// tries again after a growing pause until the transfer has ended or further tries would fail as
+// well.
 #include "server/data/peer_send.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Copies through a mapping as long as the pages of the file are present, and by system calls
+// where they are not.
 #include "server/data/sealed_file.h"
 
 #include <fcntl.h>
