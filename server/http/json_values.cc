@@ -1,3 +1,5 @@
+// Reads and writes the values of one tensor, by a function for each element type. The bytes that
+// values will take are paid from the text's length before they are read.
 #include "server/http/json_values.h"
 
 #include <algorithm>

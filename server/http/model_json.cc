@@ -1,3 +1,5 @@
+// Each function writes one kind of object, with the names of the protocol's messages as JSON has
+// them.
 #include "server/http/model_json.h"
 
 #include "engine/base/json.h"

@@ -1,3 +1,4 @@
+// Splits a path at its slashes and compares the parts with the forms that the protocol has.
 #include "server/http/routes.h"
 
 #include <vector>

@@ -1,3 +1,5 @@
+// Reads an object of settings with bounds on its members and values, and writes the settings
+// that are in force.
 #include "server/http/settings_json.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// The authorization header is checked first, then the certificate. A grant keeps what was
+// checked, so that a call that is under way can be checked again.
 #include "server/identity/authenticator.h"
 
 #include "absl/strings/match.h"

@@ -1,3 +1,5 @@
+// Encodes and decodes by the alphabet of RFC 4648; a length or last bits that no encoder writes
+// are refused.
 #include "server/identity/base64url.h"
 
 #include <cstdint>

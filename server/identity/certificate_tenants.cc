@@ -1,3 +1,5 @@
+// Parses the file of names line by line, and looks up the names of a certificate in it. Names
+// that give different tenants give none.
 #include "server/identity/certificate_tenants.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The characters and the length that a tenant's name may have.
 #include "server/identity/principal.h"
 
 #include <algorithm>

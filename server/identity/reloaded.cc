@@ -1,3 +1,4 @@
+// A stamp of a file or folder, made of sizes, times and inodes, tells whether it has changed.
 #include "server/identity/reloaded.h"
 
 #include <dirent.h>

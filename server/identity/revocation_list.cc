@@ -1,3 +1,5 @@
+// Reads the lists with OpenSSL, checks the signature of each against the authorities, and keeps
+// issuers with serial numbers in a set.
 #include "server/identity/revocation_list.h"
 
 #include <openssl/bio.h>

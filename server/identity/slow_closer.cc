@@ -1,3 +1,5 @@
+// A thread takes descriptors from a list and closes them. It shares only the list, so it may
+// hang in a close longer than the object exists.
 #include "server/identity/slow_closer.h"
 
 #include <condition_variable>

@@ -1,3 +1,5 @@
+// Reads certificate, key and authorities with OpenSSL and checks that the key belongs to the
+// certificate.
 #include "server/identity/tls_files.h"
 
 #include <openssl/bio.h>

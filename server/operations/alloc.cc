@@ -1,3 +1,5 @@
+// Small buffers are allocated in the operation's turn; large ones, which take time to clear, and
+// files are left to a worker.
 #include "server/operations/alloc.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Looks graphs up by hash in the tenant's store, and asks its engine for the executable for the
+// devices of a placement.
 #include "server/operations/compiling.h"
 
 #include <utility>

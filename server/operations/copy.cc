@@ -1,3 +1,5 @@
+// Checks ranges and devices, waits for earlier uses of both buffers, and enqueues the copy,
+// through host memory where no device reaches both.
 #include "server/operations/copy.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Drops every handle that exists. An unknown one is an error and does not keep the others.
 #include "server/operations/free.h"
 
 #include <utility>

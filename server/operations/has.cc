@@ -1,3 +1,4 @@
+// Looks the hash up in the tenant's store.
 #include "server/operations/has.h"
 
 #include <utility>

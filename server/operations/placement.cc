@@ -1,3 +1,5 @@
+// A session that names no device gets the one that would end its work first, by the predicted
+// time of what is queued, of compiling, and of moving data.
 #include "server/operations/placement.h"
 
 #include "engine/base/status.h"

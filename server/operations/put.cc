@@ -1,3 +1,4 @@
+// Decodes, verifies and, if asked, compiles on a worker, and then stores the graph.
 #include "server/operations/put.h"
 
 #include <utility>

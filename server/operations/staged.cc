@@ -1,3 +1,4 @@
+// Allocates and charges host memory, and enqueues the copies through it in the session's queue.
 #include "server/operations/staged.h"
 
 #include <utility>

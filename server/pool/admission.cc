@@ -1,3 +1,4 @@
+// Compares the predicted memory and time of a run with the limits; an error names both.
 #include "server/pool/admission.h"
 
 #include <cmath>

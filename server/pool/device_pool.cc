@@ -1,3 +1,5 @@
+// The table of devices with a fair queue for each of their queues, and the set of devices that
+// take no new work.
 #include "server/pool/device_pool.h"
 
 #include <algorithm>

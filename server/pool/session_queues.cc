@@ -1,3 +1,5 @@
+// Submits work of the session to the fair queue of its device, or directly to devices that have
+// queues for each tenant on another server.
 #include "server/pool/session_queues.h"
 
 namespace telegrad {

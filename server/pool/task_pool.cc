@@ -1,3 +1,5 @@
+// Threads take the next task of the tenant whose turn it is; a spare thread takes only tasks of
+// tenants that have none running.
 #include "server/pool/task_pool.h"
 
 #include <sys/resource.h>
