@@ -1,3 +1,4 @@
+// Starts the HTTP server by the daemon's flags and connects it with the models.
 #include "server/http_front_end.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Makes the tenant that owns the models' weights and executables, the model server, and its
+// metrics, by the daemon's flags.
 #include "server/model_serving.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// Checks the head as it came: names and values of headers, contradictory lengths, and escapes in
+// the path.
 #include "server/http/http_head.h"
 
 #include <arpa/inet.h>

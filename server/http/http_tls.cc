@@ -1,3 +1,5 @@
+// Reads the files with GnuTLS, verifies a client's chain, and takes the names in its certificate
+// for the authenticator.
 #include "server/http/http_tls.h"
 
 #include <gnutls/x509.h>

@@ -1,3 +1,5 @@
+// One thread polls all listeners and takes a number of connections from each in turn. Where
+// there is no descriptor it pauses; a listener that fails is opened again.
 #include "server/service/acceptor.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Each method reads or changes the part of the daemon that it is about; changes are logged with
+// the caller.
 #include "server/service/admin_service.h"
 
 #include <algorithm>

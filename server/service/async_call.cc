@@ -1,3 +1,5 @@
+// The first reply finishes the call; any further one, from whatever thread, finds that the call
+// is over and does nothing.
 #include "server/service/async_call.h"
 
 #include <utility>

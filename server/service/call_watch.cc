@@ -1,3 +1,4 @@
+// A list of the calls; the thread that looks copies it and ends calls without holding the lock.
 #include "server/service/call_watch.h"
 
 #include <utility>

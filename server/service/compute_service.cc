@@ -1,3 +1,4 @@
+// Makes an ExecuteCall for each stream, and counts it among the open calls of its tenant.
 #include "server/service/compute_service.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Parses and checks flags, the file and its tenants together. A reload checks the new file in
+// the same way and then applies what can change.
 #include "server/service/configuration.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Rows by descriptor, with the inode of the socket: if a descriptor has another inode, its
+// connection was closed.
 #include "server/service/connections.h"
 
 #include <fcntl.h>

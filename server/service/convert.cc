@@ -1,3 +1,5 @@
+// Answers and traces as messages; large results refer to memory that is kept until the transport
+// has sent it.
 #include "server/service/convert.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Makes a DataCall for each stream, and carries out the calls about uploads and tickets at the
+// session that they name.
 #include "server/service/data_service.h"
 
 #include <algorithm>

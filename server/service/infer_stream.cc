@@ -1,3 +1,5 @@
+// A bounded list of requests in their order; each is started when there is room and answered
+// when those before it are.
 #include "server/service/infer_stream.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Parses requests, finds the model for the caller, and writes metadata, configuration,
+// statistics and results.
 #include "server/service/inference_service.h"
 
 #include <chrono>

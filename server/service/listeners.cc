@@ -1,3 +1,5 @@
+// Checks the addresses and their protection, makes the credentials of each listener, and starts
+// a gRPC server for each kind.
 #include "server/service/listeners.h"
 
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// Parses config.pbtxt with protobuf's text format, limits its nesting, and converts fields one
+// by one; errors name the field or the place.
 #include "server/service/model_config_text.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One Read function for each operation converts its message and moves large parts out of it.
 #include "server/service/operations.h"
 
 #include <string>

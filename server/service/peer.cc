@@ -1,3 +1,4 @@
+// Formats the address of getpeername(2), and removes gRPC's escapes.
 #include "server/service/peer.h"
 
 #include <arpa/inet.h>

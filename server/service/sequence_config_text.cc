@@ -1,3 +1,4 @@
+// Checks control inputs, states and times of sequences, and converts them in both directions.
 #include "server/service/sequence_config_text.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// Agrees on versions with a client and answers questions about devices and counters; keep-alive
+// and close find the session by its token.
 #include "server/service/session_service.h"
 
 #include <algorithm>

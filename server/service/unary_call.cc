@@ -1,3 +1,5 @@
+// Parses the message, calls the handler on the transport's thread, and writes its answer or
+// status.
 #include "server/service/unary_call.h"
 
 #include "engine/base/status.h"

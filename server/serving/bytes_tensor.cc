@@ -1,3 +1,5 @@
+// Walks the elements of a tensor, which may be in several pieces, and checks that they end with
+// it.
 #include "server/serving/bytes_tensor.h"
 
 #include "engine/base/status.h"

@@ -1,3 +1,5 @@
+// Sorts the highest values by a partial sort, in which NaN is lowest, and writes value, index
+// and label of each.
 #include "server/serving/classification.h"
 
 #include <algorithm>

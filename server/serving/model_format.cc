@@ -1,3 +1,4 @@
+// Tells formats apart by the first byte of the file, and finds the model's file in its folder.
 #include "server/serving/model_format.h"
 
 #include "engine/base/status.h"

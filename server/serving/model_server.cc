@@ -1,3 +1,5 @@
+// Checks grants, resolves names in namespaces, loads and unloads, and collects metrics and
+// traces of requests.
 #include "server/serving/model_server.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads the plan from memory and lists its weights as parts of the file.
 #include "server/serving/plan_model.h"
 
 #include <utility>

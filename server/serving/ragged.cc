@@ -1,3 +1,5 @@
+// Finds the dimensions that may differ by their names, computes padded sizes, and copies the
+// runs of bytes that both shapes share.
 #include "server/serving/ragged.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Scans the folders, compares stamps of files with those that were loaded, and loads versions
+// one by one. The previous version serves until the new one is ready.
 #include "server/serving/repository.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Compares the products of the sizes between dimensions of -1 in both shapes.
 #include "server/serving/reshape.h"
 
 #include <vector>

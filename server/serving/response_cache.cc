@@ -1,3 +1,5 @@
+// An ordered list of results by the digest of the request; the oldest are removed until there is
+// room.
 #include "server/serving/response_cache.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Sequences by id, of which a bounded number can be active. Those that are idle for too long
+// expire.
 #include "server/serving/sequences.h"
 
 #include <algorithm>

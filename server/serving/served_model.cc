@@ -1,3 +1,5 @@
+// Makes forms for known shapes ahead, gives each tenant a batcher, and frees the buffers of
+// tenants that send no requests.
 #include "server/serving/served_model.h"
 
 #include <algorithm>

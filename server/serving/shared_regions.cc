@@ -1,3 +1,5 @@
+// Regions by tenant and name, each with an open descriptor; reads and writes use pread and
+// pwrite within the registered range.
 #include "server/serving/shared_regions.h"
 
 #include <fcntl.h>

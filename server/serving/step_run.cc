@@ -1,3 +1,5 @@
+// An object for each request keeps the tensors that are there, and starts a step once it has all
+// of its inputs.
 #include "server/serving/step_run.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Settings for all models and for single ones, of which the most particular holds. Settings that
+// cannot change are accepted with their fixed value only.
 #include "server/serving/trace_settings.h"
 
 #include <algorithm>

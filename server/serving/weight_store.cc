@@ -1,3 +1,5 @@
+// Memory by digest, with weak references: a weight that still exists is used again, another one
+// is allocated and copied.
 #include "server/serving/weight_store.h"
 
 #include <cstring>

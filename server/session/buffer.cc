@@ -1,3 +1,5 @@
+// Lists of points that read and write the buffer, pruned as they are reached, and the error that
+// poisons it.
 #include "server/session/buffer.h"
 
 #include <algorithm>

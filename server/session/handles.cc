@@ -1,3 +1,5 @@
+// A map of buffers by handle, whose number and bytes are checked against the limits of the
+// session and charged to the tenant.
 #include "server/session/handles.h"
 
 #include "engine/base/status.h"

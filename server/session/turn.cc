@@ -1,3 +1,4 @@
+// Replies, failures and waits of the operation whose turn it is, passed on to its session.
 #include "server/session/turn.h"
 
 namespace telegrad {

@@ -1,3 +1,5 @@
+// Graphs in the order of their last use. What a run needs to know of its slots is derived once,
+// when a graph is put.
 #include "server/tenant/graph_store.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Once a second it looks for the kernel that has taken the most device time since it was last
+// searched for, and measures programs for it until the time for one kernel is over.
 #include "server/tenant/kernel_search.h"
 
 #include <sys/resource.h>

@@ -1,3 +1,5 @@
+// The table of quotas with names and units, and the parser of the file, whose errors name the
+// line.
 #include "server/tenant/quotas.h"
 
 #include <algorithm>

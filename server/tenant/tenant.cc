@@ -1,3 +1,5 @@
+// Makes the accounts of a tenant from its quotas, changes their limits when the quotas change,
+// and checks what the tenant may use.
 #include "server/tenant/tenant.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Tenants by name, with the idle ones in the order of their last use, and the debts of tenants
+// that were dropped.
 #include "server/tenant/tenant_directory.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Which counters are kept for each tenant, and how quotas, device times and queues become
+// labelled metrics.
 #include "server/tenant/tenant_metrics.h"
 
 #include <memory>
