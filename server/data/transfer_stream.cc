@@ -159,8 +159,9 @@ void TransferStream::TakePull(const v1::Pull& pull) {
 void TransferStream::Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes,
                             const absl::Status& why) {
   // After a connection broke, what it still held may arrive behind the same bytes of its successor:
-  // another stream brings them, or the transfer has ended with them. That is nobody's mistake.
-  if (!absl::IsNotFound(why) && !absl::IsUnavailable(why)) {
+  // another stream brings them, or the transfer has ended with them. It may also arrive behind the
+  // end of its own stream or session. That is nobody's mistake.
+  if (!absl::IsNotFound(why) && !absl::IsUnavailable(why) && !absl::IsAborted(why)) {
     metrics_->Add(Metric::kChunksRefused);
   }
   v1::TransferResponse response;

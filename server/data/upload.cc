@@ -141,12 +141,12 @@ absl::Status Upload::CheckInsideLocked(ByteRange range) const {
 
 absl::Status Upload::AdmitLocked(ByteRange range) const {
   TG_RETURN_IF_ERROR(CheckInsideLocked(range));
+  if (received_.Contains(range)) return absl::OkStatus();
   if (FindClaimLocked(range) != nullptr) {
     return absl::UnavailableError(StrCat("transfer ", transfer_, ": bytes of the chunk at ",
                                          range.offset,
                                          " are being received over another stream; send it again"));
   }
-  if (received_.Contains(range)) return absl::OkStatus();
   if (received_.Overlaps(range)) {
     return InvalidArgument("transfer ", transfer_, ": a chunk of ", range.bytes, " bytes at ",
                            range.offset, " overlaps others that have arrived");
@@ -235,6 +235,11 @@ absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
   if (!copied.ok()) {
     Settle(range, /*placed=*/false);
     return copied.status();
+  }
+  {
+    // From here on no client can mend what becomes of it: an error ends the upload.
+    const MutexLock lock(mutex_);
+    received_.Add(range);
   }
   copied->timeline->OnReached(
       copied->value, [self = shared_from_this(), range,

@@ -111,7 +111,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   mutable Mutex mutex_;
   std::optional<uint64_t> bytes_
       TG_GUARDED_BY(mutex_);                   // of the whole, once the operation has arrived
-  ByteRanges received_ TG_GUARDED_BY(mutex_);  // staged or placed
+  ByteRanges received_ TG_GUARDED_BY(mutex_);  // staged, placed, or with the device
   std::vector<Claim> claims_ TG_GUARDED_BY(mutex_);
   std::condition_variable_any settled_;  // a claim was
   std::vector<Staged> staged_ TG_GUARDED_BY(mutex_);

@@ -2,7 +2,9 @@
 #include <functional>
 #include <thread>
 
+#include "devices/null/null_device.h"
 #include "engine/base/status.h"
+#include "server/data/transfer_stream.h"
 #include "tests/server/transfer_fixture.h"
 
 namespace telegrad {
@@ -133,6 +135,98 @@ TEST_F(TransferTest, AChunkThatIsSentAgainTakesThePlaceOfOneThatStalls) {
     if (!open) StartUpload(1, transfer, 4);
     EXPECT_EQ(Bytes(Read(1, 4)), "good");
   }
+}
+
+// The bytes of one message.
+class TextData final : public MessageData {
+ public:
+  explicit TextData(std::string text) : text_(std::move(text)) {}
+  uint64_t bytes() const override { return text_.size(); }
+  absl::StatusOr<uint32_t> CopyTo(std::byte* to, Checksum kind) override {
+    return CopyWithChecksum(kind, to, text_.data(), text_.size());
+  }
+  absl::StatusOr<std::span<const std::span<const uint8_t>>> Pieces() override {
+    return absl::InternalError("nothing is compressed");
+  }
+
+ private:
+  const std::string text_;
+};
+
+absl::Status SendChunk(TransferStream& stream, uint64_t transfer, const std::string& text) {
+  v1::TransferRequest request;
+  request.mutable_upload()->set_transfer(transfer);
+  request.mutable_upload()->set_bytes(static_cast<uint32_t>(text.size()));
+  request.mutable_upload()->set_checksum(ChecksumOf(Checksum::kCrc32c, text.data(), text.size()));
+  TextData data(text);
+  return stream.Accept(request, data);
+}
+
+// The end of a stream is noticed on one thread while another one has its last message, and takes
+// the chunk after that. Nobody can be told, and nobody has made a mistake: the bytes are missing,
+// and the client sends them over another stream.
+TEST_F(TransferTest, AChunkBehindTheEndOfItsStreamIsMissingAndNotRefused) {
+  Alloc(1, 4);
+  StartUpload(1, 1, 4);
+  TransferStream broken(&metrics_), next(&metrics_);
+  ASSERT_TRUE(broken.Attach(session_, stream_, {}).ok());
+  ASSERT_TRUE(next.Attach(session_, stream_, {}).ok());
+  broken.Close();
+  EXPECT_TRUE(SendChunk(broken, 1, "good").ok());
+  EXPECT_FALSE(broken.Next().has_value());
+  EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 4}}));
+  EXPECT_TRUE(SendChunk(next, 1, "good").ok());
+  EXPECT_EQ(Bytes(Read(1, 4)), "good");
+  EXPECT_EQ(metrics_.count(Metric::kChunksRefused), 0);
+}
+
+// The client asks what is missing, and then what the broken connection has still carried arrives.
+TEST_F(TransferTest, WhatArrivesAfterTheQuestionMayComeAgain) {
+  Alloc(1, 8);
+  StartUpload(1, 1, 8);
+  TransferStream broken(&metrics_), next(&metrics_);
+  ASSERT_TRUE(broken.Attach(session_, stream_, {}).ok());
+  ASSERT_TRUE(next.Attach(session_, stream_, {}).ok());
+  EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 8}}));
+  EXPECT_TRUE(SendChunk(broken, 1, "good").ok());
+  EXPECT_TRUE(SendChunk(next, 1, "good").ok());
+  EXPECT_TRUE(Chunk(1, 4, "rest").ok());
+  EXPECT_EQ(Bytes(Read(1, 8)), "goodrest");
+  EXPECT_EQ(metrics_.count(Metric::kChunksRefused), 0);
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), 8);
+}
+
+// A device that is busy has the bytes long before it has copied them. Until then they are neither
+// missing nor to be refused: a client would send them again and again.
+TEST_F(TransferTest, WhatABusyDeviceHasTakenIsNotMissing) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*OpenCpu({.threads = 1, .memory_limit = 256 << 20}));
+  devices.push_back(OpenNull({}));
+  Device* const null = devices[1].get();
+  pool_ = *DevicePool::Create(std::move(devices));
+  env_.devices = pool_.get();
+  const std::shared_ptr<Memory> memory = *null->Alloc(8);
+  Command copy;
+  copy.kind = Command::Kind::kCopy;
+  copy.copy = {{0, 0}, {0, 4}, 4};
+  fakes::Gate busy;
+  busy.Close();
+  const TimelinePoint waits[] = {busy.point()};
+  ASSERT_TRUE(
+      null->queue(QueueKind::kCopy).Submit(*null->Encode({copy}), {{memory, 0, 8}}, waits).ok());
+  Submit(AllocOp{1, 8, null->name()});
+  StartUpload(1, 1, 8);
+  EXPECT_TRUE(Chunk(1, 0, "good").ok());
+  EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{4, 4}}));
+  const Content again("good");
+  const auto newer = *session().transfers().Attach(stream_);
+  EXPECT_TRUE(session().transfers().Take(1, {0, 4}, again, *newer).ok());
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), 0);
+  EXPECT_TRUE(Chunk(1, 4, "rest").ok());
+  busy.Open();
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(metrics_.count(Metric::kBytesWritten), 8);
+  session().Close();
 }
 
 // Small ones cost more than their bytes.
