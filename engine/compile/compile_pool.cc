@@ -41,7 +41,8 @@ class Pool final : public CompilePool {
       : options_(options),
         processes_(static_cast<size_t>(options.workers + options.spare)),
         ready_(processes_.size()),
-        tried_(static_cast<size_t>(options.workers)) {
+        failed_(static_cast<size_t>(options.workers)),
+        killed_starts_(processes_.size()) {
     for (size_t i = 0; i < processes_.size(); ++i) {
       threads_.emplace_back([this, i] { LookAfter(i); });
     }
@@ -62,7 +63,7 @@ class Pool final : public CompilePool {
 
   absl::Status WaitForTheFirst() {
     std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return alive_ > 0 || std::ranges::all_of(tried_, std::identity()); });
+    done_.wait(lock, [this] { return alive_ > 0 || IsHopeless(); });
     return alive_ > 0 ? absl::OkStatus() : start_error_;
   }
 
@@ -72,7 +73,7 @@ class Pool final : public CompilePool {
     const auto job = std::make_shared<Job>();
     std::unique_lock lock(mutex_);
     job->request = {next_id_++, name, target, source};
-    if (alive_ == 0 && !start_error_.ok()) return start_error_;
+    if (IsHopeless()) return start_error_;
     waiting_.Push(budget->share(), job);
     work_.notify_all();  // it may suit some of them only
     while (!done_.wait_for(lock, Budget::kTick, [&] { return job->done; })) {
@@ -110,6 +111,9 @@ class Pool final : public CompilePool {
   }
 
   bool IsSpare(size_t index) const { return index >= static_cast<size_t>(options_.workers); }
+
+  // Whether no worker can be started: none is there, and the last start of each has failed.
+  bool IsHopeless() const { return alive_ == 0 && std::ranges::all_of(failed_, std::identity()); }
 
   // Whether a spare worker should be there for somebody.
   bool NeedsSpare() const {
@@ -150,19 +154,30 @@ class Pool final : public CompilePool {
                                              "); restart the daemon"));
     }
     if (!status.ok()) {
-      if (!IsSpare(index)) tried_[index] = true;
-      start_error_ = status;
-      if (options_.on_death) options_.on_death(std::string(status.message()), "");
-      if (alive_ == 0) FailAllWaiting(status);
-      done_.notify_all();
+      StartFailed(index, status);
       return nullptr;
     }
-    start_error_ = absl::OkStatus();
+    killed_starts_[index] = 0;
+    if (!IsSpare(index)) failed_[index] = false;
     ++alive_;
     processes_[index] = process->get();
     if (stop_) (*process)->Interrupt();
     done_.notify_all();
     return *std::move(process);
+  }
+
+  // With the mutex held. Whoever is killed as it starts is only started again, a number of times.
+  void StartFailed(size_t index, const absl::Status& status) {
+    const std::string what(status.message());
+    if (absl::IsAborted(status) && ++killed_starts_[index] < options_.attempts) {
+      Report(what, "");
+      return;
+    }
+    start_error_ = absl::UnavailableError(what);
+    if (options_.on_death) options_.on_death(what, "");
+    if (!IsSpare(index)) failed_[index] = true;
+    if (IsHopeless()) FailAllWaiting(start_error_);
+    done_.notify_all();
   }
 
   // Waits for a job that the worker may take. False where it is to end first.
@@ -273,11 +288,12 @@ class Pool final : public CompilePool {
   FairTasks<std::shared_ptr<Job>> waiting_;
   std::vector<WorkerProcess*> processes_;  // those alive, for Interrupt
   std::string identity_;                   // written once, before Start returns
-  absl::Status start_error_;               // of the last attempt to start one
+  absl::Status start_error_;               // of the last start that has failed
   int64_t alive_ = 0;
-  int64_t start_ns_ = 0;     // that the last start took
-  std::vector<bool> ready_;  // by worker: a spare one that starts or waits for a kernel
-  std::vector<bool> tried_;  // by worker but the spare ones: it has failed to start
+  int64_t start_ns_ = 0;            // that the last start took
+  std::vector<bool> ready_;         // by worker: a spare one that starts or waits for a kernel
+  std::vector<bool> failed_;        // by worker but the spare ones: its last start has failed
+  std::vector<int> killed_starts_;  // by worker: how often it was killed as it started, in a row
   uint64_t next_id_ = 1;
   Stats stats_;
   bool stop_ = false;

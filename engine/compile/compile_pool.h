@@ -17,7 +17,9 @@
 // killed and the next one takes its place.
 //
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
-// one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE.
+// one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE. That a
+// worker is killed from outside as it starts does not mean that none can be started, unless it
+// happens several times, one after another.
 #pragma once
 
 #include <chrono>
@@ -40,9 +42,9 @@ class CompilePool : public KernelCompiler {
     int spare = 0;  // further ones, for tenants that have none while all of the others are busy
     std::chrono::milliseconds spare_idle{10'000};  // after which a spare one ends
     std::chrono::milliseconds deadline{30'000};    // of one kernel in a worker
-    int attempts = 8;                              // for one kernel, whose workers are killed
-    int64_t memory_bytes = int64_t{4} << 30;       // of one worker's address space; 0: no limit
-    int nice = 0;                                  // the workers' priority, see nice(2)
+    int attempts = 8;  // for one kernel, whose workers are killed, and to start one worker
+    int64_t memory_bytes = int64_t{4} << 30;  // of one worker's address space; 0: no limit
+    int nice = 0;                             // the workers' priority, see nice(2)
     std::chrono::milliseconds first_delay{50}, last_delay{5'000};  // between starts
     // Told of every worker that ended unasked: what happened, and the kernel it had, if any.
     std::function<void(const std::string& what, const std::string& kernel)> on_death;

@@ -61,8 +61,9 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Option
   }
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(*std::move(process), std::move(folder)));
   const absl::Status status = worker->Greet(deadline);
-  if (!status.ok()) return bad(ToStd(status.message()), "; it ", worker->process_->Bury());
-  return worker;
+  if (status.ok()) return worker;
+  const absl::Status failed = bad(ToStd(status.message()), "; it ", worker->process_->Bury());
+  return worker->was_killed() ? absl::AbortedError(failed.message()) : failed;
 }
 
 absl::Status WorkerProcess::Greet(FrameDeadline deadline) {

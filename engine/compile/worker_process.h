@@ -26,14 +26,15 @@ class WorkerProcess {
   };
 
   // Starts one and waits for its hello. The process lives no longer than the calling thread.
-  // UNAVAILABLE, naming the executable and what happened.
+  // UNAVAILABLE, naming the executable and what happened; ABORTED, likewise, where somebody has
+  // ended the process, which says nothing of the next one.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const Options& options,
                                                               FrameDeadline deadline);
   // Kills it.
   ~WorkerProcess();
 
   const std::string& identity() const { return hello_.identity; }
-  // Whether it was ended from outside; once an Ask has failed.
+  // Whether it was ended from outside; once Start or an Ask has failed.
   bool was_killed() const { return process_->was_killed(); }
 
   // Whether it waits for a request. False once it has died or said something unasked.

@@ -158,6 +158,12 @@ bool ChildProcess::IsQuiet() const {
   return poll(&one, 1, 0) == 0;
 }
 
+// That this process has shut its own end looks the same, so that is to be asked afterwards.
+bool ChildProcess::HasLeft() const {
+  pollfd one{socket_, 0, 0};
+  return poll(&one, 1, 0) > 0 && (one.revents & POLLHUP) != 0 && !interrupted_;
+}
+
 bool ChildProcess::HasEnded() const {
   siginfo_t info = {};
   return buried_ ||
@@ -170,6 +176,7 @@ std::string ChildProcess::Bury() {
   // Who has closed its socket is about to end by itself, and how is worth knowing; who has not, or
   // lingers, is killed.
   bool ended = HasEnded();
+  const bool has_left = HasLeft();
   const bool is_leaving = !ended && !interrupted_ && !IsQuiet();
   buried_ = true;
   if (const int process = is_leaving ? OpenProcess(pid_) : -1; process >= 0) {
@@ -188,8 +195,12 @@ std::string ChildProcess::Bury() {
   const ssize_t size = read(errors_, words.data(), words.size());
   words.resize(size > 0 ? static_cast<size_t>(size) : 0);
   while (!words.empty() && words.back() == '\n') words.pop_back();
-  std::string how = !ended ? "was killed" : StrCat("ended with exit code ", WEXITSTATUS(status));
-  if (ended && WIFSIGNALED(status)) {
+  // The signal from here ends only who has not begun to end by itself; to end may take longer than
+  // kLingerMs where others have the processors. Who has closed its socket had begun.
+  const bool ended_here = !ended && !has_left && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  std::string how =
+      ended_here ? "was killed" : StrCat("ended with exit code ", WEXITSTATUS(status));
+  if (!ended_here && WIFSIGNALED(status)) {
     was_killed_ = WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM;
     const char* what = sigdescr_np(WTERMSIG(status));
     how = StrCat("was ended by signal ", WTERMSIG(status), " (", what ? what : "unknown", ")");

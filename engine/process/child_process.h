@@ -57,6 +57,8 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
 
+  bool HasLeft() const;  // it has closed its socket: its end, which may take time, has begun
+
   const pid_t pid_;
   const int socket_;
   const int errors_;  // the reading end of its stderr

@@ -7,11 +7,15 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -176,6 +180,118 @@ TEST_F(CompilePoolTest, ManyKillsFromOutsideCostNothing) {
   EXPECT_EQ(forever.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(forever.message()), HasSubstr("attempt 8, after "));
   EXPECT_EQ(std::filesystem::file_size(folder_ + "/more"), 8u);
+}
+
+// At any moment: in the middle of an answer, after it, when the process takes long to end.
+TEST_F(CompilePoolTest, KillsAtAnyMomentCostNothing) {
+  Start(Options(1));
+  uint64_t retries = 0;
+  for (const char* text : {"killed", "torn", "slow"}) {
+    const auto answer = Compile(StrCat(text, " ", folder_, "/", text, " 3"));
+    EXPECT_TRUE(answer.ok()) << text << ": " << answer.status();
+    EXPECT_EQ(pool_->stats().retries, retries += 3) << text;
+  }
+  for (int i = 0; i < 20; ++i) {  // whether the next kernel comes before or after the kill
+    EXPECT_TRUE(Compile("dies").ok());
+    const auto answer = Compile("fine");
+    EXPECT_TRUE(answer.ok()) << answer.status();
+  }
+}
+
+// The files of these tests, which have a byte for each start, are those of fake_worker.cc.
+TEST_F(CompilePoolTest, AKillAtTheStartCostsNothing) {
+  const std::string starts = folder_ + "/killed_starts";
+  std::ofstream(starts) << "xxx";
+  auto options = Options(1);
+  options.executable = Called("telegrad-worker");
+  Start(options);
+  EXPECT_EQ(pool_->stats().deaths, 3u);
+  EXPECT_THAT(deaths(), ::testing::Each(HasSubstr("signal 9")));
+  std::ofstream(starts) << "xxxx";
+  // There is one worker, which is killed with the kernel and then four times as it starts.
+  const auto answer = Compile("killed " + folder_ + "/mark 1");
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(std::filesystem::file_size(starts), 0u);
+  EXPECT_EQ(pool_->stats().retries, 1u);
+  EXPECT_EQ(pool_->stats().deaths, 8u);
+}
+
+TEST_F(CompilePoolTest, AKernelThatComesBetweenTwoStartsWaits) {
+  const std::string starts = folder_ + "/killed_starts";
+  auto options = Options(1);
+  options.executable = Called("telegrad-worker");
+  options.attempts = INT_MAX;
+  Start(options);
+  std::ofstream(starts) << std::string(1 << 20, 'x');
+  ASSERT_TRUE(Compile("dies").ok());
+  absl::StatusOr<std::string> first, second;
+  std::atomic<bool> over = false;
+  std::thread one = Beside("first", &first);  // by which the death is noticed
+  while (deaths().size() < 3) std::this_thread::yield();
+  std::thread other([&] {
+    second = Compile("second");
+    over = true;
+  });
+  while (pool_->stats().waiting < 2 && !over) std::this_thread::yield();
+  std::filesystem::remove(starts);
+  one.join();
+  other.join();
+  EXPECT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(second.ok()) << second.status();
+}
+
+// If something kills whatever starts, that is an error like a file that is no worker.
+TEST_F(CompilePoolTest, KillsAtTheStartHaveAnEnd) {
+  const std::string starts = folder_ + "/killed_starts";
+  auto options = Options(2);
+  options.executable = Called("telegrad-worker");
+  options.attempts = 3;
+  std::ofstream(starts) << std::string(1 << 20, 'x');
+  const absl::Status none = CompilePool::Start(options).status();
+  EXPECT_TRUE(absl::IsUnavailable(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("cannot start the compile worker"));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("signal 9"));
+  EXPECT_LE(std::filesystem::file_size(starts), (1u << 20) - 6) << "three of each";
+  std::filesystem::remove(starts);
+  Start(options);
+  std::ofstream(starts) << std::string(1 << 20, 'x');
+  const absl::Status killed = Compile("killed " + folder_ + "/mark 1000").status();
+  EXPECT_TRUE(absl::IsUnavailable(killed)) << killed;
+  EXPECT_THAT(std::string(killed.message()), HasSubstr("signal 9"));
+  std::filesystem::remove(starts);
+  while (pool_->stats().workers == 0) std::this_thread::yield();
+  EXPECT_EQ(*Compile("fine"), "fine");
+}
+
+// Both workers are gone. One cannot be started at first, the other one takes its time.
+TEST_F(CompilePoolTest, AStartThatFailsIsNotTheEndOfAnother) {
+  auto options = Options(2);
+  options.executable = Called("telegrad-worker");
+  Start(options);
+  while (pool_->stats().workers < 2) std::this_thread::yield();
+  absl::StatusOr<std::string> held, killed;
+  const std::string pid_file = folder_ + "/pid";
+  std::thread first = Beside("held " + pid_file, &held);
+  int pid = 0;
+  while (pid == 0) std::ifstream(pid_file) >> pid;
+  const int gate = open((folder_ + "/gate").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(gate, LOCK_EX), 0);
+  std::thread second = Beside("killed " + folder_ + "/mark 1", &killed);
+  while (!std::filesystem::exists(folder_ + "/gate_reached")) std::this_thread::yield();
+  std::ofstream(folder_ + "/failed_starts") << "x";
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  const auto has_failed = [this] {
+    const auto all = deaths();
+    return std::ranges::any_of(
+        all, [](const std::string& one) { return one.find("exit code 7") != one.npos; });
+  };
+  while (!has_failed()) std::this_thread::yield();
+  flock(gate, LOCK_UN);
+  first.join();
+  second.join();
+  close(gate);
+  EXPECT_TRUE(held.ok()) << held.status();
+  EXPECT_TRUE(killed.ok()) << killed.status();
 }
 
 TEST_F(CompilePoolTest, AWorkerThatDiesBetweenKernelsIsReplaced) {

@@ -1,10 +1,13 @@
 // A compile worker for tests: it does what the text of a kernel, or a file called "orders" in
 // its folder, says, such as crash, hang or answer wrongly. Called telegrad-silent-worker it
 // sends no greeting, as telegrad-chatty-worker a wrong one, and as telegrad-foreign-worker that
-// of another build.
+// of another build. Before its greeting it is killed as many times as the file "killed_starts" in
+// its folder has bytes, exits as many times as "failed_starts" has, and waits for whoever has
+// locked "gate", which the file "gate_reached" tells.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -28,6 +31,33 @@ void Raw(const std::string& bytes) { send(kChildSocket, bytes.data(), bytes.size
 
 // Waits at a FIFO for another process: both open it, each for its own direction.
 void Meet(const std::string& fifo, int flags) { close(open(fifo.c_str(), flags)); }
+
+// Whether the file had a byte to take away.
+bool TakeByte(const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  flock(file, LOCK_EX);
+  const off_t bytes = lseek(file, 0, SEEK_END);
+  const bool taken = bytes > 0 && ftruncate(file, bytes - 1) == 0;
+  close(file);
+  return taken;
+}
+
+void WaitAt(const std::string& gate) {
+  const int file = open(gate.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  std::ofstream(gate + "_reached") << "x";
+  flock(file, LOCK_SH);
+  close(file);
+}
+
+// Whether the file, which has another byte then, had fewer.
+bool AddByte(const std::string& path, int most) {
+  const int file = open(path.c_str(), O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0600);
+  const bool added = lseek(file, 0, SEEK_END) < most && ::write(file, "x", 1) == 1;
+  close(file);
+  return added;
+}
 
 [[noreturn]] void Crash(int number) {
   std::fprintf(stderr, "what a crash says\n");
@@ -93,11 +123,23 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
     const int mark = open(first.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
     if (mark >= 0) Crash(SIGSEGV);
   }
-  if (what == "killed") {  // as by somebody else, until the file has as many bytes
-    int times = 0;
-    words >> times;
-    const int mark = open(first.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0600);
-    if (lseek(mark, 0, SEEK_END) < times && ::write(mark, "x", 1) == 1) raise(SIGKILL);
+  int times = 0;
+  words >> times;
+  if (what == "killed" || what == "torn" || what == "slow") {  // until the file has as many bytes
+    const bool ends = AddByte(first, times);
+    if (ends && what == "torn") Raw(std::string("TGRF\x40\0\0\0", 8) + std::string(40, 'x'));
+    if (ends && what == "slow") {  // to end: the socket is closed and the process is still there
+      close(kChildSocket);
+      pause();
+    }
+    if (ends) raise(SIGKILL);
+  }
+  if (what == "held") {  // the first time, by a file with its number
+    const int mark = open(first.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (mark >= 0) {
+      const std::string pid = StrCat(getpid(), "\n");
+      if (::write(mark, pid.data(), pid.size()) > 0) pause();
+    }
   }
   if (what == "write") Meet(first, O_WRONLY);
   if (what == "read") Meet(first, O_RDONLY);
@@ -114,6 +156,10 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
 }
 
 int Serve(const std::string& name) {
+  const std::string folder = name.substr(0, name.rfind('/'));
+  if (TakeByte(folder + "/killed_starts")) raise(SIGKILL);
+  if (TakeByte(folder + "/failed_starts")) return 7;
+  WaitAt(folder + "/gate");
   if (name.ends_with("silent-worker")) pause();
   if (name.ends_with("chatty-worker")) Raw("HTTP/1.1 400 Bad Request\r\n\r\n and forty bytes more");
   std::string identity = "fake";
@@ -124,7 +170,7 @@ int Serve(const std::string& name) {
     if (!frame.ok()) return 0;
     auto request = DecodeRequest(*frame);
     if (!request.ok()) return 1;
-    const std::string answer = Obey(*request, name.substr(0, name.rfind('/')));
+    const std::string answer = Obey(*request, folder);
     if (request->source == "checksum") {
       Raw(std::string("TGRF\4\0\0\0", 8) + std::string(32, 'x') + "abcd");
     } else if (request->source == "endless") {
@@ -137,6 +183,7 @@ int Serve(const std::string& name) {
     }
     if (request->source == "more") Raw("and one more thing");
     if (request->source == "bye") return 0;
+    if (request->source == "dies") raise(SIGKILL);
   }
 }
 
