@@ -26,7 +26,8 @@ absl::StatusOr<Devices> OpenCpus(const DriverOptions& options, std::vector<std::
                            " devices; expected at least a byte for each, or 0: a share of the "
                            "machine's");
   }
-  const int64_t memory = (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory()) / n;
+  const int64_t memory =
+      (options.cpu_memory > 0 ? options.cpu_memory : DefaultCpuMemory(options.cgroups)) / n;
   Devices devices;
   for (int64_t i = 0; i < n; ++i) {
     // The first get what does not divide.

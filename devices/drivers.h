@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/cpu/cgroup_memory.h"
 #include "devices/worker/worker_device.h"
 
 namespace telegrad {
@@ -24,7 +25,8 @@ enum class Isolation : uint8_t {
 
 struct DriverOptions {
   Target host;              // the processor that this process runs on
-  int64_t cpu_memory = 0;   // of all CPU devices; below 1: a share of the machine's
+  int64_t cpu_memory = 0;   // of all CPU devices; below 1: DefaultCpuMemory
+  Cgroups cgroups = {};     // which limit that
   int64_t cpu_devices = 1;  // which share its threads and memory
   int64_t launch_ms = 0;    // see CpuOptions::launch_limit; 0: any
   Isolation isolate = Isolation::kNone;

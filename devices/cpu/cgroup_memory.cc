@@ -41,9 +41,10 @@ bool HasMemory(std::string_view controllers) {
 
 }  // namespace
 
-int64_t CgroupMemoryLimit(const std::string& groups, const std::string& root) {
+int64_t CgroupMemoryLimit(const Cgroups& cgroups) {
+  const std::string& root = cgroups.root;
   int64_t least = INT64_MAX;
-  std::ifstream in(groups);
+  std::ifstream in(cgroups.groups);
   for (std::string line; std::getline(in, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;

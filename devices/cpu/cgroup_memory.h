@@ -7,10 +7,14 @@
 
 namespace telegrad {
 
-// The least limit of the group in `groups`, a file like /proc/self/cgroup, and of those above it,
-// of version 2 (memory.max) or 1 (memory.limit_in_bytes) below `root`. INT64_MAX where there is
-// none.
-int64_t CgroupMemoryLimit(const std::string& groups = "/proc/self/cgroup",
-                          const std::string& root = "/sys/fs/cgroup");
+// Where the system tells of them.
+struct Cgroups {
+  std::string groups = "/proc/self/cgroup";  // a file: which are those of the process
+  std::string root = "/sys/fs/cgroup";       // a folder: what they are
+};
+
+// The least limit of the groups of the process and of those above them, of version 2 (memory.max)
+// or 1 (memory.limit_in_bytes). INT64_MAX where there is none.
+int64_t CgroupMemoryLimit(const Cgroups& cgroups = {});
 
 }  // namespace telegrad

@@ -26,7 +26,7 @@ class CgroupMemoryTest : public ::testing::Test {
   }
   int64_t Limit(const std::string& groups) {
     Put("self", groups);
-    return CgroupMemoryLimit(root_ + "/self", root_);
+    return CgroupMemoryLimit({root_ + "/self", root_});
   }
   const std::string root_;
 };
@@ -57,7 +57,7 @@ TEST_F(CgroupMemoryTest, WhatDoesNotReadIsNoLimit) {
   for (const char* groups : {"", "0\n", "0::\n", "0::a\n", "0::/a\n", ":::::\n"}) {
     EXPECT_EQ(Limit(groups), INT64_MAX) << groups;
   }
-  EXPECT_EQ(CgroupMemoryLimit(root_ + "/none", root_), INT64_MAX);
+  EXPECT_EQ(CgroupMemoryLimit({root_ + "/none", root_}), INT64_MAX);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include "devices/api/host_queue.h"
 #include "devices/cpu/arena.h"
-#include "devices/cpu/cgroup_memory.h"
 #include "devices/cpu/command_buffer.h"
 #include "devices/cpu/loader.h"
 #include "devices/cpu/rates.h"
@@ -122,9 +121,9 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-int64_t DefaultCpuMemory() {
+int64_t DefaultCpuMemory(const Cgroups& cgroups) {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  return std::min(machine, CgroupMemoryLimit()) / 2;
+  return std::min(machine, CgroupMemoryLimit(cgroups)) / 2;
 }
 
 void Complete(CpuOptions* options) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/host_queue.h"
+#include "devices/cpu/cgroup_memory.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
@@ -23,8 +24,8 @@ struct CpuOptions {
   absl::Duration launch_limit = absl::InfiniteDuration();
 };
 
-// Half of the machine's memory.
-int64_t DefaultCpuMemory();
+// Half of the memory of the machine or, where that is less, of the control groups.
+int64_t DefaultCpuMemory(const Cgroups& cgroups = {});
 
 // Puts what was left to it in place of what is below 1.
 void Complete(CpuOptions* options);

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <fstream>
+
 #include "devices/null/null_device.h"
 #include "engine/base/strings.h"
 #include "tests/devices/fixture.h"
@@ -54,6 +56,42 @@ TEST(Drivers, CpusShareThreadsAndMemory) {
   }
   EXPECT_EQ(threads, 7);
   EXPECT_EQ((*devices)[0]->target().threads, 3);
+}
+
+// A container of 64 MiB, as version 2 of control groups tells it and as version 1 does. Half of it
+// is for the devices, and what would pass that is refused.
+TEST(Drivers, CpusKeepToTheMemoryOfTheirControlGroup) {
+  constexpr int64_t kMiB = 1 << 20;
+  const struct {
+    std::string groups, file;
+  } kVersions[] = {
+      {"0::/pod/box\n", "pod/box/memory.max"},
+      {"12:cpu,cpuacct:/pod/box\n9:memory:/pod/box\n", "memory/pod/box/memory.limit_in_bytes"},
+  };
+  for (const auto& version : kVersions) {
+    const TemporaryDirectory tree;
+    const auto file = tree.path() / version.file;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << 64 * kMiB << "\n";
+    std::ofstream(tree.path() / "self") << version.groups;
+    DriverOptions options = Options();
+    options.cpu_memory = 0;
+    options.cpu_devices = 2;
+    options.cgroups = {.groups = tree.path() / "self", .root = tree.path()};
+    const auto devices = OpenDevices(options);
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    ASSERT_EQ(devices->size(), 2u);
+    for (const auto& device : *devices) EXPECT_EQ(device->memory_limit(), 16 * kMiB);
+    Device& device = *devices->front();
+    const auto first = device.Alloc(10 * kMiB);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const absl::Status over = device.Alloc(7 * kMiB).status();
+    EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << over;
+    EXPECT_EQ(over.message(),
+              "CPU:0: allocating 7340032 bytes with 10485760 in use would exceed the memory limit "
+              "of 16777216 bytes");
+    EXPECT_TRUE(device.Alloc(6 * kMiB).ok());
+  }
 }
 
 TEST(Drivers, RemotesAreOpenedByWhoHasTheirDriver) {
