@@ -68,14 +68,14 @@ void Batcher::Add(const std::shared_ptr<ServedModel>& model, Waiting request) {
   const ModelConfig& config = model->config();
   const QueuePolicy policy =
       config.batching ? config.batching->PolicyOf(request.level) : QueuePolicy{};
-  int64_t timeout_us = policy.timeout_us;
-  if (policy.may_override && request.request.timeout_us > 0 &&
-      (timeout_us == 0 || request.request.timeout_us < timeout_us)) {
-    timeout_us = request.request.timeout_us;
-  }
   request.arrived_ns = model->maker().env->clock->Ns();
-  if (timeout_us > 0 && timeout_us < (INT64_MAX - request.arrived_ns) / kNsPerUs) {
-    request.expires_ns = request.arrived_ns + timeout_us * kNsPerUs;
+  const auto limit = [&](int64_t from_ns, int64_t timeout_us) {
+    if (timeout_us <= 0 || timeout_us >= (INT64_MAX - from_ns) / kNsPerUs) return;
+    request.expires_ns = std::min(request.expires_ns, from_ns + timeout_us * kNsPerUs);
+  };
+  limit(request.arrived_ns, policy.timeout_us);
+  if (policy.may_override) {
+    limit(request.request.arrived_ns.value_or(request.arrived_ns), request.request.timeout_us);
   }
   model->statistics().Arrived();
   absl::Status full;

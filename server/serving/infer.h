@@ -47,9 +47,10 @@ struct InferRequest {
   std::vector<InferInput> inputs;
   std::vector<WantedOutput> outputs;  // none: all of the model's
   SequenceMark sequence = {};
-  uint64_t priority = 0;            // 1 is the highest; 0: the model's default
-  int64_t timeout_us = 0;           // in the queue, where the model's policy lets requests say so
-  int64_t deadline_ns = INT64_MAX;  // as the clock has it
+  uint64_t priority = 0;   // 1 is the highest; 0: the model's default
+  int64_t timeout_us = 0;  // in the queue, where the model's policy lets requests say so
+  std::optional<int64_t> arrived_ns = std::nullopt;  // when that began; none: when it is queued
+  int64_t deadline_ns = INT64_MAX;                   // as the clock has it
   std::shared_ptr<Cancellation> cancellation = nullptr;
   std::optional<TraceContext> caller_trace = std::nullopt;
   std::shared_ptr<OperationTrace> trace = nullptr;  // null: it is not traced

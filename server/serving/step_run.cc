@@ -96,6 +96,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
                      .inputs = {},
                      .outputs = {},
                      .timeout_us = whole.timeout_us,
+                     .arrived_ns = request_.arrived_ns,
                      .deadline_ns = whole.deadline_ns,
                      .cancellation = whole.cancellation,
                      .trace = whole.trace};

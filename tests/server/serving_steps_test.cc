@@ -154,6 +154,33 @@ TEST_F(ServingStepsTest, AStepThatFailsIsNamed) {
   EXPECT_EQ(Statistics("pairs").inference_stats().success().count(), 1u);
 }
 
+// The first step takes longer than the request may wait, but its model does not ask; the last
+// one's does, and what the request has waited elsewhere counts.
+TEST_F(ServingStepsTest, ATimeoutCountsFromTheArrivalAtTheEnsemble) {
+  WriteModel("slow", AddModel(10, {-1}), R"(
+    max_batch_size: 4
+    dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 400000 })");
+  WriteModel("strict", AddModel(100, {-1}), R"(
+    max_batch_size: 4
+    dynamic_batching { default_queue_policy { allow_timeout_override: true } })");
+  WriteEnsemble("chain", "TYPE_FP32",
+                Step("slow", "in", "t") + Step("some", "t", "u") + Step("strict", "u", "out"));
+  StartWith({"chain"});
+  const auto infer = [this](int64_t timeout_us) {
+    auto request = Floats("chain", {2}, {1, 2});
+    request.mutable_inputs(0)->set_name("in");
+    (*request.mutable_parameters())["timeout"].set_int64_param(timeout_us);
+    return Infer(request);
+  };
+  const auto patient = infer(3'600'000'000);
+  ASSERT_TRUE(patient.ok()) << patient.status();
+  EXPECT_THAT(Values<float>(*patient), ElementsAre(111, 112));
+  const absl::Status late = infer(300'000).status();
+  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
+  EXPECT_THAT(ToStd(late.message()),
+              HasSubstr("step 3 (strict): model 'strict': Request timeout expired in the queue"));
+}
+
 TEST_F(ServingStepsTest, TypesThatDoNotFitAreRefusedWhenLoaded) {
   WriteEnsemble("wrong", "TYPE_STRING", Step("numbers", "in", "t") + Step("add", "t", "out"));
   StartServing();
