@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -52,14 +52,14 @@ class alignas(64) Account {
   absl::Status Refuse(int64_t asked);
   // The same error, for callers that reserve in another way.
   void CountRefused() { refused_.fetch_add(1, std::memory_order_relaxed); }
-  const std::string& remedy() const { return remedy_; }
+  std::string remedy() const;
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
   const std::string name_;
   std::atomic<int64_t> limit_;
-  mutable std::mutex mutex_;
-  std::string remedy_;  // under it
+  mutable Mutex mutex_;
+  std::string remedy_ TG_GUARDED_BY(mutex_);
   std::atomic<int64_t> refused_{0};
   alignas(64) std::atomic<int64_t> used_{0};
 };

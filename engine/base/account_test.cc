@@ -42,6 +42,14 @@ TEST(Account, ARefusalSaysWhatIsInUseAndHowToRaiseIt) {
   EXPECT_EQ(account->refused(), 1);
 }
 
+TEST(Account, ARemedyThatWasReadStaysWhenAnotherIsSet) {
+  Account account("bytes", 1, "raise it with --bytes");
+  const std::string& before = account.remedy();
+  account.SetLimit(2, "ask the operator");
+  EXPECT_EQ(before, "raise it with --bytes");
+  EXPECT_EQ(account.remedy(), "ask the operator");
+}
+
 TEST(Account, AReservationGivesBackOnce) {
   const auto account = MakeAccount(10);
   {

@@ -1,10 +1,12 @@
 // A mutex that says what it guards: TG_GUARDED_BY behind a member, TG_REQUIRES behind a function
 // that is called with the mutex held. Clang checks both (-Wthread-safety; the test thread_safety),
 // other compilers see nothing of it. std::mutex has no such annotations in libstdc++, which is all
-// that Mutex adds to it.
+// that Mutex adds to it. A lambda that is called with the mutex held has TG_REQUIRES behind its
+// parameters; where it is handed over as a std::function, only its own body is checked.
 #pragma once
 
 #include <mutex>
+#include <shared_mutex>
 
 #if defined(__clang__)
 #define TG_THREAD_SAFETY(attribute) __attribute__((attribute))
@@ -14,6 +16,7 @@
 
 #define TG_GUARDED_BY(mutex) TG_THREAD_SAFETY(guarded_by(mutex))
 #define TG_REQUIRES(mutex) TG_THREAD_SAFETY(requires_capability(mutex))
+#define TG_REQUIRES_SHARED(mutex) TG_THREAD_SAFETY(requires_shared_capability(mutex))
 
 namespace telegrad {
 
@@ -21,6 +24,11 @@ class TG_THREAD_SAFETY(capability("mutex")) Mutex {
  public:
   void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
   void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  bool try_lock() TG_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
+
+  // For the analysis: it is held, where that cannot be seen because the caller reaches it by
+  // another name. Nothing checks it.
+  void AssertHeld() const TG_THREAD_SAFETY(assert_capability()) {}
 
  private:
   std::mutex mutex_;
@@ -32,6 +40,9 @@ class TG_THREAD_SAFETY(scoped_lockable) MutexLock {
   explicit MutexLock(Mutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex)) : mutex_(mutex) {
     mutex_.lock();
   }
+  // Of one that is held, by try_lock.
+  MutexLock(Mutex& mutex, std::adopt_lock_t) TG_THREAD_SAFETY(requires_capability(mutex))
+      : mutex_(mutex) {}
   ~MutexLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
@@ -62,6 +73,46 @@ class TG_THREAD_SAFETY(scoped_lockable) RecursiveMutexLock {
 
  private:
   RecursiveMutex& mutex_;
+};
+
+// One that several threads may hold together, as long as none holds it alone.
+class TG_THREAD_SAFETY(capability("mutex")) SharedMutex {
+ public:
+  void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
+  void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  void lock_shared() TG_THREAD_SAFETY(acquire_shared_capability()) { mutex_.lock_shared(); }
+  void unlock_shared() TG_THREAD_SAFETY(release_shared_capability()) { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+class TG_THREAD_SAFETY(scoped_lockable) SharedLock {
+ public:
+  explicit SharedLock(SharedMutex& mutex) TG_THREAD_SAFETY(acquire_shared_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock_shared();
+  }
+  ~SharedLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock_shared(); }
+  SharedLock(const SharedLock&) = delete;
+  SharedLock& operator=(const SharedLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
+};
+
+class TG_THREAD_SAFETY(scoped_lockable) ExclusiveLock {
+ public:
+  explicit ExclusiveLock(SharedMutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~ExclusiveLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  ExclusiveLock(const ExclusiveLock&) = delete;
+  ExclusiveLock& operator=(const ExclusiveLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
 };
 
 // Which can be given up before the end of its scope, and taken again.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -21,13 +21,13 @@ bool IsOfTheCall(const absl::Status& status) {
 class OnceCacheCore::Making {
  public:
   void Finish(const absl::StatusOr<Value>& result) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     result_ = result;
     finished_.notify_all();
   }
   // The result, or the error of the budget as `given_up`.
   absl::StatusOr<Value> Wait(Budget* budget, absl::Status* given_up) {
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     while (!result_) {
       *given_up = budget->CheckTime();
       if (!given_up->ok()) return *given_up;
@@ -37,9 +37,9 @@ class OnceCacheCore::Making {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  std::optional<absl::StatusOr<Value>> result_;
+  Mutex mutex_;
+  std::condition_variable_any finished_;
+  std::optional<absl::StatusOr<Value>> result_ TG_GUARDED_BY(mutex_);
 };
 
 OnceCacheCore::OnceCacheCore(OnceCacheOptions options)

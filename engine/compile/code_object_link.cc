@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <mutex>
 #include <thread>
 
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 #include "lld/Common/Driver.h"
 #include "llvm/Support/raw_ostream.h"
@@ -56,9 +56,9 @@ std::string ReadAll(int fd) {
 }  // namespace
 
 absl::StatusOr<std::string> LinkCodeObject(const std::string& object) {
-  static std::mutex mutex;
-  static bool usable = true;  // lld says when it must not be called again
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static bool usable TG_GUARDED_BY(mutex) = true;  // lld says when it must not be called again
+  const MutexLock lock(mutex);
   if (!usable) return Internal("cannot link a code object: lld has crashed in this process");
   TG_ASSIGN_OR_RETURN(const UniqueFd in, InMemory(object));
   std::array<int, 2> ends{};

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <condition_variable>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "engine/base/fair_tasks.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/worker_process.h"
@@ -50,7 +51,7 @@ class Pool final : public CompilePool {
 
   ~Pool() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
       for (WorkerProcess* process : processes_) {
         if (process != nullptr) process->Interrupt();
@@ -62,8 +63,8 @@ class Pool final : public CompilePool {
   }
 
   absl::Status WaitForTheFirst() {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return alive_ > 0 || IsHopeless(); });
+    ReleasableLock lock(mutex_);
+    while (alive_ == 0 && !IsHopeless()) done_.wait(lock);
     return alive_ > 0 ? absl::OkStatus() : start_error_;
   }
 
@@ -71,12 +72,14 @@ class Pool final : public CompilePool {
                                        const Target& target, Budget* budget) override {
     TG_RETURN_IF_ERROR(CheckIrSize(source, name));
     const auto job = std::make_shared<Job>();
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     job->request = {next_id_++, name, target, source};
     if (IsHopeless()) return start_error_;
     waiting_.Push(budget->share(), job);
     work_.notify_all();  // it may suit some of them only
-    while (!done_.wait_for(lock, Budget::kTick, [&] { return job->done; })) {
+    while (!job->done) {
+      done_.wait_for(lock, Budget::kTick);
+      if (job->done) break;
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
         budget->Worked(Abandon(job));
         return status;
@@ -86,10 +89,10 @@ class Pool final : public CompilePool {
     return std::move(job->result);
   }
 
-  const std::string& identity() const override { return identity_; }
+  const std::string& identity() const override { return *identity_; }
 
   Stats stats() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Stats s = stats_;
     s.workers = alive_;
     s.waiting = waiting_.size();
@@ -98,7 +101,7 @@ class Pool final : public CompilePool {
 
  private:
   // What the job has taken so far, with the start of a process for the one that it costs.
-  int64_t Abandon(const std::shared_ptr<Job>& job) {
+  int64_t Abandon(const std::shared_ptr<Job>& job) TG_REQUIRES(mutex_) {
     waiting_.Erase(job);
     if (job->process == nullptr) return job->took_ns;
     job->abandoned = true;
@@ -113,10 +116,12 @@ class Pool final : public CompilePool {
   bool IsSpare(size_t index) const { return index >= static_cast<size_t>(options_.workers); }
 
   // Whether no worker can be started: none is there, and the last start of each has failed.
-  bool IsHopeless() const { return alive_ == 0 && std::ranges::all_of(failed_, std::identity()); }
+  bool IsHopeless() const TG_REQUIRES(mutex_) {
+    return alive_ == 0 && std::ranges::all_of(failed_, std::identity());
+  }
 
   // Whether a spare worker should be there for somebody.
-  bool NeedsSpare() const {
+  bool NeedsSpare() const TG_REQUIRES(mutex_) {
     return stats_.compiling >= options_.workers &&
            waiting_.idle_tenants() > std::ranges::count(ready_, true);
   }
@@ -124,10 +129,12 @@ class Pool final : public CompilePool {
   void LookAfter(size_t index) {
     Clock::duration delay{0};
     while (true) {
-      std::unique_lock lock(mutex_);
+      ReleasableLock lock(mutex_);
       ready_[index] = false;
-      stopping_.wait_for(lock, delay, [this] { return stop_; });
-      if (IsSpare(index)) work_.wait(lock, [this] { return stop_ || NeedsSpare(); });
+      const Clock::time_point begin = Clock::now() + delay;
+      while (!stop_ && stopping_.wait_until(lock, begin) != std::cv_status::timeout) {
+      }
+      while (IsSpare(index) && !stop_ && !NeedsSpare()) work_.wait(lock);
       if (stop_) return;
       ready_[index] = IsSpare(index);
       lock.unlock();
@@ -144,9 +151,9 @@ class Pool final : public CompilePool {
     auto process = WorkerProcess::Start(
         {options_.executable, options_.opencl_library, options_.memory_bytes, options_.nice},
         begin + kStartTime);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     start_ns_ = NsOf(Clock::now() - begin);
-    if (process.ok() && identity_.empty()) identity_ = (*process)->identity();
+    if (process.ok() && !identity_) identity_ = (*process)->identity();
     absl::Status status = process.status();
     if (process.ok() && (*process)->identity() != identity_) {
       status = absl::UnavailableError(StrCat("the compile worker ", options_.executable,
@@ -166,8 +173,8 @@ class Pool final : public CompilePool {
     return *std::move(process);
   }
 
-  // With the mutex held. Whoever is killed as it starts is only started again, a number of times.
-  void StartFailed(size_t index, const absl::Status& status) {
+  // Whoever is killed as it starts is only started again, a number of times.
+  void StartFailed(size_t index, const absl::Status& status) TG_REQUIRES(mutex_) {
     const std::string what(status.message());
     if (absl::IsAborted(status) && ++killed_starts_[index] < options_.attempts) {
       Report(what, "");
@@ -181,13 +188,15 @@ class Pool final : public CompilePool {
   }
 
   // Waits for a job that the worker may take. False where it is to end first.
-  bool WaitForWork(size_t index, std::unique_lock<std::mutex>& lock) {
+  bool WaitForWork(size_t index) TG_REQUIRES(mutex_) {
     if (IsSpare(index)) {
-      return work_.wait_for(lock, options_.spare_idle, [this] {
-        return stop_ || waiting_.idle_tenants() > 0;
-      }) && !stop_;
+      const Clock::time_point end = Clock::now() + options_.spare_idle;
+      while (!stop_ && waiting_.idle_tenants() == 0) {
+        if (work_.wait_until(mutex_, end) == std::cv_status::timeout) break;
+      }
+      return !stop_ && waiting_.idle_tenants() > 0;
     }
-    work_.wait(lock, [this] { return stop_ || waiting_.size() > 0; });
+    while (!stop_ && waiting_.size() == 0) work_.wait(mutex_);
     return !stop_;
   }
 
@@ -196,8 +205,8 @@ class Pool final : public CompilePool {
   bool Work(size_t index, WorkerProcess& process) {
     bool worked = IsSpare(index);
     while (true) {
-      std::unique_lock lock(mutex_);
-      if (!WaitForWork(index, lock)) {
+      ReleasableLock lock(mutex_);
+      if (!WaitForWork(index)) {
         Leave(index);
         return worked;
       }
@@ -241,62 +250,67 @@ class Pool final : public CompilePool {
   }
 
   // What becomes of a job whose worker has not answered.
-  void Died(Job& job, const absl::Status& how, bool killed) {
+  void Died(Job& job, const absl::Status& how, bool killed) TG_REQUIRES(mutex_) {
     const auto bad = [&](const auto&... what) {
-      Finish(job, Internal("kernel ", job.request.name, ": ", what...));
+      return Internal("kernel ", job.request.name, ": ", what...);
     };
     if (stop_) {
       Finish(job, absl::CancelledError("the compile service stops"));
     } else if (absl::IsDeadlineExceeded(how)) {
-      bad("its compiler took longer than ", options_.deadline.count(), " ms and was killed");
+      Finish(job, bad("its compiler took longer than ", options_.deadline.count(),
+                      " ms and was killed"));
     } else if (job.crashes += killed ? 0 : 1; job.crashes == 2) {
-      bad(ToStd(how.message()), "; a second attempt in a fresh process, after ", job.first_death);
+      Finish(job, bad(ToStd(how.message()), "; a second attempt in a fresh process, after ",
+                      job.first_death));
     } else if (++job.deaths == options_.attempts) {
-      bad(ToStd(how.message()), "; attempt ", job.deaths, ", after ", job.first_death);
+      Finish(job, bad(ToStd(how.message()), "; attempt ", job.deaths, ", after ", job.first_death));
     } else {
       if (job.first_death.empty() || !killed) job.first_death = std::string(how.message());
       ++stats_.retries;
     }
   }
 
-  void Leave(size_t index) {
+  void Leave(size_t index) TG_REQUIRES(mutex_) {
     processes_[index] = nullptr;
     --alive_;
     if (waiting_.size() > 0) work_.notify_all();
   }
 
   // Of a worker that has ended unasked.
-  void Report(const std::string& what, const std::string& kernel) {
+  void Report(const std::string& what, const std::string& kernel) TG_REQUIRES(mutex_) {
     if (stop_) return;
     ++stats_.deaths;
     if (options_.on_death) options_.on_death(what, kernel);
   }
 
-  void Finish(Job& job, absl::StatusOr<ProgramImage> result) {
+  void Finish(Job& job, absl::StatusOr<ProgramImage> result) TG_REQUIRES(mutex_) {
     job.result = std::move(result);
     job.done = true;
     done_.notify_all();
   }
 
-  void FailAllWaiting(const absl::Status& status) {
+  void FailAllWaiting(const absl::Status& status) TG_REQUIRES(mutex_) {
     for (const auto& job : waiting_.TakeAll()) Finish(*job, status);
   }
 
   const Options options_;
-  mutable std::mutex mutex_;  // of all below
-  std::condition_variable work_, done_, stopping_;
-  FairTasks<std::shared_ptr<Job>> waiting_;
-  std::vector<WorkerProcess*> processes_;  // those alive, for Interrupt
-  std::string identity_;                   // written once, before Start returns
-  absl::Status start_error_;               // of the last start that has failed
-  int64_t alive_ = 0;
-  int64_t start_ns_ = 0;            // that the last start took
-  std::vector<bool> ready_;         // by worker: a spare one that starts or waits for a kernel
-  std::vector<bool> failed_;        // by worker but the spare ones: its last start has failed
-  std::vector<int> killed_starts_;  // by worker: how often it was killed as it started, in a row
-  uint64_t next_id_ = 1;
-  Stats stats_;
-  bool stop_ = false;
+  std::optional<std::string> identity_;  // written once, before Start returns
+  mutable Mutex mutex_;                  // of jobs, too
+  std::condition_variable_any work_, done_, stopping_;
+  FairTasks<std::shared_ptr<Job>> waiting_ TG_GUARDED_BY(mutex_);
+  std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);  // those alive, for Interrupt
+  absl::Status start_error_ TG_GUARDED_BY(mutex_);  // of the last start that has failed
+  int64_t alive_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t start_ns_ TG_GUARDED_BY(mutex_) = 0;  // that the last start took
+  // By worker: a spare one that starts or waits for a kernel.
+  std::vector<bool> ready_ TG_GUARDED_BY(mutex_);
+  // By worker but the spare ones: its last start has failed.
+  std::vector<bool> failed_ TG_GUARDED_BY(mutex_);
+  // By worker: how often it was killed as it started, in a row.
+  std::vector<int> killed_starts_ TG_GUARDED_BY(mutex_);
+  uint64_t next_id_ TG_GUARDED_BY(mutex_) = 1;
+  Stats stats_ TG_GUARDED_BY(mutex_);
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

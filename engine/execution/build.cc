@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/execution/clock.h"
@@ -64,18 +64,20 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   Kernels kernels(n);
   CountedKernels counted(all->progress(), n);
   std::atomic<size_t> next{0};
-  std::mutex mutex;
-  absl::Status status = absl::OkStatus();
+  struct {
+    Mutex mutex;  // of the kernels and of `lowered`, too
+    absl::Status status TG_GUARDED_BY(mutex);
+  } first;  // failure
   const auto work = [&] {
     for (size_t i = next++; i < n; i = next++) {
       Budget budget(all);
       LoweringTime own;
       auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget,
                               PackableWeights(schedule.kernels[i], device), &own);
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(first.mutex);
       lowered->Cover(own);
       if (!kernel.ok()) {
-        if (status.ok()) status = kernel.status();
+        if (first.status.ok()) first.status = kernel.status();
         next = n;
       } else {
         kernels[i] = *std::move(kernel);
@@ -95,7 +97,8 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
   }
   work();
   for (std::thread& t : threads) t.join();
-  TG_RETURN_IF_ERROR(status);
+  const MutexLock lock(first.mutex);
+  TG_RETURN_IF_ERROR(first.status);
   return kernels;
 }
 

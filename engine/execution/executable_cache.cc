@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/mutex.h"
 #include "engine/base/once_cache.h"
 #include "engine/base/status.h"
 #include "engine/execution/bound_values.h"
@@ -61,10 +61,10 @@ struct ExecutableCache::Impl {
   struct Family {
     std::vector<VarRange> variables;
     std::vector<int64_t> sizes;  // the ids of those that sizes depend on
-    mutable std::mutex mutex;
-    // Under it:
-    mutable bool specialize_only = false;
-    mutable std::vector<Guards> forms = {};  // that were made; some may have been evicted
+    mutable Mutex mutex;
+    mutable bool specialize_only TG_GUARDED_BY(mutex) = false;
+    // That were made; some may have been evicted.
+    mutable std::vector<Guards> forms TG_GUARDED_BY(mutex) = {};
   };
   using Form = OnceCache<PlannedExecutable>::Got;
 
@@ -88,20 +88,21 @@ struct ExecutableCache::Impl {
   // The form if it is there, and no better list of moves has been found for a kernel of it since:
   // else it is made anew by the next run, whose kernels are compiled by then.
   std::shared_ptr<const PlannedExecutable> FindFresh(const std::string& form_key);
-  // Drops from the list what has been evicted. With the family's lock.
-  void Prune(const Family& family, const std::string& key) const;
+  // Drops from the list what has been evicted.
+  void Prune(const Family& family, const std::string& key) const TG_REQUIRES(family.mutex);
 
   const Limits limits;
   const std::shared_ptr<SharedCaches> shared;
   const CacheAccounts accounts;
   OnceCache<PlannedExecutable> forms;
   OnceCache<Family> families;
-  mutable std::mutex runs_mutex;
-  absl::flat_hash_map<std::string, std::shared_ptr<DeviceRuns>> runs;  // by device
+  mutable Mutex runs_mutex;
+  // By device.
+  absl::flat_hash_map<std::string, std::shared_ptr<DeviceRuns>> runs TG_GUARDED_BY(runs_mutex);
 };
 
 std::shared_ptr<DeviceRuns> ExecutableCache::Impl::RunsOf(Device& device) {
-  const std::lock_guard lock(runs_mutex);
+  const MutexLock lock(runs_mutex);
   std::shared_ptr<DeviceRuns>& known = runs[device.name()];
   if (known == nullptr) {
     auto temporaries =
@@ -131,7 +132,7 @@ void ExecutableCache::Impl::Prune(const Family& family, const std::string& key) 
 Guards ExecutableCache::Impl::Choose(const Family& family, const std::string& key,
                                      std::span<const VarValue> values) const {
   Guards special = Specialized(values);
-  const std::lock_guard lock(family.mutex);
+  const MutexLock lock(family.mutex);
   // Values that the graph does not allow: what makes the form says why.
   if (family.variables.empty() || family.specialize_only || !Holds(family.variables, values) ||
       forms.Contains(FormKey(key, special))) {
@@ -148,7 +149,7 @@ Guards ExecutableCache::Impl::Choose(const Family& family, const std::string& ke
 // Adds a form that was made; of a graph with many of them, the least recently used goes.
 void ExecutableCache::Impl::Note(const Family& family, const std::string& key,
                                  const Guards& guards) {
-  const std::lock_guard lock(family.mutex);
+  const MutexLock lock(family.mutex);
   Prune(family, key);
   if (std::ranges::find(family.forms, guards) == family.forms.end()) {
     family.forms.push_back(guards);
@@ -203,7 +204,7 @@ absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
                            shared->kernels, budget);
     if (!built.ok()) {
       if (guards.general && !absl::IsCancelled(built.status())) {
-        const std::lock_guard lock(family->mutex);
+        const MutexLock lock(family->mutex);
         family->specialize_only = true;
       }
       return built.status();
@@ -233,6 +234,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
       auto made = std::make_shared<Impl::Family>();
       made->variables = RangesOf(graph.root());
       made->sizes = SizesOf(graph.root());
+      const MutexLock lock(made->mutex);
       made->specialize_only = !device.host_visible();
       return made;
     };
@@ -274,7 +276,7 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
 }
 
 void ExecutableCache::ReleaseTemporaries() {
-  const std::lock_guard lock(impl_->runs_mutex);
+  const MutexLock lock(impl_->runs_mutex);
   for (const auto& [name, runs] : impl_->runs) runs->temporaries->Release();
 }
 

@@ -134,7 +134,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   out.bytes = program.bytes;
   out.moves = std::move(program.moves);
 
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++stats_.compiled;
   stats_.lower_ns += static_cast<uint64_t>(end_ns - begin_ns);
   stats_.compile_ns += compiling.ns();
@@ -193,7 +193,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
 }
 
 KernelStats KernelCache::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   KernelStats stats = stats_;
   stats.hits = cache_.counts().hits;
   return stats;

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
+#include "engine/base/mutex.h"
 #include "engine/base/once_cache.h"
 #include "engine/execution/kernel_services.h"
 #include "engine/execution/lowering_time.h"
@@ -98,8 +98,8 @@ class KernelCache {
   std::string StoreKey(const Named& kernel, const Target& target) const;
 
   const KernelServices services_;
-  mutable std::mutex mutex_;
-  KernelStats stats_;  // without the hits
+  mutable Mutex mutex_;
+  KernelStats stats_ TG_GUARDED_BY(mutex_);  // without the hits
   OnceCache<Kernel> cache_;
 };
 

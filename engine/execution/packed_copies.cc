@@ -48,7 +48,7 @@ void PackedCopies::Add(const Wanted& wanted) {
 
 std::vector<std::optional<PackedCopy>> PackedCopies::Get(std::span<const Wanted> wanted,
                                                          const Make& make) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::optional<PackedCopy>> copies(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i].weight.content == 0) continue;
@@ -79,18 +79,18 @@ std::optional<PackedCopy> PackedCopies::MakeCopy(
 }
 
 void PackedCopies::Release() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Entry& entry : entries_) entry.copy.reset();
 }
 
 void PackedCopies::TryRelease() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  if (!mutex_.try_lock()) return;
+  const MutexLock lock(mutex_, std::adopt_lock);
   for (Entry& entry : entries_) entry.copy.reset();
 }
 
 int64_t PackedCopies::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int64_t bytes = 0;
   for (const Entry& entry : entries_) bytes += entry.copy ? entry.copy->memory.length : 0;
   return bytes;

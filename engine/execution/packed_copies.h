@@ -9,7 +9,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -74,18 +74,18 @@ class PackedCopies {
   static Key KeyOf(const Wanted& wanted) {
     return {wanted.weight.content, wanted.weight.offset, wanted.kernel};
   }
-  Entries::iterator Find(const Wanted& wanted);
-  void Erase(Entries::iterator entry);
+  Entries::iterator Find(const Wanted& wanted) TG_REQUIRES(mutex_);
+  void Erase(Entries::iterator entry) TG_REQUIRES(mutex_);
   std::optional<PackedCopy> MakeCopy(
       int64_t bytes,
       const std::function<absl::StatusOr<TimelinePoint>(const BufferView& memory)>& make);
-  void Add(const Wanted& wanted);
+  void Add(const Wanted& wanted) TG_REQUIRES(mutex_);
 
   Device& device_;
   const std::shared_ptr<Account> account_;
-  mutable std::mutex mutex_;
-  Entries entries_;  // least recently used first
-  absl::flat_hash_map<Key, Entries::iterator> by_key_;
+  mutable Mutex mutex_;
+  Entries entries_ TG_GUARDED_BY(mutex_);  // least recently used first
+  absl::flat_hash_map<Key, Entries::iterator> by_key_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

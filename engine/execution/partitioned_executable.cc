@@ -25,8 +25,11 @@ class End {
 
   static void Await(const std::shared_ptr<End>& end, std::span<const TimelinePoint> points,
                     absl::Status status) {
-    end->status_ = std::move(status);
-    end->first_ = points.size();
+    {
+      const MutexLock lock(end->mutex_);
+      end->status_ = std::move(status);
+      end->first_ = points.size();
+    }
     end->open_.store(points.size() + 1);
     for (size_t i = 0; i < points.size(); ++i) {
       const auto ended = [end, i](const absl::Status& s) { end->One(i, s); };
@@ -39,23 +42,28 @@ class End {
  private:
   void One(size_t i, const absl::Status& status) {
     if (!status.ok()) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (i < first_) {
         first_ = i;
         status_ = status;
       }
     }
     if (open_.fetch_sub(1) != 1) return;
+    absl::Status first;
+    {
+      const MutexLock lock(mutex_);
+      first = status_;
+    }
     free_->Signal(1);
-    ended_->Signal(1, status_);
+    ended_->Signal(1, first);
   }
 
   const std::shared_ptr<Timeline> ended_ = std::make_shared<Timeline>();
   const std::shared_ptr<Timeline> free_ = std::make_shared<Timeline>();
   std::atomic<size_t> open_{0};
-  std::mutex mutex_;
-  size_t first_ = 0;
-  absl::Status status_;
+  Mutex mutex_;
+  size_t first_ TG_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -170,7 +178,7 @@ int64_t PartitionedExecutable::kept_bytes() const {
 
 // Submissions hold the memory of runs in flight.
 void PartitionedExecutable::ReleaseMemory() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   buffers_.clear();
 }
 
@@ -259,7 +267,7 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
   std::vector<TimelinePoint> points, lasts;
   absl::Status status;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     TG_ASSIGN_OR_RETURN(Buffers * buffers, TakeBuffers());
     std::vector<TimelinePoint> before(waits.begin(), waits.end());
     if (buffers->free.timeline != nullptr) before.push_back(buffers->free);

@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/base/mutex.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/planned_executable.h"
 #include "engine/schedule/partition.h"
@@ -58,7 +58,7 @@ class PartitionedExecutable final : public Executable {
                         std::shared_ptr<RunCounters> counters, std::shared_ptr<Account> account);
 
   absl::Status Encode();
-  absl::StatusOr<Buffers*> TakeBuffers() const;
+  absl::StatusOr<Buffers*> TakeBuffers() const TG_REQUIRES(mutex_);
   absl::StatusOr<TimelinePoint> Transfer(size_t step, BufferView to, BufferView from,
                                          const Buffers& buffers,
                                          std::span<const TimelinePoint> waits,
@@ -93,8 +93,8 @@ class PartitionedExecutable final : public Executable {
   std::vector<KernelInfo> kernels_;
   RunCost cost_;
 
-  mutable std::mutex mutex_;  // submits one run at a time
-  mutable std::vector<std::unique_ptr<Buffers>> buffers_;
+  mutable Mutex mutex_;  // submits one run at a time
+  mutable std::vector<std::unique_ptr<Buffers>> buffers_ TG_GUARDED_BY(mutex_);
   mutable std::vector<std::atomic<int64_t>> sent_;  // by device
   const std::shared_ptr<RunCounters> counters_;
   const std::shared_ptr<Account> account_;

@@ -157,7 +157,7 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept
 
 absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::FormOf(const Kept& kept) const {
   if (std::ranges::find(kept, true) == kept.end()) return plain_;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = std::ranges::find(forms_, kept, &std::pair<Kept, Form>::first);
   if (known != forms_.end()) return known->second;
   TG_ASSIGN_OR_RETURN(Form form, EncodeForm(kept));

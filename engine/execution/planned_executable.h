@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/base/mutex.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/found_moves.h"
 #include "engine/execution/temporaries.h"
@@ -113,8 +113,9 @@ class PlannedExecutable final : public Executable {
   std::vector<size_t> keeps_;     // the packed slots that no kernel writes
   std::vector<std::shared_ptr<const std::vector<RunSlice>>> packs_;  // of keeps_
   Form plain_;                                                       // nothing is kept
-  mutable std::mutex mutex_;
-  mutable std::vector<std::pair<Kept, Form>> forms_;  // others, the latest last
+  mutable Mutex mutex_;
+  mutable std::vector<std::pair<Kept, Form>> forms_
+      TG_GUARDED_BY(mutex_);  // others, the latest last
 };
 
 }  // namespace telegrad

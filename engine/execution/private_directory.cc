@@ -156,7 +156,7 @@ void PrivateDirectory::Remove(const std::string& name) {
 }
 
 void PrivateDirectory::Tidy() {
-  const std::lock_guard lock(tidying_);
+  const MutexLock lock(tidying_);
   struct File {
     timespec used;
     int64_t bytes;

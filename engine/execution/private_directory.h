@@ -12,12 +12,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -60,7 +60,7 @@ class PrivateDirectory {
   const std::string path_;
   const int folder_;
   const Limits limits_;
-  std::mutex tidying_;
+  Mutex tidying_;
   std::atomic<int64_t> bytes_{0}, files_{0};
   std::atomic<uint64_t> evicted_{0};
   std::atomic<uint64_t> next_{0};  // of temporary names

@@ -8,7 +8,7 @@
 namespace telegrad {
 
 void AllTemporaries::Add(std::weak_ptr<Temporaries> temporaries) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(all_, [](const auto& weak) { return weak.expired(); });
   all_.push_back(std::move(temporaries));
 }
@@ -18,7 +18,7 @@ void AllTemporaries::Add(std::weak_ptr<Temporaries> temporaries) {
 void AllTemporaries::Release(const Device& device) {
   std::vector<std::shared_ptr<Temporaries>> live;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& weak : all_) {
       if (auto temporaries = weak.lock()) live.push_back(std::move(temporaries));
     }
@@ -26,8 +26,9 @@ void AllTemporaries::Release(const Device& device) {
   for (const auto& temporaries : live) {
     if (&temporaries->device_ != &device) continue;
     temporaries->copies_.TryRelease();
-    const std::unique_lock lock(temporaries->mutex_, std::try_to_lock);
-    if (lock.owns_lock()) temporaries->memory_ = {};
+    if (!temporaries->mutex_.try_lock()) continue;
+    const MutexLock lock(temporaries->mutex_, std::adopt_lock);
+    temporaries->memory_ = {};
   }
 }
 
@@ -52,7 +53,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
 }
 
 absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes, int run_class) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<Memory>& memory = memory_[static_cast<size_t>(run_class)];
   if (memory == nullptr || memory->size() < bytes) {
     memory.reset();
@@ -68,7 +69,7 @@ absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
 
 void Temporaries::Release() {
   copies_.Release();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   memory_ = {};
 }
 

@@ -8,12 +8,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/account.h"
+#include "engine/base/mutex.h"
 #include "engine/execution/packed_copies.h"
 #include "engine/execution/run_queues.h"
 
@@ -30,8 +30,8 @@ class AllTemporaries {
   void Release(const Device& device);
 
  private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Temporaries>> all_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Temporaries>> all_ TG_GUARDED_BY(mutex_);
 };
 
 // Thread-safe.
@@ -63,8 +63,8 @@ class Temporaries {
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<AllTemporaries> all_;
   PackedCopies copies_;
-  std::mutex mutex_;
-  std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_;
+  Mutex mutex_;
+  std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/net/own_certificate.h"
 
@@ -179,14 +179,14 @@ class TlsSocket final : public StreamSocket {
 
  protected:
   absl::StatusOr<Moved> TryReceive(std::span<std::byte> into) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ERR_clear_error();  // what other users of OpenSSL left on this thread
     size_t bytes = 0;
     const int result = SSL_read_ex(ssl_.get(), into.data(), into.size(), &bytes);
     return Result(result, bytes);
   }
   absl::StatusOr<Moved> TrySend(std::span<const std::byte> out, bool) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ERR_clear_error();
     if (sent_ >= kBytesOfKey) {
       SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // goes with the next bytes
@@ -198,7 +198,7 @@ class TlsSocket final : public StreamSocket {
     return Result(result, bytes);
   }
   bool HasReceived() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return SSL_has_pending(ssl_.get()) == 1;
   }
 
@@ -216,9 +216,9 @@ class TlsSocket final : public StreamSocket {
   }
 
   Knows knows_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const Owned<SSL> ssl_;
-  uint64_t sent_ = 0;  // under the present key
+  uint64_t sent_ TG_GUARDED_BY(mutex_) = 0;  // under the present key
 };
 
 absl::StatusOr<std::unique_ptr<StreamSocket>> MakeEnd(UniqueFd fd, std::chrono::milliseconds stall,

@@ -4,9 +4,9 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/opencl/device_facts.h"
 
@@ -41,13 +41,16 @@ absl::StatusOr<Builder> OpenBuilder(const std::string& path, const std::string& 
 }
 
 absl::StatusOr<Builder> BuilderFor(const std::string& path, const std::string& wanted) {
-  static auto* const mutex = new std::mutex;
-  static auto* const builders = new std::map<std::pair<std::string, std::string>, Builder>;
-  const std::lock_guard lock(*mutex);
-  const auto found = builders->find({path, wanted});
-  if (found != builders->end()) return found->second;
+  struct Builders {
+    Mutex mutex;
+    std::map<std::pair<std::string, std::string>, Builder> open TG_GUARDED_BY(mutex);
+  };
+  static auto* const builders = new Builders;
+  const MutexLock lock(builders->mutex);
+  const auto found = builders->open.find({path, wanted});
+  if (found != builders->open.end()) return found->second;
   TG_ASSIGN_OR_RETURN(const Builder builder, OpenBuilder(path, wanted));
-  return (*builders)[{path, wanted}] = builder;
+  return builders->open[{path, wanted}] = builder;
 }
 
 class Program {
@@ -127,8 +130,8 @@ absl::StatusOr<Built> Build(const std::string& library, const std::string& sourc
                             const std::string& name, const Target& target) {
   TG_ASSIGN_OR_RETURN(const Builder builder, BuilderFor(library, target.cpu));
   // Not every driver's compiler bears two threads, though all should: Oclgrind's crashes.
-  static auto* const compiler = new std::mutex;
-  const std::lock_guard lock(*compiler);
+  static auto* const compiler = new Mutex;
+  const MutexLock lock(*compiler);
   Program program(builder);
   const auto build = [&]() -> absl::StatusOr<Built> {
     TG_RETURN_IF_ERROR(program.Make(source));
