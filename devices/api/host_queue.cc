@@ -15,7 +15,7 @@ namespace telegrad {
 void HostQueue::Bell::Ring() {
   // The lock makes the ring wait for whoever has looked and is about to sleep.
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
   }
   rung.notify_all();
 }
@@ -51,7 +51,7 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
                   std::move(cancellation)};
   bool here, ring;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t before = submitted_.load(std::memory_order_relaxed);
     if (before - finished_ == ring_.size()) {
       return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
@@ -89,7 +89,7 @@ bool HostQueue::WaitForWork() {
   const auto work = [&] { return !busy_.load() && submitted_.load() > ended_.load(); };
   const auto ready = [&] { return work() || bell_->stop.load(); };
   if (options_.spins ? !SpinUntil(ready) : !ready()) {
-    std::unique_lock lock(bell_->mutex);
+    ReleasableLock lock(bell_->mutex);
     bell_->rung.wait(lock, ready);
   }
   return !bell_->stop.load() || work();
@@ -100,7 +100,7 @@ void HostQueue::Serve() {
     Submission work;
     uint64_t value;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       value = ended_.load() + 1;
       if (busy_.load() || submitted_.load() < value) continue;  // a submitter was faster
       busy_.store(true);
@@ -117,13 +117,13 @@ void HostQueue::Complete(uint64_t value, Submission work) {
   // free.
   work = {};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     finished_ = value;
   }
   timeline_->Signal(value, status);
   bool more;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ended_.store(value);
     busy_.store(false);
     more = submitted_.load() > value;
@@ -151,7 +151,7 @@ absl::Status HostQueue::Await(const TimelinePoint& point) {
   if (!reached()) {
     point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
     const auto over = [&] { return reached() || bell_->stop.load(); };
-    std::unique_lock lock(bell_->mutex);
+    ReleasableLock lock(bell_->mutex);
     if (options_.wait_limit == absl::InfiniteDuration()) {
       bell_->rung.wait(lock, over);
     } else if (!bell_->rung.wait_for(lock, absl::ToChronoNanoseconds(options_.wait_limit), over)) {

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "absl/time/time.h"
 #include "devices/api/device.h"
 #include "devices/api/run_control.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -70,8 +70,8 @@ class HostQueue final : public Queue {
 
   // Wakes the queue's thread. Callbacks on foreign timelines hold it, which may outlive the queue.
   struct Bell {
-    std::mutex mutex;
-    std::condition_variable rung;
+    Mutex mutex;
+    std::condition_variable_any rung;
     std::atomic<bool> stop{false};
 
     void Ring();
@@ -93,9 +93,11 @@ class HostQueue final : public Queue {
   const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
 
-  mutable std::mutex mutex_;            // for what follows
-  std::vector<Submission> ring_;        // submission n, from 1, is at n % size
-  uint64_t finished_ = 0;               // those whose place in the ring is free again
+  mutable Mutex mutex_;
+  // Submission n, from 1, is at n % size.
+  std::vector<Submission> ring_ TG_GUARDED_BY(mutex_);
+  // Those whose place in the ring is free again.
+  uint64_t finished_ TG_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> submitted_{0};  // like the next two, written under the lock
   std::atomic<uint64_t> ended_{0};      // those whose point is signalled
   std::atomic<bool> busy_{false};       // somebody runs the submission after those, and looks

@@ -44,7 +44,7 @@ absl::Status Timeline::StatusLocked(uint64_t value) const {
 void Timeline::Signal(uint64_t value, const absl::Status& status) {
   std::vector<std::pair<Callback, absl::Status>> due;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t before = value_.load(std::memory_order_relaxed);
     if (value <= before) return;
     if (!status.ok()) RecordFailure(before + 1, value, status);
@@ -62,7 +62,7 @@ void Timeline::Signal(uint64_t value, const absl::Status& status) {
 
 absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
   const auto reached = [&] { return value_.load(std::memory_order_relaxed) >= value; };
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   // A year stands for ever: the clock's arithmetic overflows near infinity.
   constexpr absl::Duration kLongest = absl::Hours(24 * 365);
   if (timeout > kLongest) {
@@ -76,7 +76,7 @@ absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
 void Timeline::OnReached(uint64_t value, Callback callback) {
   absl::Status outcome;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (value_.load(std::memory_order_relaxed) < value) {
       waiters_.emplace(value, std::move(callback));
       return;
@@ -87,7 +87,7 @@ void Timeline::OnReached(uint64_t value, Callback callback) {
 }
 
 absl::Status Timeline::StatusOf(uint64_t value) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return StatusLocked(value);
 }
 

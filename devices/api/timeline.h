@@ -8,11 +8,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -44,14 +44,14 @@ class Timeline {
     absl::Status status;
   };
 
-  absl::Status StatusLocked(uint64_t value) const;
-  void RecordFailure(uint64_t first, uint64_t last, const absl::Status& status);
+  absl::Status StatusLocked(uint64_t value) const TG_REQUIRES(mutex_);
+  void RecordFailure(uint64_t first, uint64_t last, const absl::Status& status) TG_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::condition_variable reached_;
+  mutable Mutex mutex_;
+  std::condition_variable_any reached_;
   std::atomic<uint64_t> value_{0};
-  std::map<uint64_t, Failure> failed_;
-  std::multimap<uint64_t, Callback> waiters_;
+  std::map<uint64_t, Failure> failed_ TG_GUARDED_BY(mutex_);
+  std::multimap<uint64_t, Callback> waiters_ TG_GUARDED_BY(mutex_);
 };
 
 struct TimelinePoint {

@@ -13,13 +13,13 @@ int64_t SteadyNs() {
 }
 
 void RunTrace::Add(std::vector<TraceEvent> events) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   events_.insert(events_.end(), std::make_move_iterator(events.begin()),
                  std::make_move_iterator(events.end()));
 }
 
 std::vector<TraceEvent> RunTrace::events() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return events_;
 }
 

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -38,8 +39,8 @@ class RunTrace {
 
  private:
   const bool detailed_;
-  mutable std::mutex mutex_;
-  std::vector<TraceEvent> events_;
+  mutable Mutex mutex_;
+  std::vector<TraceEvent> events_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

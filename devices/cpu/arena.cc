@@ -80,7 +80,7 @@ Arena::Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_
 
 void Arena::GiveBack() {
   if (!file_.valid()) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& [offset, bytes] : free_) {
     fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
   }
@@ -94,19 +94,19 @@ void Arena::GiveBack() {
 Arena::~Arena() { munmap(mapping_, mapped_); }
 
 int64_t Arena::used() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return used_;
 }
 
 int64_t Arena::footprint() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return top_;
 }
 
 absl::StatusOr<void*> Arena::Alloc(int64_t size) {
   Span span;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (size > limit_ || Charge(size) > limit_ - used_) {
       return ResourceExhausted("allocating ", size, " bytes with ", used_,
                                " in use would exceed the memory limit of ", limit_, " bytes");
@@ -124,7 +124,7 @@ absl::StatusOr<void*> Arena::Alloc(int64_t size) {
 
 void Arena::Free(void* at, int64_t size) {
   const int64_t offset = static_cast<char*>(at) - base_;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   used_ -= Charge(size);
   if (size <= kLargestPiece) {
     ReturnPiece(offset);

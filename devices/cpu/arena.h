@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 
 namespace telegrad {
@@ -63,12 +63,12 @@ class Arena {
 
   Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit, UniqueFd file);
 
-  Span TakeBlocks(int64_t bytes);
-  void ReturnBlocks(int64_t offset, int64_t bytes);
-  void AddFree(int64_t offset, int64_t bytes);
-  void RemoveFree(int64_t offset, int64_t bytes);
-  Span TakePiece(int64_t piece);
-  void ReturnPiece(int64_t offset);
+  Span TakeBlocks(int64_t bytes) TG_REQUIRES(mutex_);
+  void ReturnBlocks(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
+  void AddFree(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
+  void RemoveFree(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
+  Span TakePiece(int64_t piece) TG_REQUIRES(mutex_);
+  void ReturnPiece(int64_t offset) TG_REQUIRES(mutex_);
 
   char* const mapping_;
   const int64_t mapped_;
@@ -77,13 +77,16 @@ class Arena {
   const int64_t limit_;
   const UniqueFd file_;
 
-  mutable std::mutex mutex_;
-  int64_t used_ = 0;
-  int64_t top_ = 0;                                  // no byte from here on was ever touched
-  std::map<int64_t, int64_t> free_;                  // offset to bytes, never adjacent
-  std::set<std::pair<int64_t, int64_t>> by_size_;    // (bytes, offset) of the same
-  std::vector<Slab> slabs_;                          // by offset / 2 MiB
-  std::map<int64_t, std::set<int64_t>> with_space_;  // piece size to slabs
+  mutable Mutex mutex_;
+  int64_t used_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t top_ TG_GUARDED_BY(mutex_) = 0;  // no byte from here on was ever touched
+  // Offset to bytes, never adjacent.
+  std::map<int64_t, int64_t> free_ TG_GUARDED_BY(mutex_);
+  // (bytes, offset) of the same.
+  std::set<std::pair<int64_t, int64_t>> by_size_ TG_GUARDED_BY(mutex_);
+  std::vector<Slab> slabs_ TG_GUARDED_BY(mutex_);  // by offset / 2 MiB
+  // Piece size to slabs.
+  std::map<int64_t, std::set<int64_t>> with_space_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -22,7 +22,7 @@ LaunchWatch::LaunchWatch(WorkerPool* pool, absl::Duration limit) : pool_(*pool),
 
 LaunchWatch::~LaunchWatch() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -30,7 +30,7 @@ LaunchWatch::~LaunchWatch() {
 }
 
 void LaunchWatch::Begin(const Cancellation* cancellation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   active_ = true;
   ++begun_;
   cancellation_ = cancellation;
@@ -39,13 +39,13 @@ void LaunchWatch::Begin(const Cancellation* cancellation) {
 }
 
 void LaunchWatch::End() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   active_ = false;
   cancellation_ = nullptr;
 }
 
 absl::Status LaunchWatch::why() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return why_;
 }
 
@@ -65,14 +65,14 @@ absl::Status LaunchWatch::LookLocked(uint64_t job, int64_t now) {
 }
 
 void LaunchWatch::Watch() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   uint64_t begun = 0;
   for (int quiet = 0; !stop_;) {
     quiet = active_ || begun != begun_ ? 0 : quiet + 1;
     begun = begun_;
     if (quiet > kLooksBeforeSleep) {
       asleep_ = true;
-      changed_.wait(lock, [&] { return stop_ || begun != begun_; });
+      while (!stop_ && begun == begun_) changed_.wait(lock);
       asleep_ = false;
       continue;
     }
@@ -82,7 +82,9 @@ void LaunchWatch::Watch() {
         pool_.Interrupt(job, caller_);
       }
     }
-    changed_.wait_for(lock, kLookEvery, [&] { return stop_; });
+    const auto until = std::chrono::steady_clock::now() + kLookEvery;
+    while (!stop_ && changed_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
   }
 }
 

@@ -6,13 +6,13 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "devices/api/cancellation.h"
 #include "devices/cpu/worker_pool.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -30,19 +30,21 @@ class LaunchWatch {
 
  private:
   void Watch();
-  absl::Status LookLocked(uint64_t job, int64_t now);
+  absl::Status LookLocked(uint64_t job, int64_t now) TG_REQUIRES(mutex_);
 
   WorkerPool& pool_;
   const absl::Duration limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool active_ = false, asleep_ = false, stop_ = false;
-  uint64_t begun_ = 0;  // times that something began
-  const Cancellation* cancellation_ = nullptr;
-  pthread_t caller_ = {};
-  uint64_t job_ = 0;   // that was seen running last,
-  int64_t since_ = 0;  // and when it was seen first
-  absl::Status why_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  bool active_ TG_GUARDED_BY(mutex_) = false;
+  bool asleep_ TG_GUARDED_BY(mutex_) = false;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  uint64_t begun_ TG_GUARDED_BY(mutex_) = 0;  // times that something began
+  const Cancellation* cancellation_ TG_GUARDED_BY(mutex_) = nullptr;
+  pthread_t caller_ TG_GUARDED_BY(mutex_) = {};
+  uint64_t job_ TG_GUARDED_BY(mutex_) = 0;   // that was seen running last,
+  int64_t since_ TG_GUARDED_BY(mutex_) = 0;  // and when it was seen first
+  absl::Status why_ TG_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -6,11 +6,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
 #include "llvm/ExecutionEngine/Orc/Core.h"
@@ -55,7 +55,7 @@ class Session {
       : session_(std::move(process)), layer_(session_) {
     // A lookup that fails says only that it failed; the reason is reported here before.
     session_.setErrorReporter([this](llvm::Error error) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       StrAppend(&reports_, llvm::toString(std::move(error)), "; ");
     });
   }
@@ -89,7 +89,7 @@ class Session {
   }
 
   std::string TakeReports() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return std::exchange(reports_, "");
   }
 
@@ -98,8 +98,8 @@ class Session {
   }
 
  private:
-  std::mutex mutex_;
-  std::string reports_;
+  Mutex mutex_;
+  std::string reports_ TG_GUARDED_BY(mutex_);
   llvm::orc::ExecutionSession session_;
   llvm::orc::ObjectLinkingLayer layer_;
   llvm::orc::JITDylib* host_ = nullptr;
@@ -123,7 +123,7 @@ class OrcLoader : public Loader {
   absl::StatusOr<std::shared_ptr<CpuProgram>> Load(const ProgramImage& image) override {
     // One at a time, so that the reports are this program's. Linking takes a fraction of a
     // millisecond.
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     session_->TakeReports();
     auto library = session_->Add(image, next_++);
     if (!library) return Bad(image, library.takeError());
@@ -143,8 +143,8 @@ class OrcLoader : public Loader {
   }
 
   std::shared_ptr<Session> session_;
-  std::mutex mutex_;
-  uint64_t next_ = 0;
+  Mutex mutex_;
+  uint64_t next_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

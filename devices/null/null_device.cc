@@ -3,10 +3,10 @@
 #include "devices/null/null_device.h"
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "devices/api/command_list.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -25,8 +25,8 @@ class NullMemory : public Memory {
 };
 
 struct Counter {
-  std::mutex mutex;
-  NullDevice::Counts counts;
+  Mutex mutex;
+  NullDevice::Counts counts TG_GUARDED_BY(mutex);
 };
 
 class NullRunner : public QueueRunner {
@@ -43,9 +43,10 @@ class NullRunner : public QueueRunner {
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView>,
                    const RunControl& control) override {
     const auto& list = static_cast<const CommandList&>(commands);
-    const std::lock_guard lock(counter_->mutex);
+    const MutexLock lock(counter_->mutex);
     NullDevice::Counts& counts = counter_->counts;
     return list.RunEach(control, [&](size_t i) {
+      counter_->mutex.AssertHeld();  // see above
       const Command& command = list.commands()[i];
       if (command.kind == CommandKind::kCopy) {
         ++counts.copies;
@@ -102,7 +103,7 @@ class NullDeviceImpl : public NullDevice {
   Queue& queue(QueueKind) override { return queue_; }
   absl::Status Health() const override { return absl::OkStatus(); }
   Counts counts() const override {
-    const std::lock_guard lock(counter_.mutex);
+    const MutexLock lock(counter_.mutex);
     return counter_.counts;
   }
 

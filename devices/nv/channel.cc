@@ -50,8 +50,8 @@ Channel::Channel(Gpu& gpu, const Parts& parts)
       data_(gpu.limits().data_bytes) {}
 
 absl::Status Channel::Begin() {
-  const std::lock_guard lock(mutex_);
-  return Append(0, [&](const Block&) { PushSetup(push_); });
+  const MutexLock lock(mutex_);
+  return Append(0, [&](const Block&) TG_REQUIRES(mutex_) { PushSetup(push_); });
 }
 
 uint64_t Channel::Passed() const {
@@ -151,34 +151,38 @@ void Channel::FlushLocked() {
 
 absl::Status Channel::Copy(uint64_t to, uint64_t from, uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  const std::lock_guard lock(mutex_);
-  return Append(0, [&](const Block&) { PushCopy(push_, to, from, bytes, NextStep()); });
+  const MutexLock lock(mutex_);
+  return Append(
+      0, [&](const Block&) TG_REQUIRES(mutex_) { PushCopy(push_, to, from, bytes, NextStep()); });
 }
 
 absl::Status Channel::Fill(uint64_t to, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  const std::lock_guard lock(mutex_);
-  return Append(0, [&](const Block&) { PushFill(push_, to, value, bytes, NextStep()); });
+  const MutexLock lock(mutex_);
+  return Append(
+      0, [&](const Block&) TG_REQUIRES(mutex_) { PushFill(push_, to, value, bytes, NextStep()); });
 }
 
 absl::Status Channel::Launch(const GridLaunch& launch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Gpu::Stacks stacks = gpu_.stacks();
   const bool tell = stacks.address != stacks_;
-  TG_RETURN_IF_ERROR(Append(LaunchDataBytes(launch.function->kernel), [&](const Block& data) {
-    if (data.host != nullptr) WriteLaunchData(data, launch);
-    if (tell) PushStacks(push_, stacks.address, stacks.bytes_per_tpc);
-    PushLaunch(push_, data.address, NextStep());
-  }));
+  TG_RETURN_IF_ERROR(
+      Append(LaunchDataBytes(launch.function->kernel), [&](const Block& data) TG_REQUIRES(mutex_) {
+        if (data.host != nullptr) WriteLaunchData(data, launch);
+        if (tell) PushStacks(push_, stacks.address, stacks.bytes_per_tpc);
+        PushLaunch(push_, data.address, NextStep());
+      }));
   stacks_ = stacks.address;
   return absl::OkStatus();
 }
 
 absl::Status Channel::Replay(uint64_t address, uint64_t words) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const Gpu::Stacks stacks = gpu_.stacks(); stacks.address != stacks_) {
-    TG_RETURN_IF_ERROR(
-        Append(0, [&](const Block&) { PushStacks(push_, stacks.address, stacks.bytes_per_tpc); }));
+    TG_RETURN_IF_ERROR(Append(0, [&](const Block&) TG_REQUIRES(mutex_) {
+      PushStacks(push_, stacks.address, stacks.bytes_per_tpc);
+    }));
     stacks_ = stacks.address;
   }
   TG_RETURN_IF_ERROR(Reserve(0, 0).status());
@@ -189,17 +193,17 @@ absl::Status Channel::Replay(uint64_t address, uint64_t words) {
 }
 
 absl::Status Channel::Release(uint64_t address, uint64_t value) {
-  const std::lock_guard lock(mutex_);
-  return Append(0, [&](const Block&) { push_.Release(address, value); });
+  const MutexLock lock(mutex_);
+  return Append(0, [&](const Block&) TG_REQUIRES(mutex_) { push_.Release(address, value); });
 }
 
 absl::Status Channel::Acquire(uint64_t address, uint64_t value) {
-  const std::lock_guard lock(mutex_);
-  return Append(0, [&](const Block&) { push_.Acquire(address, value); });
+  const MutexLock lock(mutex_);
+  return Append(0, [&](const Block&) TG_REQUIRES(mutex_) { push_.Acquire(address, value); });
 }
 
 absl::Status Channel::Flush() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!unflushed_) return absl::OkStatus();
   TG_RETURN_IF_ERROR(gpu_.Check());
   FlushLocked();
@@ -207,7 +211,7 @@ absl::Status Channel::Flush() {
 }
 
 bool Channel::IsIdle() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !unflushed_ && Passed() >= fence_;
 }
 
@@ -228,7 +232,7 @@ absl::Status Channel::Await(int64_t longest_ns) {
 }
 
 int64_t Channel::waits() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waits_;
 }
 

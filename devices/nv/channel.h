@@ -9,12 +9,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
 #include "absl/status/statusor.h"
 #include "devices/hcq/fenced_ring.h"
 #include "devices/nv/gpu.h"
 #include "devices/nv/work.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::nv {
 
@@ -68,28 +68,34 @@ class Channel {
     Block data;
   };
 
-  absl::StatusOr<Room> Reserve(size_t words, size_t data_bytes);
-  absl::Status Append(size_t data_bytes, const std::function<void(const Block&)>& build);
-  void CloseSegment();
-  void AddEntry(uint64_t address, uint64_t words);
-  void FlushLocked();
+  absl::StatusOr<Room> Reserve(size_t words, size_t data_bytes) TG_REQUIRES(mutex_);
+  absl::Status Append(size_t data_bytes, const std::function<void(const Block&)>& build)
+      TG_REQUIRES(mutex_);
+  void CloseSegment() TG_REQUIRES(mutex_);
+  void AddEntry(uint64_t address, uint64_t words) TG_REQUIRES(mutex_);
+  void FlushLocked() TG_REQUIRES(mutex_);
   uint64_t Passed() const;
 
-  Step NextStep() { return {parts_.semaphores.address + 16, ++step_}; }
+  Step NextStep() TG_REQUIRES(mutex_) { return {parts_.semaphores.address + 16, ++step_}; }
 
   Gpu& gpu_;
   const Parts parts_;
   const size_t tails_at_, words_at_, data_at_;
 
-  mutable std::mutex mutex_;
-  PushBuffer push_;  // of the operation at hand
-  hcq::FencedRing entries_, words_, data_;
-  uint64_t fence_ = 0, step_ = 0;
-  uint32_t put_ = 0;
-  size_t segment_ = 0, segment_end_ = 0;  // methods that no entry points to yet: offsets of words
-  bool unflushed_ = false;
-  uint64_t stacks_ = 0;  // address of those that the channel knows
-  int64_t waits_ = 0;
+  mutable Mutex mutex_;
+  PushBuffer push_ TG_GUARDED_BY(mutex_);  // of the operation at hand
+  hcq::FencedRing entries_ TG_GUARDED_BY(mutex_);
+  hcq::FencedRing words_ TG_GUARDED_BY(mutex_);
+  hcq::FencedRing data_ TG_GUARDED_BY(mutex_);
+  uint64_t fence_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t step_ TG_GUARDED_BY(mutex_) = 0;
+  uint32_t put_ TG_GUARDED_BY(mutex_) = 0;
+  // Methods that no entry points to yet: offsets of words.
+  size_t segment_ TG_GUARDED_BY(mutex_) = 0;
+  size_t segment_end_ TG_GUARDED_BY(mutex_) = 0;
+  bool unflushed_ TG_GUARDED_BY(mutex_) = false;
+  uint64_t stacks_ TG_GUARDED_BY(mutex_) = 0;  // address of those that the channel knows
+  int64_t waits_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad::nv

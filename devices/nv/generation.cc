@@ -60,7 +60,7 @@ std::vector<std::string> Generation::Close() {
 }
 
 absl::StatusOr<std::shared_ptr<LoadedProgram>> Program::In(Generation& generation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (number_ != generation.number()) {
     TG_ASSIGN_OR_RETURN(loaded_, generation.device().Load(image_));
     number_ = generation.number();
@@ -69,7 +69,7 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> Program::In(Generation& generatio
 }
 
 absl::StatusOr<std::shared_ptr<const CommandBuffer>> Commands::In(Generation& generation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (number_ == generation.number()) return encoded_;
   std::vector<Command> commands = commands_;
   for (size_t i = 0; i < commands.size(); ++i) {

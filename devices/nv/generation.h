@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "devices/nv/nv_device.h"
 #include "devices/nv/nv_driver.h"
 #include "devices/stream/stream_device.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::nv {
 
@@ -49,9 +49,9 @@ class Program final : public LoadedProgram {
  private:
   const void* const device_;
   const ProgramImage image_;
-  std::mutex mutex_;
-  uint64_t number_ = 0;  // the generation that it is loaded in
-  std::shared_ptr<LoadedProgram> loaded_;
+  Mutex mutex_;
+  uint64_t number_ TG_GUARDED_BY(mutex_) = 0;  // the generation that it is loaded in
+  std::shared_ptr<LoadedProgram> loaded_ TG_GUARDED_BY(mutex_);
 };
 
 // Thread-safe.
@@ -65,9 +65,9 @@ class Commands final : public CommandBuffer {
  private:
   const void* const device_;
   const std::vector<Command> commands_;
-  mutable std::mutex mutex_;
-  mutable uint64_t number_ = 0;
-  mutable std::shared_ptr<const CommandBuffer> encoded_;
+  mutable Mutex mutex_;
+  mutable uint64_t number_ TG_GUARDED_BY(mutex_) = 0;
+  mutable std::shared_ptr<const CommandBuffer> encoded_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad::nv

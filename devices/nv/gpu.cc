@@ -162,7 +162,7 @@ absl::Status Gpu::MakeChannels() {
     TG_ASSIGN_OR_RETURN(parts.memory, MakeVideo(rm, objects_, parts.memory_bytes, true));
     uint64_t resources = 0;
     {
-      const std::lock_guard lock(addresses_mutex_);
+      const MutexLock lock(addresses_mutex_);
       parts.memory.address = *addresses_.Take(parts.memory_bytes, kPage);
       resources = *addresses_.Take(kResourceBytes, kPage);
     }
@@ -188,9 +188,14 @@ absl::Status Gpu::MakeChannels() {
   ScheduleParams schedule{};
   schedule.enable = 1;
   TG_RETURN_IF_ERROR(rm.Control(objects_.group(), kScheduleGroup, schedule));
-  scheduled_ = true;
+  {
+    const MutexLock lock(mutex_);
+    scheduled_ = true;
+    for (auto it = channels_.rbegin(); it != channels_.rend(); ++it) {
+      free_channels_.push_back(it->get());
+    }
+  }
   for (auto it = channels_.rbegin(); it != channels_.rend(); ++it) {
-    free_channels_.push_back(it->get());
     TG_RETURN_IF_ERROR((*it)->Begin());
   }
   return absl::OkStatus();
@@ -200,7 +205,7 @@ std::vector<std::string> Gpu::Close() {
   Lose(absl::UnavailableError(StrCat(name_, " was closed")));
   bool scheduled;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return {};
     scheduled = std::exchange(scheduled_, false);
   }
@@ -214,7 +219,7 @@ std::vector<std::string> Gpu::Close() {
       left.push_back(StrCat("channels: ", ToStd(stopped.message())));
     }
   }
-  const std::lock_guard closing(closing_);
+  const ExclusiveLock closing(closing_);
   for (Heap* heap : {&video_, &commands_, &pinned_, &semaphores_}) {
     for (std::string& what : heap->Clear()) left.push_back(std::move(what));
   }
@@ -225,13 +230,13 @@ std::vector<std::string> Gpu::Close() {
 absl::StatusOr<std::unique_ptr<OwnedRegion>> Gpu::Grow(
     size_t bytes, const std::function<absl::StatusOr<Region>(RmClient&, size_t)>& make) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return lost_;
   }
   auto out = std::make_unique<OwnedRegion>(objects_.rm());
   TG_ASSIGN_OR_RETURN(out->region, make(out->rm, Rounded(bytes)));
   {
-    const std::lock_guard lock(addresses_mutex_);
+    const MutexLock lock(addresses_mutex_);
     const auto address = addresses_.Take(out->region.bytes, kPage);
     if (!address) return ResourceExhausted(name_, ": no addresses are left");
     out->region.address = *address;
@@ -245,17 +250,17 @@ absl::StatusOr<std::unique_ptr<OwnedRegion>> Gpu::Grow(
 }
 
 void Gpu::GiveAddresses(const Region& region) {
-  const std::lock_guard lock(addresses_mutex_);
+  const MutexLock lock(addresses_mutex_);
   addresses_.Give(region.address, region.bytes);
 }
 
 void Gpu::Lose(const absl::Status& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (lost_.ok()) lost_ = why;
 }
 
 absl::Status Gpu::Check() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!lost_.ok() || closed_) return lost_;
   for (const Region& notifier : notifiers_) {
     if (notifier.Load<uint16_t>(offsetof(Notification, status)) == 0) continue;
@@ -267,12 +272,12 @@ absl::Status Gpu::Check() {
 }
 
 void Gpu::Remember(const Block& block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   blocks_.emplace(block.address, block);
 }
 
 std::optional<Block> Gpu::Forget(uint64_t address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = blocks_.find(address);
   if (it == blocks_.end()) return std::nullopt;
   const Block block = it->second;
@@ -281,14 +286,14 @@ std::optional<Block> Gpu::Forget(uint64_t address) {
 }
 
 void Gpu::Keep(std::shared_ptr<void> object) {
-  const std::lock_guard lock(kept_mutex_);
+  const MutexLock lock(kept_mutex_);
   const void* const key = object.get();
   kept_.emplace(key, std::move(object));
 }
 
 void Gpu::Drop(const void* object) {
   std::shared_ptr<void> last;  // goes without the lock
-  const std::lock_guard lock(kept_mutex_);
+  const MutexLock lock(kept_mutex_);
   const auto it = kept_.find(object);
   if (it == kept_.end()) return;
   last = std::move(it->second);
@@ -296,7 +301,7 @@ void Gpu::Drop(const void* object) {
 }
 
 absl::StatusOr<Channel*> Gpu::TakeChannel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!lost_.ok()) return lost_;
   if (free_channels_.empty()) {
     return ResourceExhausted(name_, ": all ", kChannels, " channels are taken");
@@ -307,7 +312,7 @@ absl::StatusOr<Channel*> Gpu::TakeChannel() {
 }
 
 void Gpu::ReturnChannel(Channel* channel) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_channels_.push_back(channel);
 }
 
@@ -321,13 +326,13 @@ absl::Status Gpu::HoldStacks(uint32_t bytes) {
   if (part <= stacks().bytes_per_tpc) return absl::OkStatus();
   TG_ASSIGN_OR_RETURN(const Block block,
                       video_.Take(part * static_cast<uint64_t>(facts_.most_tpcs), kPage));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (part > stacks_.bytes_per_tpc) stacks_ = {block.address, part};
   return absl::OkStatus();
 }
 
 Gpu::Stacks Gpu::stacks() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stacks_;
 }
 

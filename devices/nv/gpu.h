@@ -8,9 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "devices/nv/gpu_objects.h"
 #include "devices/nv/heap.h"
 #include "devices/nv/region.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::nv {
 
@@ -86,7 +85,7 @@ class Gpu {
   void RingDoorbell(uint32_t token) { system().StoreDoorbell(objects_.doorbell(), token); }
 
   // Whoever reads words that the GPU writes, and is not stopped before Close, holds this meanwhile.
-  std::shared_mutex& closing() { return closing_; }
+  SharedMutex& closing() { return closing_; }
 
   // Memory for the stacks of programs: where it is, and bytes of each pair of processors.
   struct Stacks {
@@ -112,23 +111,25 @@ class Gpu {
   GpuObjects objects_;
   GpuFacts facts_;
 
-  std::mutex addresses_mutex_;
-  hcq::RangeHeap addresses_;
+  Mutex addresses_mutex_;
+  hcq::RangeHeap addresses_ TG_GUARDED_BY(addresses_mutex_);
   Heap video_, commands_, pinned_, semaphores_;
 
   std::vector<Region> notifiers_;  // one for each channel
   std::vector<std::unique_ptr<Channel>> channels_;
 
-  std::shared_mutex closing_;
-  mutable std::mutex mutex_;  // for what follows
-  std::map<uint64_t, Block> blocks_;
-  std::vector<Channel*> free_channels_;
-  absl::Status lost_;
-  Stacks stacks_;
-  bool scheduled_ = false, closed_ = false;
+  SharedMutex closing_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Block> blocks_ TG_GUARDED_BY(mutex_);
+  std::vector<Channel*> free_channels_ TG_GUARDED_BY(mutex_);
+  absl::Status lost_ TG_GUARDED_BY(mutex_);
+  Stacks stacks_ TG_GUARDED_BY(mutex_);
+  bool scheduled_ TG_GUARDED_BY(mutex_) = false;
+  bool closed_ TG_GUARDED_BY(mutex_) = false;
 
-  std::mutex kept_mutex_;
-  std::map<const void*, std::shared_ptr<void>> kept_;  // last: they give back to what is above
+  Mutex kept_mutex_;
+  // Last: they give back to what is above.
+  std::map<const void*, std::shared_ptr<void>> kept_ TG_GUARDED_BY(kept_mutex_);
 };
 
 }  // namespace telegrad::nv

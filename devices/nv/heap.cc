@@ -18,7 +18,7 @@ Block Heap::At(const Part& part, uint64_t address, size_t bytes) const {
 absl::StatusOr<Block> Heap::Take(size_t bytes, size_t alignment) {
   bytes = std::max<size_t>(bytes, 1);
   const bool shared = bytes <= chunk_ / 2;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (shared) {
     for (auto& [base, part] : parts_) {
       if (!part.shared) continue;
@@ -46,7 +46,7 @@ std::vector<std::string> Heap::Drop(std::map<uint64_t, Part>::iterator part) {
 }
 
 void Heap::Give(const Block& block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto it = parts_.upper_bound(block.address);
   if (it == parts_.begin()) return;  // cleared
   --it;
@@ -62,7 +62,7 @@ void Heap::Give(const Block& block) {
 }
 
 std::vector<std::string> Heap::Clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::string> left;
   while (!parts_.empty()) {
     for (std::string& what : Drop(std::prev(parts_.end()))) left.push_back(std::move(what));
@@ -72,7 +72,7 @@ std::vector<std::string> Heap::Clear() {
 
 uint64_t Heap::AddressOf(const void* host, size_t bytes) const {
   const auto* at = static_cast<const std::byte*>(host);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [base, part] : parts_) {
     const Region& region = part.owned->region;
     if (region.host == nullptr || at < region.host || at >= region.host + region.bytes) continue;

@@ -7,13 +7,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/hcq/range_heap.h"
 #include "devices/nv/region.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::nv {
 
@@ -61,13 +61,13 @@ class Heap {
   };
 
   Block At(const Part& part, uint64_t address, size_t bytes) const;
-  std::vector<std::string> Drop(std::map<uint64_t, Part>::iterator part);
+  std::vector<std::string> Drop(std::map<uint64_t, Part>::iterator part) TG_REQUIRES(mutex_);
 
   const size_t chunk_;
   const Grow grow_;
   const Dropped dropped_;
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Part> parts_;  // by the GPU's address
+  mutable Mutex mutex_;
+  std::map<uint64_t, Part> parts_ TG_GUARDED_BY(mutex_);  // by the GPU's address
 };
 
 }  // namespace telegrad::nv

@@ -3,13 +3,13 @@
 #include "devices/nv/nv_device.h"
 
 #include <algorithm>
-#include <shared_mutex>
 #include <thread>
 #include <utility>
 
 #include "devices/nv/generation.h"
 #include "devices/stream/bell.h"
 #include "devices/stream/memory.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad::nv {
@@ -44,9 +44,9 @@ class GenerationsDevice final : public NvDevice {
         target_(first->device().target()),
         rates_(first->device().rates()),
         memory_limit_(first->device().memory_limit()),
-        now_(std::move(first)),
-        supervisor_([this] { Supervise(); }) {
+        now_(std::move(first)) {
     now_->device().context().AddBell(bell_);
+    supervisor_ = std::thread([this] { Supervise(); });  // which may replace it
   }
 
   ~GenerationsDevice() override {
@@ -59,23 +59,23 @@ class GenerationsDevice final : public NvDevice {
   const Target& target() const override { return target_; }
   int64_t memory_limit() const override { return memory_limit_; }
   int64_t memory_used() const override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     return now_ == nullptr ? 0 : now_->device().memory_used();
   }
   Rates rates() const override { return rates_; }
   int64_t memory_footprint() const override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     return now_ == nullptr ? 0 : now_->device().memory_footprint();
   }
   bool host_visible() const override { return false; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     TG_ASSIGN_OR_RETURN(Generation * now, NowLocked());
     return now->device().Alloc(size);
   }
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     TG_ASSIGN_OR_RETURN(Generation * now, NowLocked());
     auto program = std::make_shared<Program>(this, image);
     TG_RETURN_IF_ERROR(program->In(*now).status());
@@ -83,7 +83,7 @@ class GenerationsDevice final : public NvDevice {
   }
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     TG_ASSIGN_OR_RETURN(Generation * now, NowLocked());
     auto out = std::make_shared<Commands>(this, std::move(commands));
     TG_RETURN_IF_ERROR(out->In(*now).status());
@@ -91,20 +91,20 @@ class GenerationsDevice final : public NvDevice {
   }
   Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
   absl::Status Health() const override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     return now_ == nullptr ? why_ : now_->device().Health();
   }
 
   absl::Status Recover() override {
-    const std::lock_guard one(recovering_);
+    const MutexLock one(recovering_);
     if (Health().ok()) return FailedPrecondition(name_, " is healthy");
     uint64_t number;
     {
       // So that whoever waits for it with the lock held goes on.
-      const std::shared_lock lock(mutex_);
+      const SharedLock lock(mutex_);
       if (now_ != nullptr) now_->driver().gpu().Lose(now_->device().Health());
     }
-    const std::lock_guard lock(mutex_);
+    const ExclusiveLock lock(mutex_);
     if (now_ != nullptr) {
       why_ = now_->device().Health();
       now_->Close();
@@ -121,14 +121,14 @@ class GenerationsDevice final : public NvDevice {
     return absl::OkStatus();
   }
   uint64_t generation() const override {
-    const std::shared_lock lock(mutex_);
+    const SharedLock lock(mutex_);
     return number_;
   }
 
  private:
   friend class GenerationsQueue;
 
-  absl::StatusOr<Generation*> NowLocked() const {
+  absl::StatusOr<Generation*> NowLocked() const TG_REQUIRES_SHARED(mutex_) {
     if (now_ == nullptr) return why_;
     return now_.get();
   }
@@ -158,16 +158,17 @@ class GenerationsDevice final : public NvDevice {
   const std::shared_ptr<stream::Bell> bell_ = std::make_shared<stream::Bell>();
   std::atomic<bool> stop_{false};
 
-  std::mutex recovering_;  // before mutex_
-  mutable std::shared_mutex mutex_;
-  std::shared_ptr<Generation> now_;  // null: it is lost, and why_ says why
-  absl::Status why_;
-  uint64_t number_ = 1;
+  Mutex recovering_;  // before mutex_
+  mutable SharedMutex mutex_;
+  // Null: it is lost, and why_ says why.
+  std::shared_ptr<Generation> now_ TG_GUARDED_BY(mutex_);
+  absl::Status why_ TG_GUARDED_BY(mutex_);
+  uint64_t number_ TG_GUARDED_BY(mutex_) = 1;
   std::thread supervisor_;
 };
 
 TimelinePoint GenerationsQueue::last() const {
-  const std::shared_lock lock(device_.mutex_);
+  const SharedLock lock(device_.mutex_);
   return device_.now_ == nullptr ? TimelinePoint{} : device_.now_->device().queue(kind_).last();
 }
 
@@ -179,7 +180,7 @@ absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(
   if (own == nullptr || own->device() != &device_) {
     return InvalidArgument("the commands were not encoded for ", device_.name());
   }
-  const std::shared_lock lock(device_.mutex_);
+  const SharedLock lock(device_.mutex_);
   TG_ASSIGN_OR_RETURN(Generation * now, device_.NowLocked());
   for (const BufferView& view : bindings) {
     const auto* memory = dynamic_cast<const stream::StreamMemory*>(view.memory.get());

@@ -73,7 +73,7 @@ absl::StatusOr<bool> Stream::IsIdle() {
 
 absl::Status Stream::Synchronize() {
   watcher_.Drain(this);
-  const std::shared_lock open(gpu_.closing());
+  const SharedLock open(gpu_.closing());
   TG_RETURN_IF_ERROR(gpu_.Check());
   if (channel_ == nullptr) return absl::OkStatus();
   return channel_->Await(gpu_.limits().hang_ns);

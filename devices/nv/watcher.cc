@@ -13,7 +13,7 @@ Watcher::Watcher(Gpu& gpu) : gpu_(gpu), thread_([this] { Serve(); }) {}
 
 void Watcher::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(stop_, true)) return;
   }
   changed_.notify_all();
@@ -23,7 +23,7 @@ void Watcher::Stop() {
 void Watcher::Call(const void* owner, std::vector<Moment> moments, void (*function)(void*),
                    void* data) {
   {
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     if (stop_) {
       lock.unlock();
       return function(data);
@@ -34,21 +34,23 @@ void Watcher::Call(const void* owner, std::vector<Moment> moments, void (*functi
 }
 
 bool Watcher::IsIdle(const void* owner) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  return IsIdleLocked(owner);
+}
+
+bool Watcher::IsIdleLocked(const void* owner) const {
   return calling_ != owner && std::ranges::find(wishes_, owner, &Wish::owner) == wishes_.end();
 }
 
 void Watcher::Drain(const void* owner) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
-    return calling_ != owner && std::ranges::find(wishes_, owner, &Wish::owner) == wishes_.end();
-  });
+  ReleasableLock lock(mutex_);
+  while (!IsIdleLocked(owner)) changed_.wait(lock);
 }
 
 void Watcher::Serve() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || !wishes_.empty(); });
+    while (!stop_ && wishes_.empty()) changed_.wait(lock);
     const bool lost = stop_ || !gpu_.Check().ok();
     const auto ready = std::ranges::find_if(wishes_, [&](const Wish& wish) {
       return lost || std::ranges::all_of(wish.moments, &Moment::HasPassed);

@@ -7,11 +7,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "devices/nv/heap.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::nv {
 
@@ -55,13 +55,14 @@ class Watcher {
   };
 
   void Serve();
+  bool IsIdleLocked(const void* owner) const TG_REQUIRES(mutex_);
 
   Gpu& gpu_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Wish> wishes_;
-  const void* calling_ = nullptr;  // the owner of the call at hand
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Wish> wishes_ TG_GUARDED_BY(mutex_);
+  const void* calling_ TG_GUARDED_BY(mutex_) = nullptr;  // the owner of the call at hand
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

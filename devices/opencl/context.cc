@@ -12,17 +12,17 @@ namespace telegrad::opencl {
 // The end of an event, told by the driver on a thread of its own, which may be after everybody has
 // given up.
 struct CommandQueue::Ending {
-  std::mutex mutex;
-  std::condition_variable told;
-  bool ended = false;
-  cl_int status = CL_COMPLETE;
+  Mutex mutex;
+  std::condition_variable_any told;
+  bool ended TG_GUARDED_BY(mutex) = false;
+  cl_int status TG_GUARDED_BY(mutex) = CL_COMPLETE;
 };
 
 void CommandQueue::Tell(cl_event, cl_int status, void* data) {
   const std::unique_ptr<std::shared_ptr<Ending>> ending(
       static_cast<std::shared_ptr<Ending>*>(data));
   {
-    const std::lock_guard lock((*ending)->mutex);
+    const MutexLock lock((*ending)->mutex);
     (*ending)->ended = true;
     (*ending)->status = status;
   }
@@ -59,18 +59,18 @@ absl::Status Context::Check(std::string_view call, cl_int error) {
 }
 
 void Context::Fail(const absl::Status& why, bool stuck) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_.ok()) failure_ = why;
   stuck_ = stuck_ || stuck;
 }
 
 absl::Status Context::health() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 bool Context::stuck() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stuck_;
 }
 
@@ -91,8 +91,8 @@ absl::Status CommandQueue::Await() {
   if (context_->stuck()) return context_->health();
   const auto ending = std::make_shared<Ending>();
   if (const absl::Status status = Notify(ending); !status.ok()) return Drain(status);
-  std::unique_lock lock(ending->mutex);
-  const auto ended = [&] { return ending->ended; };
+  ReleasableLock lock(ending->mutex);
+  const auto ended = [&]() TG_REQUIRES(ending->mutex) { return ending->ended; };
   if (context_->hang_limit() == absl::InfiniteDuration()) {
     ending->told.wait(lock, ended);
   } else if (!ending->told.wait_for(lock, absl::ToChronoNanoseconds(context_->hang_limit()),

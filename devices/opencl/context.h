@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/base/mutex.h"
 #include "engine/opencl/device_facts.h"
 #include "engine/opencl/library.h"
 
@@ -59,9 +59,9 @@ class Context {
   const std::string name_;
   const absl::Duration hang_limit_;
 
-  mutable std::mutex mutex_;  // for what follows
-  absl::Status failure_;
-  bool stuck_ = false;
+  mutable Mutex mutex_;
+  absl::Status failure_ TG_GUARDED_BY(mutex_);
+  bool stuck_ TG_GUARDED_BY(mutex_) = false;
 };
 
 #define TG_CL_IN(context, name, ...) (context).Check(#name, (context).api().name(__VA_ARGS__))

@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Conte
 }
 
 int64_t Memories::used() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_;
 }
 
@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
                              "at most ", largest_);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (size > limit_ - used_) {
       return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used_, " of ",
                                limit_, " are in use");
@@ -47,7 +47,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
       context_->handle(), CL_MEM_READ_WRITE, static_cast<size_t>(std::max<int64_t>(size, 1)),
       nullptr, &error);
   if (const absl::Status status = context_->Check("clCreateBuffer", error); !status.ok()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     used_ -= size;
     return status;
   }
@@ -58,7 +58,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
 
 absl::Status Memories::Zero(cl_mem memory, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  const std::lock_guard lock(zeroing_mutex_);
+  const MutexLock lock(zeroing_mutex_);
   const char zero = 0;
   TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clEnqueueFillBuffer, zeroing_->handle(), memory, &zero,
                               sizeof(zero), 0, static_cast<size_t>(bytes), 0, nullptr, nullptr));
@@ -67,7 +67,7 @@ absl::Status Memories::Zero(cl_mem memory, int64_t bytes) {
 
 void Memories::Return(cl_mem memory, int64_t bytes) {
   if (!context_->stuck()) context_->api().clReleaseMemObject(memory);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   used_ -= bytes;
 }
 

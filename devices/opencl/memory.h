@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/opencl/context.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::opencl {
 
@@ -57,10 +57,10 @@ class Memories : public std::enable_shared_from_this<Memories> {
   const std::shared_ptr<Context> context_;
   const int64_t limit_, largest_;
 
-  mutable std::mutex mutex_;
-  int64_t used_ = 0;
+  mutable Mutex mutex_;
+  int64_t used_ TG_GUARDED_BY(mutex_) = 0;
 
-  std::mutex zeroing_mutex_;
+  Mutex zeroing_mutex_;
   const std::unique_ptr<CommandQueue> zeroing_;
 };
 

@@ -12,10 +12,11 @@ namespace telegrad {
 
 void RemoteLink::OnEnded(Ended ended) {
   if (RemoteLinkHolder::holds == this) {
+    mutex_.AssertHeld();
     ended_.push_back(std::move(ended));
     return;
   }
-  Enter([&] { ended_.push_back(std::move(ended)); });
+  Enter([&]() TG_REQUIRES(mutex_) { ended_.push_back(std::move(ended)); });
 }
 
 // The answer to a command has come, or will not.
@@ -94,7 +95,7 @@ bool RemoteLink::Finish(QueueState& queue) {
 // Without the lock: first the references, then the place, then the point, so that whoever sees the
 // point finds all that free. One thread at a time, so that points are reached in their order.
 void RemoteLink::Settle() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   for (std::vector<TimelinePoint> arm = std::exchange(arm_, {}); !arm.empty();
        arm = std::exchange(arm_, {})) {
     lock.unlock();
@@ -162,7 +163,7 @@ void RemoteLink::TellTrace(Item& item, const std::string& queue) {
 
 bool RemoteLink::Tick() {
   bool busy = false;
-  Enter([&] {
+  Enter([&]() TG_REQUIRES(mutex_) {
     busy = items_ > 0;
     if (far_ == nullptr) return;
     if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);

@@ -52,7 +52,7 @@ void RemoteCopy::Admitted(const absl::StatusOr<PeerTicket>& ticket) {
 void RemoteCopy::PostBoth(const PeerTicket& ticket) {
   bool cancelled;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled = ended_;
     begun_ = !cancelled;
   }
@@ -89,7 +89,7 @@ void RemoteCopy::PostBoth(const PeerTicket& ticket) {
   Posted();
   bool failed;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     failed = !why_.ok();
   }
   if (!failed) return;
@@ -99,13 +99,18 @@ void RemoteCopy::PostBoth(const PeerTicket& ticket) {
 
 void RemoteCopy::Posted() {
   posted_ = true;
-  if (const auto posted = std::exchange(on_posted_, nullptr)) posted();
+  std::function<void()> posted;
+  {
+    const MutexLock lock(mutex_);
+    posted.swap(on_posted_);
+  }
+  if (posted) posted();
 }
 
 void RemoteCopy::Ended(const absl::Status& status) {
   std::function<void(const absl::Status&)> ended;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(ended_, true)) return;
     ended.swap(on_ended_);
   }
@@ -118,7 +123,7 @@ void RemoteCopy::HalfEnded(Half& half, const absl::Status& status) {
   std::function<void(const absl::Status&)> ended;
   absl::Status result;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (half.ended) return;  // nobody waits for an answer this late
     half.ended = true;
     half.status = status;
@@ -135,14 +140,19 @@ void RemoteCopy::HalfEnded(Half& half, const absl::Status& status) {
 }
 
 void RemoteCopy::Cancel(const absl::Status& why) {
-  bool begun;
+  std::function<void(const absl::Status&)> ended;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_) return;
     if (why_.ok()) why_ = why;
-    begun = begun_;
+    // In one step, for PostBoth may begin at any time.
+    ended_ = !begun_;
+    if (ended_) ended.swap(on_ended_);
   }
-  if (!begun) return Ended(why);
+  if (ended) {
+    ended(why);
+    return Posted();
+  }
   CancelHalf(from_, send_);
   CancelHalf(to_, receive_);
 }
@@ -150,7 +160,7 @@ void RemoteCopy::Cancel(const absl::Status& why) {
 void RemoteCopy::Look() {
   std::vector<std::pair<Half*, const End*>> silent;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ended_ || cancelled_ns_ == 0) return;
     const int64_t waited = SteadyNs() - cancelled_ns_;
     for (const auto& [half, end] : {std::pair(&send_, &from_), std::pair(&receive_, &to_)}) {
@@ -171,7 +181,7 @@ void RemoteCopy::Look() {
 // cancels it.
 void RemoteCopy::CancelHalf(const End& end, const Half& half) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (cancelled_ns_ == 0) cancelled_ns_ = SteadyNs();
   }
   end.link->PostTo(end.generation, Future<Done>(),

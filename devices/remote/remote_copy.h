@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "client/cc/peer_admission.h"
 #include "devices/remote/remote_link.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -43,7 +43,7 @@ class RemoteCopy : public std::enable_shared_from_this<RemoteCopy> {
   bool posted() const { return posted_.load(); }
 
  private:
-  struct Half {  // of what the servers were told
+  struct Half {  // of what the servers were told; with the lock, but for `operation`
     bool ended = false;
     absl::Status status;
     std::atomic<uint64_t> operation{0};
@@ -58,15 +58,16 @@ class RemoteCopy : public std::enable_shared_from_this<RemoteCopy> {
 
   const End from_, to_;
   const int64_t bytes_;
-  std::function<void()> on_posted_;
-  std::function<void(const absl::Status&)> on_ended_;
   std::atomic<bool> posted_{false};
 
-  std::mutex mutex_;
-  bool begun_ = false;  // to be posted: both halves end
-  bool ended_ = false;
-  absl::Status why_;          // the first failure
-  int64_t cancelled_ns_ = 0;  // SteadyNs; 0: what is under way was not cancelled
+  Mutex mutex_;
+  std::function<void()> on_posted_ TG_GUARDED_BY(mutex_);
+  std::function<void(const absl::Status&)> on_ended_ TG_GUARDED_BY(mutex_);
+  bool begun_ TG_GUARDED_BY(mutex_) = false;  // to be posted: both halves end
+  bool ended_ TG_GUARDED_BY(mutex_) = false;
+  absl::Status why_ TG_GUARDED_BY(mutex_);  // the first failure
+  // SteadyNs; 0: what is under way was not cancelled.
+  int64_t cancelled_ns_ TG_GUARDED_BY(mutex_) = 0;
   Half send_, receive_;
 };
 

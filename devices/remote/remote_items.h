@@ -82,7 +82,7 @@ struct RemoteLink::QueueState {
 template <typename Do>
 void RemoteLink::Enter(Do what) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
     what();
     do {

@@ -52,9 +52,9 @@ RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
 RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session)); }
 
 absl::Status RemoteLink::Open() {
-  const std::lock_guard opening(opening_);
+  const MutexLock opening(opening_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return absl::UnavailableError(StrCat(name(), " was closed"));
     if (far_ != nullptr) return absl::OkStatus();
   }
@@ -71,7 +71,7 @@ absl::Status RemoteLink::Open() {
   auto far = std::make_unique<Far>();
   far->session = *std::move(session);
   far->copies = info.copies;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   far->generation = ++generation_;
   far_ = std::move(far);
   return absl::OkStatus();
@@ -83,7 +83,7 @@ absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
   std::shared_ptr<Memory> memory;
   for (int attempt = 0; memory == nullptr && attempt < 2; ++attempt) {
     TG_RETURN_IF_ERROR(Open());
-    Enter([&] {
+    Enter([&]() TG_REQUIRES(mutex_) {
       if (far_ == nullptr) return;  // lost meanwhile
       if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
       const uint64_t handle = far_->next_handle++;
@@ -95,16 +95,17 @@ absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
     });
   }
   if (memory != nullptr) return memory;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return LostLocked();
 }
 
 void RemoteLink::Free(uint64_t handle, uint64_t generation) {
-  const auto free = [&] {
+  const auto free = [&]() TG_REQUIRES(mutex_) {
     if (far_ != nullptr && far_->generation == generation) freed_.push_back(handle);
   };
-  if (RemoteLinkHolder::holds == this) return free();
-  Enter(free);
+  if (RemoteLinkHolder::holds != this) return Enter(free);
+  mutex_.AssertHeld();
+  free();
 }
 
 absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
@@ -145,7 +146,7 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
   // One number is that of the buffers.
   const int64_t numbers = DeviceNumbersOf(image.binary);
   std::vector<std::string> devices(numbers > 1 ? static_cast<size_t>(numbers) : 0, device);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash,
                                          std::move(devices), cost, generation_);
 }
@@ -199,7 +200,7 @@ void RemoteLink::DropLocked() {
 
 absl::Status RemoteLink::WithSession(uint64_t generation,
                                      const std::function<void(RemoteSession&)>& use) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (far_ == nullptr || far_->generation != generation) return LostLocked();
   use(*far_->session);
   return absl::OkStatus();
@@ -207,8 +208,8 @@ absl::Status RemoteLink::WithSession(uint64_t generation,
 
 void RemoteLink::PostTo(uint64_t generation, const Future<Done>& told,
                         std::function<void(RemoteSession&)> post) {
-  Enter([&] {
-    Post both = [this, told, post = std::move(post)](RemoteSession* session) {
+  Enter([&]() TG_REQUIRES(mutex_) {
+    Post both = [this, told, post = std::move(post)](RemoteSession* session) TG_REQUIRES(mutex_) {
       session != nullptr ? post(*session) : told.Set(LostLocked());
     };
     far_ != nullptr && far_->generation == generation ? Send(std::move(both)) : both(nullptr);
@@ -216,20 +217,22 @@ void RemoteLink::PostTo(uint64_t generation, const Future<Done>& told,
 }
 
 void RemoteLink::LoseSession(uint64_t generation, const absl::Status& why) {
-  Enter([&] {
+  Enter([&]() TG_REQUIRES(mutex_) {
     if (far_ != nullptr && far_->generation == generation) LoseLocked(why);
   });
 }
 
 void RemoteLink::Later(std::function<void()> what) {
   RemoteLink* const holds = RemoteLinkHolder::holds;
-  holds == nullptr ? what() : holds->later_.push_back(std::move(what));
+  if (holds == nullptr) return what();
+  holds->mutex_.AssertHeld();
+  holds->later_.push_back(std::move(what));
 }
 
 // Closed here and not buried: what waits ends with it, and no memory is written any more.
 void RemoteLink::Lose(const absl::Status& why) {
   std::unique_ptr<RemoteSession> session;
-  Enter([&] {
+  Enter([&]() TG_REQUIRES(mutex_) {
     if (far_ == nullptr) return;
     lost_ = absl::UnavailableError(
         StrCat(ToStd(why.message()),
@@ -244,15 +247,17 @@ void RemoteLink::Lose(const absl::Status& why) {
 
 void RemoteLink::Close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   Lose(absl::UnavailableError(StrCat(name(), " was closed")));
 }
 
 void RemoteLink::Drain(absl::Duration limit) {
-  std::unique_lock lock(mutex_);
-  idle_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] { return items_ == 0; });
+  ReleasableLock lock(mutex_);
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(limit);
+  while (items_ > 0 && idle_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
 }
 
 }  // namespace telegrad

@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,6 +31,7 @@
 #include "devices/api/device.h"
 #include "devices/remote/remote_memory.h"
 #include "devices/remote/remote_server.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -127,51 +127,55 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   void Settle();
   void OnEnded(Ended ended);
 
-  // With the lock:
-  void Send(Post post);
-  void Flush();
-  void LoseLocked(const absl::Status& why);
-  void DropLocked();
-  absl::Status LostLocked() const;
-  bool AdvanceAll();
-  const Item* AliveAt(const TimelinePoint& point) const;
-  Step Begin(QueueState& queue, const ItemRef& item);
-  Step Await(QueueState& queue, const ItemRef& item);
-  Step Go(const ItemRef& item);
-  bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const;
-  void PostLaunch(const ItemRef& item, size_t i);
-  Step CopyByWayOfHost(const ItemRef& item, size_t i);
-  Step CopyBetweenServers(const ItemRef& item, size_t i);
-  void CancelCopies(const Item& item, const absl::Status& why);
-  void PostCopy(const ItemRef& item, size_t i, const BufferView& to, const BufferView& from);
-  void Take(Ended ended);
-  bool Finish(QueueState& queue);
+  // The lock is that of its queues and items, too.
+  void Send(Post post) TG_REQUIRES(mutex_);
+  void Flush() TG_REQUIRES(mutex_);
+  void LoseLocked(const absl::Status& why) TG_REQUIRES(mutex_);
+  void DropLocked() TG_REQUIRES(mutex_);
+  absl::Status LostLocked() const TG_REQUIRES(mutex_);
+  bool AdvanceAll() TG_REQUIRES(mutex_);
+  const Item* AliveAt(const TimelinePoint& point) const TG_REQUIRES(mutex_);
+  Step Begin(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
+  Step Await(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
+  Step Go(const ItemRef& item) TG_REQUIRES(mutex_);
+  bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const
+      TG_REQUIRES(mutex_);
+  void PostLaunch(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
+  Step CopyByWayOfHost(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
+  Step CopyBetweenServers(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
+  void CancelCopies(const Item& item, const absl::Status& why) TG_REQUIRES(mutex_);
+  void PostCopy(const ItemRef& item, size_t i, const BufferView& to, const BufferView& from)
+      TG_REQUIRES(mutex_);
+  void Take(Ended ended) TG_REQUIRES(mutex_);
+  bool Finish(QueueState& queue) TG_REQUIRES(mutex_);
   static void Fail(Item& item, absl::Status status);
   void TellTrace(Item& item, const std::string& queue);  // without the lock
 
   const std::shared_ptr<RemoteServer> server_;
   const std::string tenant_;
-  std::mutex opening_;  // held by who connects
+  Mutex opening_;  // held by who connects
 
-  mutable std::mutex mutex_;
-  std::condition_variable idle_;
-  std::unique_ptr<Far> far_;  // null: none is open
-  uint64_t generation_ = 0;   // of the last one
-  absl::Status lost_;         // why the last one is over
-  bool closed_ = false;
-  std::deque<Post> outbox_;  // behind what the session has room for
-  std::vector<std::weak_ptr<QueueState>> queues_;
-  absl::flat_hash_map<const Timeline*, std::weak_ptr<QueueState>> timelines_;
-  std::vector<Ended> ended_;     // that are yet to be taken
-  std::vector<uint64_t> freed_;  // handles of the session at hand, likewise
-  std::vector<HostRead> host_reads_;
-  std::vector<TimelinePoint> arm_;            // of other devices, that are to call back
-  std::vector<std::function<void()>> later_;  // to be run without the lock
-  std::deque<ItemRef> finished_;              // whose points are to be signalled, in this order
-  bool settling_ = false;
-  const Item* traced_ = nullptr;  // that has the session's one traced run
-  int64_t items_ = 0;             // under way
-  int64_t progressed_ = 0;        // SteadyNs, when the server last answered or took something
+  mutable Mutex mutex_;
+  std::condition_variable_any idle_;
+  std::unique_ptr<Far> far_ TG_GUARDED_BY(mutex_);  // null: none is open
+  uint64_t generation_ TG_GUARDED_BY(mutex_) = 0;   // of the last one
+  absl::Status lost_ TG_GUARDED_BY(mutex_);         // why the last one is over
+  bool closed_ TG_GUARDED_BY(mutex_) = false;
+  std::deque<Post> outbox_ TG_GUARDED_BY(mutex_);  // behind what the session has room for
+  std::vector<std::weak_ptr<QueueState>> queues_ TG_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const Timeline*, std::weak_ptr<QueueState>> timelines_ TG_GUARDED_BY(mutex_);
+  std::vector<Ended> ended_ TG_GUARDED_BY(mutex_);     // that are yet to be taken
+  std::vector<uint64_t> freed_ TG_GUARDED_BY(mutex_);  // handles of the session at hand, likewise
+  std::vector<HostRead> host_reads_ TG_GUARDED_BY(mutex_);
+  std::vector<TimelinePoint> arm_ TG_GUARDED_BY(mutex_);  // of other devices, that are to call back
+  std::vector<std::function<void()>> later_ TG_GUARDED_BY(mutex_);  // to be run without the lock
+  // Whose points are to be signalled, in this order.
+  std::deque<ItemRef> finished_ TG_GUARDED_BY(mutex_);
+  bool settling_ TG_GUARDED_BY(mutex_) = false;
+  const Item* traced_ TG_GUARDED_BY(mutex_) = nullptr;  // that has the session's one traced run
+  int64_t items_ TG_GUARDED_BY(mutex_) = 0;             // under way
+  // SteadyNs, when the server last answered or took something.
+  int64_t progressed_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad

@@ -25,7 +25,7 @@ bool RemotePeers::Sends(const Connection& from, const Connection& to) {
 }
 
 void RemotePeers::InOrder(std::function<void()> post) {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   waiting_.push_back(std::move(post));
   if (running_) return;
   running_ = true;

@@ -4,9 +4,9 @@
 
 #include <deque>
 #include <functional>
-#include <mutex>
 
 #include "client/cc/connection.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -22,9 +22,9 @@ class RemotePeers {
   void InOrder(std::function<void()> post);
 
  private:
-  std::mutex mutex_;
-  std::deque<std::function<void()>> waiting_;
-  bool running_ = false;
+  Mutex mutex_;
+  std::deque<std::function<void()>> waiting_ TG_GUARDED_BY(mutex_);
+  bool running_ TG_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace telegrad

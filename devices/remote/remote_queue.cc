@@ -24,7 +24,7 @@ std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_n
   queue->name = std::move(queue_name);
   queue->kind = kind;
   queue->capacity = std::max(server_->options().queue_capacity, 1);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(queues_, [](const auto& known) { return known.expired(); });
   absl::erase_if(timelines_, [](const auto& known) { return known.second.expired(); });
   queues_.push_back(queue);
@@ -37,7 +37,7 @@ void RemoteLink::CloseQueue(const std::shared_ptr<QueueState>& queue) {
 }
 
 TimelinePoint RemoteLink::Last(const QueueState& queue) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {queue.timeline, queue.submitted};
 }
 
@@ -97,7 +97,7 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
   item->cancellation = std::move(cancellation);
   item->events.resize(item->commands->commands().size());
   absl::Status status;
-  Enter([&] {
+  Enter([&]() TG_REQUIRES(mutex_) {
     if (queue->places >= queue->capacity) {
       status = ResourceExhausted(queue->name, ": the queue holds its limit of ", queue->capacity,
                                  " submissions");

@@ -52,8 +52,8 @@ void RemoteServer::Stop() {
   const auto links = Links();
   for (const auto& link : links) link->Drain(kDrain);
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return live_links_ == links.size(); });
+    ReleasableLock lock(mutex_);
+    while (live_links_ != links.size()) changed_.wait(lock);
     stop_ = true;
   }
   changed_.notify_all();
@@ -61,7 +61,7 @@ void RemoteServer::Stop() {
   ticker_.join();
   for (const auto& link : links) link->Close();
   std::vector<std::unique_ptr<RemoteSession>> buried;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   buried.swap(buried_);
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::str
 }
 
 std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(links_, [](const auto& known) { return known.second.expired(); });
   std::weak_ptr<RemoteLink>& known = links_[std::string(tenant)];
   std::shared_ptr<RemoteLink> link = known.lock();
@@ -89,7 +89,7 @@ std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
 
 std::vector<std::shared_ptr<RemoteLink>> RemoteServer::Links() {
   std::vector<std::shared_ptr<RemoteLink>> links;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [tenant, known] : links_) {
     if (auto link = known.lock()) links.push_back(std::move(link));
   }
@@ -97,19 +97,19 @@ std::vector<std::shared_ptr<RemoteLink>> RemoteServer::Links() {
 }
 
 absl::Status RemoteServer::Reachable() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return lost_;
 }
 
 absl::Status RemoteServer::Health(const std::string& device) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!lost_.ok()) return lost_;
   const auto it = health_.find(device);
   return it == health_.end() ? absl::OkStatus() : it->second;
 }
 
 DeviceLink RemoteServer::link() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {round_trip_ns_, bytes_per_second_};
 }
 
@@ -122,17 +122,17 @@ bool RemoteServer::Exchanges(const RemoteServer& other) const {
 void RemoteServer::Measured(int64_t bytes, int64_t ns) {
   if (bytes < kMeasuredBytes || ns <= 0) return;
   const double rate = static_cast<double>(bytes) * 1e9 / static_cast<double>(ns);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bytes_per_second_ = bytes_per_second_ > 0 ? 0.75 * bytes_per_second_ + 0.25 * rate : rate;
 }
 
 void RemoteServer::Bury(std::unique_ptr<RemoteSession> session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   buried_.push_back(std::move(session));
 }
 
 void RemoteServer::Gone(std::unique_ptr<RemoteSession> session) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (session != nullptr) buried_.push_back(std::move(session));
   --live_links_;
   changed_.notify_all();
@@ -140,7 +140,7 @@ void RemoteServer::Gone(std::unique_ptr<RemoteSession> session) {
 
 void RemoteServer::Probe() {
   const auto interval = absl::ToChronoNanoseconds(options_.interval);
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!stop_) {
     lock.unlock();
     const int64_t begin = SteadyNs();
@@ -180,12 +180,14 @@ void RemoteServer::Probe() {
       for (const auto& link : Links()) link->Lose(why);
       lock.lock();
     }
-    changed_.wait_for(lock, interval, [this] { return stop_; });
+    const auto next = std::chrono::steady_clock::now() + interval;
+    while (!stop_ && changed_.wait_until(lock, next) != std::cv_status::timeout) {
+    }
   }
 }
 
 void RemoteServer::Tick() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!stop_) {
     auto buried = std::exchange(buried_, {});
     lock.unlock();
@@ -193,8 +195,10 @@ void RemoteServer::Tick() {
     bool busy = false;
     for (const auto& link : Links()) busy |= link->Tick();
     lock.lock();
-    changed_.wait_for(lock, busy ? kBusyTick : kIdleTick,
-                      [this] { return stop_ || !buried_.empty(); });
+    const auto next = std::chrono::steady_clock::now() + (busy ? kBusyTick : kIdleTick);
+    while (!stop_ && buried_.empty() &&
+           changed_.wait_until(lock, next) != std::cv_status::timeout) {
+    }
   }
 }
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "client/cc/connection.h"
 #include "client/cc/remote_session.h"
 #include "devices/remote/remote_device.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -61,18 +61,18 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const RemoteOptions options_;
   const std::shared_ptr<Connection> connection_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  std::map<std::string, absl::Status, std::less<>> health_;  // by the server's names
-  int64_t failing_since_ = 0;                                // SteadyNs; 0: it answers
-  absl::Status why_;
-  absl::Status lost_;  // OK: its devices are not lost
-  int64_t round_trip_ns_ = 0;
-  double bytes_per_second_ = 0;
-  std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_;
-  size_t live_links_ = 0;
-  std::vector<std::unique_ptr<RemoteSession>> buried_;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  // By the server's names.
+  std::map<std::string, absl::Status, std::less<>> health_ TG_GUARDED_BY(mutex_);
+  int64_t failing_since_ TG_GUARDED_BY(mutex_) = 0;  // SteadyNs; 0: it answers
+  absl::Status lost_ TG_GUARDED_BY(mutex_);          // OK: its devices are not lost
+  int64_t round_trip_ns_ TG_GUARDED_BY(mutex_) = 0;
+  double bytes_per_second_ TG_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_ TG_GUARDED_BY(mutex_);
+  size_t live_links_ TG_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<RemoteSession>> buried_ TG_GUARDED_BY(mutex_);
   std::thread prober_, ticker_;
 };
 

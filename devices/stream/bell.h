@@ -6,7 +6,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -24,7 +25,7 @@ class Bell {
 
   void Ring() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       rung_ = true;
     }
     waiting_.notify_all();
@@ -32,21 +33,23 @@ class Bell {
 
   // Until it is rung, if it was not since the last time, and at most for `longest`.
   void Await(std::chrono::nanoseconds longest) {
-    std::unique_lock lock(mutex_);
-    waiting_.wait_for(lock, longest, [&] { return rung_; });
+    ReleasableLock lock(mutex_);
+    const auto until = std::chrono::steady_clock::now() + longest;
+    while (!rung_ && waiting_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
     rung_ = false;
   }
   void Await() {
-    std::unique_lock lock(mutex_);
-    waiting_.wait(lock, [&] { return rung_; });
+    ReleasableLock lock(mutex_);
+    while (!rung_) waiting_.wait(lock);
     rung_ = false;
   }
 
  private:
   std::atomic<int64_t> promised_{0};
-  std::mutex mutex_;
-  std::condition_variable waiting_;
-  bool rung_ = false;
+  Mutex mutex_;
+  std::condition_variable_any waiting_;
+  bool rung_ TG_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace telegrad::stream

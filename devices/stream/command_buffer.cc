@@ -159,7 +159,7 @@ std::vector<Address> StreamCommandBuffer::Addresses(std::span<const BufferView> 
 
 absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
     QueueKind queue, std::span<const Address> addresses, bool may_build) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto& instances = instances_[static_cast<size_t>(queue)];
   const auto take = [](const std::unique_ptr<Instance>& instance) {
     ++instance->flights;
@@ -197,7 +197,7 @@ absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
 }
 
 void StreamCommandBuffer::Return(Instance* instance) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --instance->flights;
 }
 

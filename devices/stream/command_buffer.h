@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "devices/api/command_list.h"
 #include "devices/stream/context.h"
 #include "devices/stream/graph.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -64,8 +64,9 @@ class StreamCommandBuffer : public CommandList {
   std::vector<const CopyBytes*> copies_;  // those that do something
   bool graphable_ = false;
 
-  mutable std::mutex mutex_;
-  mutable std::array<std::vector<std::unique_ptr<Instance>>, 2> instances_;  // by queue
+  mutable Mutex mutex_;
+  // By queue.
+  mutable std::array<std::vector<std::unique_ptr<Instance>>, 2> instances_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad::stream

@@ -29,7 +29,7 @@ absl::Status Context::Check(std::string_view call, Result result) {
   const absl::Status status = driver_->Check(call, result);
   if (driver_->IsSticky(result)) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       dead_ = true;
     }
     Fail(absl::UnavailableError(
@@ -42,7 +42,7 @@ absl::Status Context::Check(std::string_view call, Result result) {
 void Context::Fail(const absl::Status& why, bool stuck) {
   std::vector<std::shared_ptr<Bell>> bells;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (health_.ok()) health_ = why;
     stuck_ |= stuck;
     bells = bells_;
@@ -53,28 +53,28 @@ void Context::Fail(const absl::Status& why, bool stuck) {
 }
 
 absl::Status Context::health() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return health_;
 }
 
 bool Context::stuck() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stuck_;
 }
 
 bool Context::dead() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return dead_;
 }
 
 void Context::AddBell(std::shared_ptr<Bell> bell) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bells_.push_back(std::move(bell));
 }
 
 absl::StatusOr<EventHandle> Context::TakeEvent(unsigned int flags) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<EventHandle>& free = FreeEvents(flags);
     if (!free.empty()) {
       const EventHandle event = free.back();
@@ -88,7 +88,7 @@ absl::StatusOr<EventHandle> Context::TakeEvent(unsigned int flags) {
 }
 
 void Context::ReturnEvent(EventHandle event, unsigned int flags) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FreeEvents(flags).push_back(event);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "devices/stream/bell.h"
 #include "devices/stream/driver.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -59,7 +59,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Context(std::shared_ptr<const Driver> driver, int device, ContextHandle handle, std::string name)
       : driver_(std::move(driver)), device_(device), handle_(handle), name_(std::move(name)) {}
 
-  std::vector<EventHandle>& FreeEvents(unsigned int flags) {
+  std::vector<EventHandle>& FreeEvents(unsigned int flags) TG_REQUIRES(mutex_) {
     return flags == kUntimed ? untimed_ : timed_;
   }
 
@@ -68,11 +68,13 @@ class Context : public std::enable_shared_from_this<Context> {
   const ContextHandle handle_;
   const std::string name_;
 
-  mutable std::mutex mutex_;
-  absl::Status health_;
-  bool stuck_ = false, dead_ = false;
-  std::vector<std::shared_ptr<Bell>> bells_;
-  std::vector<EventHandle> timed_, untimed_;  // free ones
+  mutable Mutex mutex_;
+  absl::Status health_ TG_GUARDED_BY(mutex_);
+  bool stuck_ TG_GUARDED_BY(mutex_) = false;
+  bool dead_ TG_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Bell>> bells_ TG_GUARDED_BY(mutex_);
+  std::vector<EventHandle> timed_ TG_GUARDED_BY(mutex_);  // free ones
+  std::vector<EventHandle> untimed_ TG_GUARDED_BY(mutex_);
 };
 
 // A stream of a context, and what a queue or a memory enqueues there.

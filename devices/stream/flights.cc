@@ -9,18 +9,18 @@
 namespace telegrad::stream {
 
 void Flights::Add(Flight flight) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   flights_.push_back(std::move(flight));
 }
 
 Flight* Flights::First() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return flights_.empty() ? nullptr : &flights_.front();
 }
 
 void Flights::Drop() {
   Flight last;  // goes without the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last = std::move(flights_.front());
   flights_.pop_front();
 }
@@ -32,7 +32,7 @@ const Flight* Flights::Find(uint64_t value) const {
 }
 
 Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Flight* flight = Find(value);
   if (flight == nullptr) return Stand::kUnknown;
   *failure = flight->status;
@@ -42,7 +42,7 @@ Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
 // Under the lock, so that the event is not used for something else meanwhile.
 absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, StreamHandle stream,
                                               absl::Status* failure) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Flight* flight = Find(value);
   if (flight == nullptr) return Stand::kUnknown;
   *failure = flight->status;

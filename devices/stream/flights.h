@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "devices/api/device.h"
 #include "devices/stream/command_buffer.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -55,10 +55,10 @@ class Flights {
   Stand Look(uint64_t value, absl::Status* failure) const;
 
  private:
-  const Flight* Find(uint64_t value) const;
+  const Flight* Find(uint64_t value) const TG_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::deque<Flight> flights_;  // in order
+  mutable Mutex mutex_;
+  std::deque<Flight> flights_ TG_GUARDED_BY(mutex_);  // in order
 };
 
 }  // namespace telegrad::stream

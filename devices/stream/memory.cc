@@ -23,6 +23,7 @@ absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Conte
                                                            int64_t limit) {
   TG_ASSIGN_OR_RETURN(std::unique_ptr<Stream> zeroing, Stream::Create(context));
   std::shared_ptr<Memories> out(new Memories(std::move(context), limit, std::move(zeroing)));
+  const MutexLock lock(out->zeroing_mutex_);
   TG_ASSIGN_OR_RETURN(out->zeroed_, out->context_->TakeEvent(kUntimed));
   return out;
 }
@@ -36,12 +37,12 @@ Memories::~Memories() {
 }
 
 int64_t Memories::used() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return used_;
 }
 
 int64_t Memories::footprint() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return footprint_;
 }
 
@@ -65,7 +66,7 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
   int64_t all = 0;
   if (!CheckedMul(bytes, threads, &all)) all = INT64_MAX;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const int64_t more = all - stacks_;
     if (more <= 0) return absl::OkStatus();
     if (more > limit_ - used_) {
@@ -77,7 +78,7 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
     used_ += more;
     footprint_ += more;
   }
-  const std::lock_guard growing(grow_);
+  const MutexLock growing(grow_);
   TG_RETURN_IF_ERROR(context_->Enter());
   return Shrink(limit_);
 }
@@ -88,7 +89,7 @@ absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
                              limit_, " are in use");
   };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (size > limit_ - used_) return no_room(used_);
     const int64_t bytes = (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
     const auto fit = kept_.lower_bound(bytes);
@@ -105,14 +106,14 @@ absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
   }
   auto block = Grow(size);
   if (!block.ok()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     used_ -= size;
   }
   return block;
 }
 
 absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
-  const std::lock_guard growing(grow_);
+  const MutexLock growing(grow_);
   TG_RETURN_IF_ERROR(Shrink(limit_ - bytes));
   Block block{0, bytes};
   absl::Status status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
@@ -120,7 +121,7 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
     TG_RETURN_IF_ERROR(Shrink(0));
     status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (absl::IsResourceExhausted(status)) {
     return ResourceExhausted(ToStd(status.message()), ": no room for ", bytes, " bytes, though of ",
                              limit_, " only ", used_ - bytes,
@@ -134,7 +135,7 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
 absl::Status Memories::Shrink(int64_t left) {
   std::vector<Block> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     while (footprint_ > left && !kept_.empty()) {
       const auto largest = std::prev(kept_.end());
       footprint_ -= largest->first;
@@ -146,7 +147,7 @@ absl::Status Memories::Shrink(int64_t left) {
   // The zeroing may still be at one of them.
   const absl::Status idle = TG_STREAM(*context_, stream_synchronize, zeroing_->handle());
   if (!idle.ok()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Block& block : dropped) {
       footprint_ += block.bytes;
       kept_.emplace(block.bytes, block.address);
@@ -159,14 +160,14 @@ absl::Status Memories::Shrink(int64_t left) {
 }
 
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
-  const std::lock_guard lock(zeroing_mutex_);
+  const MutexLock lock(zeroing_mutex_);
   if (bytes == 0) return 0;
   TG_RETURN_IF_ERROR(TG_STREAM(*context_, set_bytes, block.address, 0, bytes, zeroing_->handle()));
   return ++zeroings_;
 }
 
 absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, StreamHandle stream) {
-  const std::lock_guard lock(zeroing_mutex_);
+  const MutexLock lock(zeroing_mutex_);
   TG_RETURN_IF_ERROR(context_->Enter());
   TG_RETURN_IF_ERROR(TG_STREAM(*context_, event_record, zeroed_, zeroing_->handle()));
   TG_RETURN_IF_ERROR(waiter.Enter());
@@ -175,7 +176,7 @@ absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, StreamHandle str
 }
 
 void Memories::Return(const Block& block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   used_ -= block.bytes;
   kept_.emplace(block.bytes, block.address);
 }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/stream/context.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -73,24 +73,24 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::StatusOr<Block> Take(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);
   // Gives what is kept back to the library until at most `left` bytes are ours.
-  absl::Status Shrink(int64_t left);
+  absl::Status Shrink(int64_t left) TG_REQUIRES(grow_);
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
   void Return(const Block& block);
 
   const std::shared_ptr<Context> context_;
   const int64_t limit_;
   std::unique_ptr<Stream> zeroing_;  // null once no more is zeroed
-  EventHandle zeroed_ = nullptr;
 
-  std::mutex grow_;                       // held while the library allocates; before mutex_
-  mutable std::mutex mutex_;              // for what follows
-  std::multimap<int64_t, Address> kept_;  // by size
-  int64_t used_ = 0;
-  int64_t stacks_ = 0;  // of that, and of the footprint
-  int64_t footprint_ = 0;
+  Mutex grow_;  // held while the library allocates; before mutex_
+  mutable Mutex mutex_;
+  std::multimap<int64_t, Address> kept_ TG_GUARDED_BY(mutex_);  // by size
+  int64_t used_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t stacks_ TG_GUARDED_BY(mutex_) = 0;  // of that, and of the footprint
+  int64_t footprint_ TG_GUARDED_BY(mutex_) = 0;
 
-  std::mutex zeroing_mutex_;  // for zeroed_ and this
-  uint64_t zeroings_ = 0;
+  Mutex zeroing_mutex_;
+  EventHandle zeroed_ TG_GUARDED_BY(zeroing_mutex_) = nullptr;
+  uint64_t zeroings_ TG_GUARDED_BY(zeroing_mutex_) = 0;
 };
 
 }  // namespace telegrad::stream

@@ -38,7 +38,7 @@ absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(
   TG_RETURN_IF_ERROR(context_->health());
   TimelinePoint point{timeline_, 0};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (submitted_ - finished_ == ring_.size()) {
       return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
                                " submissions");
@@ -62,19 +62,19 @@ absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(
 }
 
 TimelinePoint StreamQueue::last() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {timeline_, submitted_};
 }
 
 bool StreamQueue::TryIssue(Issuer issuer) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (issuing_ || issued_ == submitted_) return false;
     issuing_ = true;
   }
   bool any = false;
   while (IssueNext(issuer)) any = true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   issuing_ = false;
   return any;
 }
@@ -85,7 +85,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
   Submission* work;
   bool stop;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (issued_ == submitted_) return false;
     flight.value = issued_ + 1;
     work = &ring_[flight.value % ring_.size()];
@@ -123,7 +123,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
   // Nothing is asked of a GPU that has failed, for it may never answer.
   if (entered.ok() && context_->health().ok()) HandOver(&flight, passed, addresses);
   flights_->Add(std::move(flight));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++issued_;
   return true;
 }

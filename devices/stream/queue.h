@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "devices/stream/bell.h"
 #include "devices/stream/flights.h"
 #include "devices/stream/staging.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad::stream {
 
@@ -102,13 +102,14 @@ class StreamQueue final : public Queue {
   std::shared_ptr<const Timeline> sibling_timeline_;
   std::shared_ptr<const Flights> sibling_flights_;
 
-  mutable std::mutex mutex_;      // for what follows
-  std::vector<Submission> ring_;  // submission n, from 1, is at n % size
-  uint64_t submitted_ = 0;
-  uint64_t issued_ = 0;    // taken out of the ring
-  uint64_t finished_ = 0;  // those whose place is free again
-  bool issuing_ = false;   // somebody hands over the one after issued_
-  bool stop_ = false;
+  mutable Mutex mutex_;
+  // Submission n, from 1, is at n % size; that after issued_ is of whoever has set issuing_.
+  std::vector<Submission> ring_ TG_GUARDED_BY(mutex_);
+  uint64_t submitted_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t issued_ TG_GUARDED_BY(mutex_) = 0;    // taken out of the ring
+  uint64_t finished_ TG_GUARDED_BY(mutex_) = 0;  // those whose place is free again
+  bool issuing_ TG_GUARDED_BY(mutex_) = false;   // somebody hands over the one after issued_
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
 
   // Of whoever hands over:
   uint64_t zeroed_ = 0;                       // zeroings that the stream has waited for

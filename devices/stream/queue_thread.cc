@@ -49,7 +49,7 @@ StreamQueue::StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
 
 StreamQueue::~StreamQueue() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   bell_->Ring();
@@ -71,7 +71,7 @@ void StreamQueue::Serve() {
     const bool ended = EndFlights();
     if (TryIssue(Issuer::kThread) || ended) continue;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stop_ && finished_ == submitted_) return;
     }
     Sleep();
@@ -83,7 +83,7 @@ void StreamQueue::Sleep() {
     AwaitNews(first->done);
     return;
   }
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   const bool is_open = issued_ < submitted_ && awaited_ == issued_ + 1;
   lock.unlock();
   if (!is_open || options_.wait_limit == absl::InfiniteDuration()) return bell_->Await();
@@ -119,7 +119,7 @@ void StreamQueue::End(Flight* flight, const absl::Status& status) {
   }
   flight->work = {};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     finished_ = flight->value;
   }
   timeline_->Signal(flight->value, status);

@@ -57,7 +57,7 @@ absl::Status DeviceWorker::Greet(int control, FrameDeadline deadline) {
 
 absl::Status DeviceWorker::Load(uint64_t program, std::string_view name, std::string_view binary) {
   if (binary.empty()) return InvalidArgument("program ", name, " has no code");
-  const std::lock_guard lock(asking_);
+  const MutexLock lock(asking_);
   TG_RETURN_IF_ERROR(Over());
   const FrameDeadline deadline = std::chrono::steady_clock::now() + kLoadTime;
   absl::Status status = WriteFrame(socket(), EncodeWorkerOrder(program, name, binary), deadline);
@@ -75,7 +75,7 @@ absl::Status DeviceWorker::Load(uint64_t program, std::string_view name, std::st
 }
 
 void DeviceWorker::Drop(uint64_t program) {
-  const std::lock_guard lock(asking_);
+  const MutexLock lock(asking_);
   if (!Over().ok()) return;
   const FrameDeadline deadline = std::chrono::steady_clock::now() + kLoadTime;
   (void)WriteFrame(socket(), EncodeWorkerOrder(program, "", ""), deadline);
@@ -174,13 +174,13 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
 }
 
 absl::Status DeviceWorker::WhileRunning(std::string_view name) {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(end_mutex_);
   return absl::Status(over_.code(), StrCat(ToStd(over_.message()), "; it was running ", name));
 }
 
 absl::Status DeviceWorker::Over() {
   {
-    const std::lock_guard lock(end_mutex_);
+    const MutexLock lock(end_mutex_);
     if (!over_.ok()) return over_;
     // Who is about to end has closed its socket; who has done only that is of no use.
     pollfd one{socket(), 0, 0};
@@ -190,7 +190,7 @@ absl::Status DeviceWorker::Over() {
 }
 
 absl::Status DeviceWorker::End(std::string_view why) {
-  const std::lock_guard lock(end_mutex_);
+  const MutexLock lock(end_mutex_);
   if (!over_.ok()) return over_;
   const std::string name = StrCat(options_.whose, " (process ", pid(), ")");
   // Who is taken for hung has not closed its end, and is killed at once.

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "devices/worker/control.h"
 #include "devices/worker/protocol.h"
 #include "devices/worker/shared_memory.h"
+#include "engine/base/mutex.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
 
@@ -94,9 +94,9 @@ class DeviceWorker {
   uint64_t posted_ = 0, awaited_ = 0;
   uint32_t ping_ = 0;
 
-  std::mutex asking_;  // held over a load and its answer
-  std::mutex end_mutex_;
-  absl::Status over_;  // once it has ended
+  Mutex asking_;  // held over a load and its answer
+  Mutex end_mutex_;
+  absl::Status over_ TG_GUARDED_BY(end_mutex_);  // once it has ended
 };
 
 }  // namespace telegrad

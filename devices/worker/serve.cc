@@ -10,7 +10,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +26,7 @@
 #include "devices/worker/lockdown.h"
 #include "devices/worker/protocol.h"
 #include "devices/worker/shared_memory.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/process/frame.h"
 
@@ -57,13 +57,14 @@ class DeviceServer {
   [[noreturn]] void RunRecords() {
     for (uint64_t number = 1;; ++number) {
       AwaitPost(number);
+      const auto cancellation = std::make_shared<Cancellation>();
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         running_ = number;
-        cancellation_ = std::make_shared<Cancellation>();
+        cancellation_ = cancellation;
         if (control_.cancelled.load() >= number) cancellation_->Cancel();
       }
-      RunRecord(control_.RecordOf(number));
+      RunRecord(control_.RecordOf(number), *cancellation);
       control_.ended.store(number);
       control_.ended_bell.fetch_add(1);
       if (control_.daemon_sleeps.load() != 0) FutexWake(control_.ended_bell);
@@ -83,12 +84,12 @@ class DeviceServer {
     }
   }
 
-  void RunRecord(RingRecord& record) {
+  void RunRecord(RingRecord& record, const Cancellation& cancellation) {
     record.code = 0;
     record.message_bytes = 0;
     const uint64_t* argument = record.argument;
     const uint64_t* const end = argument + kRecordArguments;
-    watch_.Begin(cancellation_.get());
+    watch_.Begin(&cancellation);
     absl::Status status;
     for (uint32_t i = 0; i < std::min(record.steps, kRecordSteps); ++i) {
       const RingStep& step = record.step[i];
@@ -97,7 +98,7 @@ class DeviceServer {
         status = Internal("more arguments than a record has");
         break;
       }
-      status = cancellation_->Check();
+      status = cancellation.Check();
       if (!status.ok()) break;
       if (record.traced != 0) record.times[i].begin_ns = SteadyNs();
       status = RunStep(step, argument);
@@ -134,7 +135,7 @@ class DeviceServer {
   }
 
   Program Find(uint64_t id) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = programs_.find(id);
     return it == programs_.end() ? nullptr : it->second;
   }
@@ -148,14 +149,14 @@ class DeviceServer {
       if (!order.ok()) return kBroken;
       Program gone;  // freed without the lock
       if (order->binary.empty()) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         std::swap(gone, programs_[order->program]);
         programs_.erase(order->program);
         continue;
       }
       auto loaded = loader_->Load({.name = order->name, .binary = std::move(order->binary)});
       if (loaded.ok()) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         gone = std::exchange(programs_[order->program], *loaded);
       }
       const std::string reply = EncodeWorkerReply(order->program, loaded.status());
@@ -168,7 +169,7 @@ class DeviceServer {
       const uint32_t word = control_.attend.load();
       control_.pong.store(control_.ping.load());
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (cancellation_ != nullptr && control_.cancelled.load() >= running_) {
           cancellation_->Cancel();
         }
@@ -186,10 +187,10 @@ class DeviceServer {
   const bool spins_;
   std::vector<void*> arguments_;
 
-  std::mutex mutex_;
-  std::map<uint64_t, Program> programs_;
-  uint64_t running_ = 0;
-  std::shared_ptr<Cancellation> cancellation_;  // of the record that runs; replaced by who runs it
+  Mutex mutex_;
+  std::map<uint64_t, Program> programs_ TG_GUARDED_BY(mutex_);
+  uint64_t running_ TG_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Cancellation> cancellation_ TG_GUARDED_BY(mutex_);  // of the record that runs
 };
 
 absl::StatusOr<std::unique_ptr<DeviceServer>> SetUp(int socket) {

@@ -30,7 +30,7 @@ Supervisor::Supervisor(UniqueFd bell, std::function<void(const WorkerEvent&)> on
 
 Supervisor::~Supervisor() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   Wake();
@@ -38,7 +38,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::Add(const std::shared_ptr<WorkerSlot>& slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(slots_, [](const auto& known) { return known.expired(); });
   slots_.push_back(slot);
 }
@@ -50,7 +50,7 @@ void Supervisor::Wake() {
 
 std::vector<std::shared_ptr<WorkerSlot>> Supervisor::Slots() {
   std::vector<std::shared_ptr<WorkerSlot>> out;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& known : slots_) {
     if (auto slot = known.lock()) out.push_back(std::move(slot));
   }
@@ -68,7 +68,7 @@ void Supervisor::Serve() {
       if (const int socket = slot->socket(); socket >= 0) watched.push_back({socket, 0, 0});
     }
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stop_) return;
     }
     int timeout = -1;

@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "devices/worker/worker_slot.h"
+#include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 
 namespace telegrad {
@@ -33,9 +33,9 @@ class Supervisor {
 
   const UniqueFd bell_;
   const std::function<void(const WorkerEvent&)> on_event_;
-  std::mutex mutex_;
-  bool stop_ = false;
-  std::vector<std::weak_ptr<WorkerSlot>> slots_;
+  Mutex mutex_;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<WorkerSlot>> slots_ TG_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

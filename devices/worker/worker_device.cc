@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "devices/cpu/rates.h"
 #include "devices/worker/supervisor.h"
 #include "devices/worker/worker_commands.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -80,7 +80,7 @@ class Core {
     auto slot = std::make_shared<WorkerSlot>(worker, std::move(arena),
                                              [wake = supervisor_.get()] { wake->Wake(); });
     supervisor_->Add(slot);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(slots_, [](const auto& known) { return known.expired(); });
     slots_.push_back(slot);
     return slot;
@@ -129,7 +129,7 @@ class Core {
   }
   std::vector<std::shared_ptr<WorkerSlot>> Slots() const {
     std::vector<std::shared_ptr<WorkerSlot>> out;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& known : slots_) {
       if (auto slot = known.lock()) out.push_back(std::move(slot));
     }
@@ -140,8 +140,8 @@ class Core {
     for (const auto& slot : Slots()) slot->arena().GiveBack();
   }
 
-  mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<WorkerSlot>> slots_;
+  mutable Mutex mutex_;
+  std::vector<std::weak_ptr<WorkerSlot>> slots_ TG_GUARDED_BY(mutex_);
 };
 
 class WorkerDevice final : public Device {

@@ -23,34 +23,37 @@ WorkerSlot::WorkerSlot(DeviceWorker::Options options, std::shared_ptr<Arena> are
     : options_(std::move(options)), arena_(std::move(arena)), wake_(std::move(wake)) {}
 
 absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::Ready() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (worker_ != nullptr) return worker_;
   if (!why_.ok()) return why_;
   return absl::UnavailableError(StrCat(options_.whose, " was not started"));
 }
 
 absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   if (!wanted_) {
     wanted_ = true;
     lock.unlock();
     wake_();
     lock.lock();
   }
-  changed_.wait_for(lock, kStartTime, [this] { return worker_ != nullptr || pause_ns_ > 0; });
+  const auto until = std::chrono::steady_clock::now() + kStartTime;
+  while (worker_ == nullptr && pause_ns_ == 0 &&
+         changed_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
   if (worker_ != nullptr) return worker_;
   if (!why_.ok()) return why_;
   return absl::UnavailableError(StrCat(options_.whose, " did not start in time"));
 }
 
 absl::Status WorkerSlot::Health() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return worker_ != nullptr ? absl::OkStatus() : why_;
 }
 
 absl::Status WorkerSlot::LoadInto(DeviceWorker& worker,
                                   const std::shared_ptr<const WorkerProgram>& program) {
-  const std::lock_guard lock(loading_);
+  const MutexLock lock(loading_);
   if (const auto known = programs_.find(program->id());
       known != programs_.end() && !known->second.expired()) {
     return worker.Over();
@@ -67,17 +70,17 @@ absl::Status WorkerSlot::LoadInto(DeviceWorker& worker,
 }
 
 int WorkerSlot::socket() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return worker_ == nullptr ? -1 : worker_->socket();
 }
 
 int64_t WorkerSlot::next_look_ns() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return wanted_ && worker_ == nullptr ? next_try_ns_ : INT64_MAX;
 }
 
 void WorkerSlot::Bury(const absl::Status& how) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   worker_ = nullptr;
   why_ = absl::UnavailableError(StrCat(ToStd(how.message()), "; a new one is being started"));
   next_try_ns_ = 0;
@@ -85,7 +88,7 @@ void WorkerSlot::Bury(const absl::Status& how) {
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
 absl::Status WorkerSlot::StartOne() {
-  const std::lock_guard loading(loading_);
+  const MutexLock loading(loading_);
   while (true) {
     auto started = DeviceWorker::Start(options_, std::chrono::steady_clock::now() + kStartTime);
     if (!started.ok()) return started.status();
@@ -100,7 +103,7 @@ absl::Status WorkerSlot::StartOne() {
       over = worker->Over();
     }
     if (!over.ok()) continue;  // one program fewer
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     worker_ = worker;
     pause_ns_ = 0;
     changed_.notify_all();
@@ -112,7 +115,7 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
   std::shared_ptr<DeviceWorker> worker;
   std::string ended;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!wanted_) return;
     worker = worker_;
     if (!why_.ok()) ended = ToStd(why_.message());
@@ -128,7 +131,7 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
   const absl::Status started = StartOne();
   WorkerEvent event{.worker = options_.whose, .ended = std::move(ended)};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (started.ok()) {
       event.pid = worker_->pid();
     } else {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -16,6 +15,7 @@
 #include "devices/cpu/arena.h"
 #include "devices/worker/device_worker.h"
 #include "devices/worker/worker_device.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -68,16 +68,19 @@ class WorkerSlot {
   const std::shared_ptr<Arena> arena_;
   const std::function<void()> wake_;
 
-  std::mutex loading_;  // held while programs are loaded; before mutex_
-  std::map<uint64_t, std::weak_ptr<const WorkerProgram>> programs_;  // that the worker has
-  size_t sweep_at_ = 64;
+  Mutex loading_;  // held while programs are loaded; before mutex_
+  // That the worker has.
+  std::map<uint64_t, std::weak_ptr<const WorkerProgram>> programs_ TG_GUARDED_BY(loading_);
+  size_t sweep_at_ TG_GUARDED_BY(loading_) = 64;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool wanted_ = false;
-  std::shared_ptr<DeviceWorker> worker_;
-  absl::Status why_;  // there is none, once one has ended or could not be started
-  int64_t next_try_ns_ = 0, pause_ns_ = 0;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  bool wanted_ TG_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<DeviceWorker> worker_ TG_GUARDED_BY(mutex_);
+  // There is none, once one has ended or could not be started.
+  absl::Status why_ TG_GUARDED_BY(mutex_);
+  int64_t next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad
