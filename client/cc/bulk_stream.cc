@@ -75,7 +75,7 @@ std::optional<BulkStream::Outgoing> BulkStream::NextMessage() {
 
 void BulkStream::EndSending(const Outgoing& message) {
   if (message.job == nullptr) return;
-  std::lock_guard lock(owner_->mutex_);
+  MutexLock lock(owner_->mutex_);
   if (--message.job->sending == 0) owner_->changed_.notify_all();
 }
 
@@ -96,7 +96,7 @@ void BulkStream::Seal(Outgoing* message) const {
 absl::Status BulkStream::Take(const v1::TransferResponse& response) {
   switch (response.what_case()) {
     case v1::TransferResponse::kAttached: {
-      std::lock_guard lock(owner_->mutex_);
+      MutexLock lock(owner_->mutex_);
       if (attached_) return Internal("the server has attached a stream twice");
       const uint64_t credit = response.attached().credit();
       const uint64_t chunk_bytes = std::min<uint64_t>(
@@ -109,7 +109,7 @@ absl::Status BulkStream::Take(const v1::TransferResponse& response) {
       return absl::OkStatus();
     }
     case v1::TransferResponse::kCredit: {
-      std::lock_guard lock(owner_->mutex_);
+      MutexLock lock(owner_->mutex_);
       credit_ = std::min(credit_ + response.credit().bytes(), most_credit_);
       return absl::OkStatus();
     }
@@ -132,7 +132,7 @@ absl::StatusOr<const CompressionMethod*> BulkStream::CompressionOf(const v1::Chu
 }
 
 absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chunk) {
-  std::lock_guard lock(owner_->mutex_);
+  MutexLock lock(owner_->mutex_);
   if (pulls_.empty()) return Internal("a chunk that was not requested");
   BulkTransfers::Sent& pull = pulls_.front();
   if (pull.job->transfer != chunk.transfer() || pull.range.offset != chunk.offset() ||
@@ -151,7 +151,7 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
   std::optional<absl::StatusOr<Done>> result;
   bool damaged = false;
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     if (crc) {
       BulkTransfers::Sent& pull = pulls_.front();
       pull.range.offset += chunk.bytes();
@@ -194,7 +194,7 @@ absl::Status BulkStream::TakeRefusal(const v1::Refused& refused) {
   const absl::Status status(static_cast<absl::StatusCode>(refused.code()), refused.message());
   BulkTransfers::JobRef job;
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     if (!pulls_.empty() && refused.bytes() == 0 &&
         pulls_.front().job->transfer == refused.transfer()) {
       job = pulls_.front().job;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "client/cc/bulk_transfers.h"
 #include "engine/wire/compression.h"
@@ -25,15 +26,29 @@ class BulkStream {
   // Whether another transport may serve where this one could not be attached.
   virtual bool optional() const = 0;
 
-  // With the owner's mutex held.
-  bool done() const { return done_; }
-  bool attached() const { return attached_; }
-  const absl::Status& status() const { return status_; }
-  // The messages that the server may not have received: the last chunks sent, up to its credit, and
-  // the pulls that are not answered.
-  std::deque<BulkTransfers::Sent>& chunks() { return chunks_; }
-  std::deque<BulkTransfers::Sent>& pulls() { return pulls_; }
-  const std::deque<uint64_t>& releases() const { return releases_; }  // the last ones sent
+  // By the owner, with its mutex held, which has another name there.
+  bool done() const {
+    owner_->mutex_.AssertHeld();
+    return done_;
+  }
+  bool attached() const {
+    owner_->mutex_.AssertHeld();
+    return attached_;
+  }
+  absl::Status status() const {
+    owner_->mutex_.AssertHeld();
+    return status_;
+  }
+  // The messages that the server may not have received: the last chunks sent, up to its credit, the
+  // pulls that are not answered, and the last releases.
+  struct Left {
+    std::deque<BulkTransfers::Sent> chunks, pulls;
+    std::deque<uint64_t> releases;
+  };
+  Left TakeLeft() {
+    owner_->mutex_.AssertHeld();
+    return {std::exchange(chunks_, {}), std::exchange(pulls_, {}), std::exchange(releases_, {})};
+  }
 
  protected:
   using JobRef = BulkTransfers::JobRef;
@@ -55,8 +70,8 @@ class BulkStream {
   explicit BulkStream(BulkTransfers* owner) : owner_(owner) {}
 
   v1::TransferRequest AttachRequest(std::string token, uint64_t epoch) const;
-  // With the owner's mutex held: the next message, if there is one and credit for it.
-  std::optional<Outgoing> NextMessage();
+  // The next message, if there is one and credit for it.
+  std::optional<Outgoing> NextMessage() TG_REQUIRES(owner_->mutex_);
   // Called without the mutex: computes a chunk's checksum, and compresses the chunk where that was
   // agreed on.
   void Seal(Outgoing* message) const;
@@ -71,24 +86,25 @@ class BulkStream {
   static absl::StatusOr<const CompressionMethod*> CompressionOf(const v1::Chunk& chunk);
   // `crc`: of the bytes that are there now; none if the chunk did not arrive.
   void EndChunk(const v1::Chunk& chunk, const Incoming& incoming, std::optional<uint32_t> crc);
-  // With the owner's mutex held: the transport is over.
-  void SetDone(const absl::Status& status);
+  // The transport is over.
+  void SetDone(const absl::Status& status) TG_REQUIRES(owner_->mutex_);
 
   BulkTransfers* const owner_;
 
-  // Guarded by the owner's mutex.
-  bool attached_ = false;
-  absl::Status status_;
+  bool attached_ TG_GUARDED_BY(owner_->mutex_) = false;
+  absl::Status status_ TG_GUARDED_BY(owner_->mutex_);
 
  private:
   absl::Status TakeRefusal(const v1::Refused& refused);
 
-  // Guarded by the owner's mutex, too.
-  bool done_ = false;
-  uint64_t chunk_bytes_ = 0, credit_ = 0, most_credit_ = 0;
-  std::deque<BulkTransfers::Sent> chunks_, pulls_;
-  std::deque<uint64_t> releases_;
-  uint64_t chunks_bytes_ = 0;  // of chunks_
+  bool done_ TG_GUARDED_BY(owner_->mutex_) = false;
+  uint64_t chunk_bytes_ TG_GUARDED_BY(owner_->mutex_) = 0;
+  uint64_t credit_ TG_GUARDED_BY(owner_->mutex_) = 0;
+  uint64_t most_credit_ TG_GUARDED_BY(owner_->mutex_) = 0;
+  std::deque<BulkTransfers::Sent> chunks_ TG_GUARDED_BY(owner_->mutex_);
+  std::deque<BulkTransfers::Sent> pulls_ TG_GUARDED_BY(owner_->mutex_);
+  std::deque<uint64_t> releases_ TG_GUARDED_BY(owner_->mutex_);
+  uint64_t chunks_bytes_ TG_GUARDED_BY(owner_->mutex_) = 0;  // of chunks_
 };
 
 }  // namespace telegrad

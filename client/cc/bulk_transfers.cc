@@ -45,7 +45,7 @@ BulkTransfers::BulkTransfers(Connection* connection, Future<SessionTicket> ticke
   ticket.Then([this](const absl::StatusOr<SessionTicket>& t) {
     std::function<void()> tell;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (t.ok()) {
         ticket_ = *t;
       } else {
@@ -62,17 +62,21 @@ BulkTransfers::~BulkTransfers() { Close(); }
 void BulkTransfers::Close() {
   std::map<uint64_t, JobRef> jobs;
   std::vector<Slot> slots;
+  std::thread keeper;
+  absl::Status failed;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
     if (failed_.ok()) failed_ = absl::CancelledError("the session has ended");
+    failed = failed_;
+    keeper.swap(keeper_);
     jobs.swap(jobs_);
     if (asks_ != nullptr) asks_->TryCancel();
     changed_.notify_all();
   }
-  if (keeper_.joinable()) keeper_.join();
+  if (keeper.joinable()) keeper.join();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     slots.swap(slots_);
   }
   for (Slot& slot : slots) {
@@ -82,7 +86,7 @@ void BulkTransfers::Close() {
     if (slot.stream != nullptr) slot.stream->Drain();
   }
   for (const auto& [transfer, job] : jobs) {
-    if (job->done) job->done->Set(failed_);
+    if (job->done) job->done->Set(failed);
   }
 }
 
@@ -99,7 +103,7 @@ void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
 
 void BulkTransfers::EndUpload(uint64_t transfer, const Future<Done>& acknowledged) {
   acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     const auto it = jobs_.find(transfer);
     if (it == jobs_.end()) return;
     const JobRef ended = it->second;
@@ -128,8 +132,10 @@ void BulkTransfers::Download(uint64_t transfer, std::span<std::byte> into,
 }
 
 void BulkTransfers::Add(JobRef job) {
+  absl::Status failed;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
+    failed = failed_;
     if (failed_.ok() && !closing_) {
       jobs_[job->transfer] = job;
       if (!keeper_.joinable()) keeper_ = std::thread([this] { Keep(); });
@@ -137,14 +143,14 @@ void BulkTransfers::Add(JobRef job) {
       job = nullptr;
     }
   }
-  if (job != nullptr && job->done) job->done->Set(failed_);
+  if (job != nullptr && job->done) job->done->Set(failed);
   Kick();
 }
 
 void BulkTransfers::Kick() {
   std::vector<std::shared_ptr<BulkStream>> streams;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Slot& slot : slots_) {
       if (slot.stream != nullptr) streams.push_back(slot.stream);
     }
@@ -216,7 +222,7 @@ std::function<void()> BulkTransfers::FailDownloadLocked(const JobRef& job,
 void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
   std::function<void()> tell;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (job->done) {
       EndLocked(job->transfer);
       releases_.push_back(job->transfer);
@@ -228,17 +234,28 @@ void BulkTransfers::Failed(const JobRef& job, const absl::Status& status) {
   tell();
 }
 
+bool BulkTransfers::IsWanted(const Slot& slot) const {
+  return slot.stream == nullptr && slot.dead.ok() && ticket_ && failed_.ok();
+}
+
+bool BulkTransfers::HasWork() const {
+  for (const Slot& slot : slots_) {
+    if (slot.stream != nullptr ? slot.stream->done()
+                               : IsWanted(slot) && slot.next <= Clock::now()) {
+      return true;
+    }
+  }
+  return closing_;
+}
+
 void BulkTransfers::Keep() {
-  std::unique_lock lock(mutex_);
-  const auto wanted = [this](const Slot& slot) {
-    return slot.stream == nullptr && slot.dead.ok() && ticket_ && failed_.ok();
-  };
+  ReleasableLock lock(mutex_);
   while (!closing_) {
     Clock::time_point next = Clock::time_point::max();
     for (Slot& slot : slots_) {
-      if (slot.stream != nullptr && slot.stream->done()) Mend(slot, lock);
-      if (wanted(slot) && slot.next <= Clock::now()) Open(slot, lock);
-      if (wanted(slot)) next = std::min(next, slot.next);
+      if (slot.stream != nullptr && slot.stream->done()) Mend(slot);
+      if (IsWanted(slot) && slot.next <= Clock::now()) Open(slot);
+      if (IsWanted(slot)) next = std::min(next, slot.next);
     }
     const bool dead =
         std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.dead.ok(); });
@@ -248,24 +265,20 @@ void BulkTransfers::Keep() {
       tell();
       lock.lock();
     }
-    const auto something = [&] {
-      return closing_ || std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-               return slot.stream != nullptr ? slot.stream->done()
-                                             : wanted(slot) && slot.next <= Clock::now();
-             });
-    };
-    if (next == Clock::time_point::max()) {
-      changed_.wait(lock, something);
-    } else {
-      changed_.wait_until(lock, next, something);
+    while (!HasWork()) {
+      if (next == Clock::time_point::max()) {
+        changed_.wait(lock);
+      } else if (changed_.wait_until(lock, next) == std::cv_status::timeout) {
+        break;
+      }
     }
   }
 }
 
-void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
+void BulkTransfers::Open(Slot& slot) {
   const SessionTicket ticket = *ticket_;
   const bool socket = sockets_;
-  lock.unlock();
+  mutex_.unlock();
   std::shared_ptr<BulkStream> stream;
   absl::Status status;
   if (socket) {
@@ -275,18 +288,18 @@ void BulkTransfers::Open(Slot& slot, std::unique_lock<std::mutex>& lock) {
     status = channel.status();
     if (status.ok()) stream = std::make_shared<GrpcBulkStream>(this, *std::move(channel), ticket);
   }
-  lock.lock();
+  mutex_.lock();
   slot.stream = stream;
   slot.dead = status;
   if (stream == nullptr) return;
-  lock.unlock();
+  mutex_.unlock();
   stream->Kick();  // for what has come since it looked
-  lock.lock();
+  mutex_.lock();
 }
 
 // Repeats the transfers of a stream that has ended. Its chunks and pulls are repeated only after
 // the transport has released the memory, so that completed uploads are not in use any more.
-void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
+void BulkTransfers::Mend(Slot& slot) {
   const std::shared_ptr<BulkStream> stream = std::move(slot.stream);
   const absl::Status status = stream->status();
   const bool admitted = stream->attached() || !stream->optional();
@@ -305,32 +318,32 @@ void BulkTransfers::Mend(Slot& slot, std::unique_lock<std::mutex>& lock) {
     slot.next = now + std::clamp(since, kFirstBulkPause, kLongestBulkPause);
   }
   std::map<uint64_t, std::vector<TransferRange>> sent;
-  for (const Sent& chunk : stream->chunks()) sent[chunk.job->transfer].push_back(chunk.range);
-  for (const Sent& pull : stream->pulls()) pull.job->todo.push_front(pull.range);
-  releases_.insert(releases_.end(), stream->releases().begin(), stream->releases().end());
-  stream->pulls().clear();
-  stream->chunks().clear();
-  lock.unlock();
+  {
+    const BulkStream::Left left = stream->TakeLeft();
+    for (const Sent& chunk : left.chunks) sent[chunk.job->transfer].push_back(chunk.range);
+    for (const Sent& pull : left.pulls) pull.job->todo.push_front(pull.range);
+    releases_.insert(releases_.end(), left.releases.begin(), left.releases.end());
+  }
+  mutex_.unlock();
   stream->Drain();
-  lock.lock();
+  mutex_.lock();
   for (auto& [transfer, ranges] : sent) {
     if (closing_ || !jobs_.contains(transfer)) continue;
-    const auto missing = StillMissing(transfer, std::move(ranges), lock);
+    const auto missing = StillMissing(transfer, std::move(ranges));
     const auto it = jobs_.find(transfer);
     if (it == jobs_.end()) continue;
     for (const TransferRange& range : missing) meter_->Repeat(range.bytes);
     auto& todo = it->second->todo;
     todo.insert(todo.begin(), missing.begin(), missing.end());
   }
-  lock.unlock();
+  mutex_.unlock();
   Kick();
-  lock.lock();
+  mutex_.lock();
 }
 
 // The parts of an upload that were sent over a broken stream and that the server has not received.
 std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
-                                                       std::vector<TransferRange> sent,
-                                                       std::unique_lock<std::mutex>& lock) {
+                                                       std::vector<TransferRange> sent) {
   v1::StatUploadRequest request;
   request.set_token(ticket_->token);
   request.set_epoch(ticket_->epoch);
@@ -340,10 +353,10 @@ std::vector<TransferRange> BulkTransfers::StillMissing(uint64_t transfer,
   connection_->Authorize(&context).IgnoreError();  // then the server says so
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection_->options().timeout));
   asks_ = &context;
-  lock.unlock();
+  mutex_.unlock();
   const grpc::Status status =
       v1::Data::NewStub(connection_->channel())->StatUpload(&context, request, &response);
-  lock.lock();
+  mutex_.lock();
   asks_ = nullptr;
   if (status.error_code() == grpc::StatusCode::NOT_FOUND) return {};  // all of it is there
   if (!status.ok()) return sent;  // the server takes again what it has

@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +25,7 @@
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
 #include "client/cc/transfer_meter.h"
+#include "engine/base/mutex.h"
 #include "grpcpp/client_context.h"
 #include "telegrad/v1/data.pb.h"
 
@@ -68,7 +68,7 @@ class BulkTransfers {
   friend class SocketBulkStream;
   using Clock = std::chrono::steady_clock;
 
-  struct Job {
+  struct Job {  // with the mutex held, but for what is constant
     uint64_t transfer = 0;
     std::span<const std::byte> data;   // of an upload
     std::shared_ptr<const void> keep;  // what it lies in
@@ -96,19 +96,22 @@ class BulkTransfers {
 
   void Add(JobRef job);
   void Keep();  // the thread that opens streams and repeats the transfers of broken ones
-  // With the mutex held, which they may release meanwhile.
-  void Open(Slot& slot, std::unique_lock<std::mutex>& lock);
-  void Mend(Slot& slot, std::unique_lock<std::mutex>& lock);
-  std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent,
-                                          std::unique_lock<std::mutex>& lock);
-  // With the mutex held.
-  std::optional<Sent> NextChunk(uint64_t credit, uint64_t chunk_bytes);
-  std::optional<Sent> NextPull();
-  void EndLocked(uint64_t transfer);
+  // Whether it is to be opened, now or later.
+  bool IsWanted(const Slot& slot) const TG_REQUIRES(mutex_);
+  bool HasWork() const TG_REQUIRES(mutex_);  // for the keeper
+  // They may release the mutex meanwhile.
+  void Open(Slot& slot) TG_REQUIRES(mutex_);
+  void Mend(Slot& slot) TG_REQUIRES(mutex_);
+  std::vector<TransferRange> StillMissing(uint64_t transfer, std::vector<TransferRange> sent)
+      TG_REQUIRES(mutex_);
+  std::optional<Sent> NextChunk(uint64_t credit, uint64_t chunk_bytes) TG_REQUIRES(mutex_);
+  std::optional<Sent> NextPull() TG_REQUIRES(mutex_);
+  void EndLocked(uint64_t transfer) TG_REQUIRES(mutex_);
   [[nodiscard]] std::function<void()> FailDownloadLocked(const JobRef& job,
-                                                         const absl::Status& status);
+                                                         const absl::Status& status)
+      TG_REQUIRES(mutex_);
   // The callbacks to call once the mutex is released.
-  [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status);
+  [[nodiscard]] std::function<void()> FailLocked(const absl::Status& status) TG_REQUIRES(mutex_);
 
   void Kick();
   void Failed(const JobRef& job, const absl::Status& status);
@@ -117,18 +120,19 @@ class BulkTransfers {
   TransferMeter* const meter_;
   const std::function<void(const absl::Status&)> broken_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<SessionTicket> ticket_;
-  bool sockets_;  // are tried
-  bool sockets_worked_ = false;
-  bool closing_ = false;
-  absl::Status failed_;
-  std::map<uint64_t, JobRef> jobs_;  // the operations that come first have their bytes first
-  std::deque<uint64_t> releases_;
-  std::vector<Slot> slots_;
-  grpc::ClientContext* asks_ = nullptr;  // the keeper's call
-  std::thread keeper_;                   // once there is a job
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::optional<SessionTicket> ticket_ TG_GUARDED_BY(mutex_);
+  bool sockets_ TG_GUARDED_BY(mutex_);  // are tried
+  bool sockets_worked_ TG_GUARDED_BY(mutex_) = false;
+  bool closing_ TG_GUARDED_BY(mutex_) = false;
+  absl::Status failed_ TG_GUARDED_BY(mutex_);
+  // The operations that come first have their bytes first.
+  std::map<uint64_t, JobRef> jobs_ TG_GUARDED_BY(mutex_);
+  std::deque<uint64_t> releases_ TG_GUARDED_BY(mutex_);
+  std::vector<Slot> slots_ TG_GUARDED_BY(mutex_);
+  grpc::ClientContext* asks_ TG_GUARDED_BY(mutex_) = nullptr;  // the keeper's call
+  std::thread keeper_ TG_GUARDED_BY(mutex_);                   // once there is a job
 };
 
 }  // namespace telegrad

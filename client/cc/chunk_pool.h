@@ -5,8 +5,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -18,7 +19,7 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   std::shared_ptr<std::byte[]> Take() {
     std::unique_ptr<std::byte[]> chunk;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (!free_.empty()) {
         chunk = std::move(free_.back());
         free_.pop_back();
@@ -34,13 +35,13 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
 
   void GiveBack(std::byte* memory) {
     std::unique_ptr<std::byte[]> chunk(memory);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (free_.size() < kMaxFree) free_.push_back(std::move(chunk));
   }
 
   const size_t bytes_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<std::byte[]>> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<std::byte[]>> free_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

@@ -152,7 +152,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
 }
 
 absl::StatusOr<std::string> TokenSource::Token() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!credentials_.token.empty()) return credentials_.token;
   if (!credentials_.token_file.empty()) TG_RETURN_IF_ERROR(ReadFile());
   if (!credentials_.local_socket.empty() && std::chrono::steady_clock::now() >= renew_) {

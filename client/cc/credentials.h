@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace grpc {
 class Channel;
@@ -53,14 +53,14 @@ class TokenSource {
   absl::Status Authorize(grpc::ClientContext* context);
 
  private:
-  absl::Status ReadFile();
-  absl::Status AskLocalSocket();
+  absl::Status ReadFile() TG_REQUIRES(mutex_);
+  absl::Status AskLocalSocket() TG_REQUIRES(mutex_);
 
   const ClientCredentials credentials_;
-  std::mutex mutex_;
-  std::string token_;
-  std::string stamp_;                              // of the file
-  std::chrono::steady_clock::time_point renew_{};  // of a local token
+  Mutex mutex_;
+  std::string token_ TG_GUARDED_BY(mutex_);
+  std::string stamp_ TG_GUARDED_BY(mutex_);                              // of the file
+  std::chrono::steady_clock::time_point renew_ TG_GUARDED_BY(mutex_){};  // of a local token
 };
 
 }  // namespace telegrad

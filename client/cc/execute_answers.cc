@@ -53,7 +53,7 @@ absl::Status ExecuteStream::Receive() {
     for (const Told& one : told) one.done.Set(Done{});
   };
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     taken = TakenLocked(response.op_id());
     while (!pending_.empty() && pending_.front().last < response.op_id()) {
       Completion& completion = pending_.front().completion;
@@ -73,12 +73,12 @@ absl::Status ExecuteStream::Receive() {
   bool finished = true;
   TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
   if (finished && pending->last == response.op_id()) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     pending_.pop_front();
     changed_.notify_all();
   }
   if (finished && options_.resumable) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     received_ = response.op_id();
     ++unacknowledged_;
   }
@@ -88,7 +88,7 @@ absl::Status ExecuteStream::Receive() {
 absl::Status ExecuteStream::RecordError(const char* what, uint64_t id, absl::StatusCode code,
                                         std::string_view message) {
   const absl::Status status(code, ToAbsl(StrCat("operation ", id, " (", what, "): ", message)));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (first_error_.ok()) first_error_ = status;
   return status;
 }

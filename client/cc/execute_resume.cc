@@ -54,7 +54,7 @@ absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
   if (!options_.resumable) return absl::OkStatus();
   if (result.token().empty()) return Internal("the server opened a session that cannot be resumed");
   std::vector<Sent> taken;  // goes without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (token_.empty()) {
     token_ = result.token();
     epoch_ = result.epoch();
@@ -116,48 +116,51 @@ bool ExecuteStream::MayResumeLocked(absl::Status* why) {
 }
 
 void ExecuteStream::Keep() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (!closing_ && !done_) {
     const auto now = steady_clock::now();
     const SteadyTime next = call_done_ ? resume_at_ : open_ ? keep_alive_at_ : GiveUpAtLocked();
     if (call_done_ && !broken_.ok()) {
+      const absl::Status why = broken_;
       lock.unlock();
-      Finish(broken_);
+      Finish(why);
       lock.lock();
     } else if (now < next) {
       wake_.wait_until(lock, next);
     } else if (call_done_) {
-      Reopen(lock);
+      Reopen();
     } else if (open_) {
-      KeepAlive(lock);
+      KeepAlive();
     } else {
+      Call* const call = call_.get();  // which nobody else replaces
       lock.unlock();
-      call_->TryCancel();
+      call->TryCancel();
       lock.lock();
-      wake_.wait(lock, [this] { return closing_ || done_ || call_done_ || open_; });
+      while (!closing_ && !done_ && !call_done_ && !open_) wake_.wait(lock);
     }
   }
 }
 
 // The previous call is done: no other thread uses it, or starts a write until there is another
 // call.
-void ExecuteStream::Reopen(std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
+void ExecuteStream::Reopen() {
+  mutex_.unlock();
   auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
-  lock.lock();
+  Call* const next = call.get();
+  mutex_.lock();
   call_.swap(call);
   writing_ = open_sent_ = call_ended_ = released_ = call_done_ = false;
   held_ = 0;
   incoming_.Clear();
   outgoing_.Clear();
-  lock.unlock();
+  mutex_.unlock();
   call.reset();
-  call_->Start();
+  next->Start();
   Pump();
-  lock.lock();
+  mutex_.lock();
 }
 
-void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
+void ExecuteStream::KeepAlive() {
   v1::KeepAliveRequest request;
   v1::KeepAliveResponse response;
   request.set_token(token_);
@@ -166,29 +169,32 @@ void ExecuteStream::KeepAlive(std::unique_lock<std::mutex>& lock) {
   connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
   context.set_deadline(std::chrono::system_clock::now() + lease_ / 3);
   unary_ = &context;
-  lock.unlock();
+  mutex_.unlock();
   const grpc::Status status =
       v1::Session::NewStub(connection_.channel())->KeepAlive(&context, request, &response);
   std::vector<Sent> taken;
-  lock.lock();
+  mutex_.lock();
   unary_ = nullptr;
   // Where it failed the connection is broken, or the session has ended: the stream will say so.
   if (status.ok()) taken = TakenLocked(response.last_op_id());
   const bool much = sent_bytes_ >= kMaxSentBytes / 2;
   keep_alive_at_ = steady_clock::now() + (much ? milliseconds(2) : lease_ / 3);
-  lock.unlock();
+  mutex_.unlock();
   taken.clear();
   Pump();
-  lock.lock();
+  mutex_.lock();
 }
 
 // Closes the session by a call of its own, where the stream could not end in order.
 void ExecuteStream::CloseSession() {
-  if (token_.empty()) return;
   v1::CloseRequest request;
   v1::CloseResponse response;
-  request.set_token(token_);
-  request.set_epoch(epoch_);
+  {
+    const MutexLock lock(mutex_);
+    if (token_.empty()) return;
+    request.set_token(token_);
+    request.set_epoch(epoch_);
+  }
   grpc::ClientContext context;
   connection_.Authorize(&context).IgnoreError();  // the server's refusal says enough
   context.set_deadline(std::chrono::system_clock::now() + kCloseTime);

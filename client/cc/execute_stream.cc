@@ -61,7 +61,7 @@ ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& optio
 ExecuteStream::~ExecuteStream() {
   const bool in_order = EndIfIdle();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
     if (unary_ != nullptr) unary_->TryCancel();
   }
@@ -70,8 +70,8 @@ ExecuteStream::~ExecuteStream() {
   call_->TryCancel();
   bool between;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_ || call_done_; });
+    ReleasableLock lock(mutex_);
+    while (!done_ && !call_done_) changed_.wait(lock);
     between = !done_;
   }
   if (between) Finish(absl::CancelledError("the session was closed"));
@@ -85,8 +85,9 @@ ExecuteStream::~ExecuteStream() {
 // If no operation is under way, half-closes the stream, so that the session ends in order and not
 // by a broken connection. True if the server has confirmed that.
 bool ExecuteStream::EndIfIdle() {
+  Call* call;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const bool waited_for = std::any_of(pending_.begin(), pending_.end(), [](const Pending& p) {
       return !std::holds_alternative<std::monostate>(p.completion) &&
              !std::holds_alternative<Told>(p.completion);
@@ -96,27 +97,30 @@ bool ExecuteStream::EndIfIdle() {
     writing_ = true;
     closing_ = true;
     ++starting_;
+    call = call_.get();
   }
-  call_->StartWritesDone();
+  call->StartWritesDone();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     --starting_;
   }
   Pump();
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(1), [this] { return done_; }) &&
-         ended_in_order_;
+  ReleasableLock lock(mutex_);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (!done_ && changed_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
+  return done_ && ended_in_order_;
 }
 
 uint64_t ExecuteStream::NewHandles(uint64_t count) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(next_handle_, next_handle_ + count);
 }
 
 void ExecuteStream::Abandon(const absl::Status& why) {
   std::shared_ptr<Call> call;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (broken_.ok()) {
       broken_ = absl::AbortedError(StrCat("the bytes of a write could not be sent to ",
                                           connection_.address(), ": ", why.message()));
@@ -128,7 +132,7 @@ void ExecuteStream::Abandon(const absl::Status& why) {
 }
 
 absl::Status ExecuteStream::status(bool take) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!broken_.ok()) return first_error_.ok() ? broken_ : first_error_;
   return take ? std::exchange(first_error_, absl::OkStatus()) : first_error_;
 }
@@ -136,10 +140,10 @@ absl::Status ExecuteStream::status(bool take) {
 void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completion completion,
                          OutPayload payload) {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] {
-      return ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending);
-    });
+    ReleasableLock lock(mutex_);
+    while (!ended_ && (queue_.size() >= kMaxQueued || pending_.size() >= kMaxPending)) {
+      changed_.wait(lock);
+    }
     if (ended_ && !failed_) {  // OnDone has the reason
       pending_.push_back({next_id_, next_id_, what, std::move(completion)});
       return;
@@ -153,12 +157,12 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
     const bool silent = std::holds_alternative<std::monostate>(completion) ||
                         std::holds_alternative<Told>(completion);
     silent_ = silent ? silent_ + 1 : 0;
-    Enqueue(what, std::move(request), std::move(completion), std::move(payload), lock);
+    Enqueue(what, std::move(request), std::move(completion), std::move(payload));
     if (silent_ >= kMaxSilent) {
       v1::ExecuteRequest sync;
       sync.mutable_sync();
       silent_ = 0;
-      Enqueue("sync", std::move(sync), Future<Done>(), {}, lock);
+      Enqueue("sync", std::move(sync), Future<Done>(), {});
     }
   }
   Pump();
@@ -176,23 +180,23 @@ void ExecuteStream::Cancel(uint64_t first, uint64_t last) {
 // There is also room where the session is over: then Send does not wait either.
 bool ExecuteStream::HasRoom(size_t operations) const {
   constexpr size_t kSync = 1;  // that Send may add
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const size_t more = operations + kSync;
   return ended_ || (queue_.size() + more <= kMaxQueued && pending_.size() + more <= kMaxPending);
 }
 
 uint64_t ExecuteStream::next_operation() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return next_id_;
 }
 
 absl::Status ExecuteStream::Over() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failed_ ? broken_ : absl::OkStatus();
 }
 
 void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
-                            OutPayload payload, std::unique_lock<std::mutex>&) {
+                            OutPayload payload) {
   Outgoing out{.id = next_id_,
                .what = what,
                .request = std::move(request),
@@ -252,7 +256,7 @@ ExecuteStream::Next ExecuteStream::NextLocked() const {
 }
 
 void ExecuteStream::Pump() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   while (true) {
     if (call_ended_ && !released_ && starting_ == 0) {
       released_ = true;
@@ -278,7 +282,7 @@ void ExecuteStream::Pump() {
         PrepareAcknowledgement();
         break;
       case Next::kQueued:
-        PrepareQueued(lock);
+        PrepareQueued();
         break;
     }
     // Short messages that have one behind them go out with it.
@@ -298,16 +302,16 @@ void ExecuteStream::Pump() {
   }
 }
 
-void ExecuteStream::PrepareQueued(std::unique_lock<std::mutex>& lock) {
+void ExecuteStream::PrepareQueued() {
   Outgoing& front = queue_.front();
   const uint64_t id = front.id;
   if (options_.resumable) {
     front.request.set_acknowledged(received_);
     unacknowledged_ = 0;
   }
-  lock.unlock();
+  mutex_.unlock();
   const bool last = PrepareMessage(front);
-  lock.lock();
+  mutex_.lock();
   if (last) {
     queue_.pop_front();
     if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
@@ -326,7 +330,7 @@ void ExecuteStream::OnWriteDone(bool ok) {
   if (!ok) return;        // the end of reading follows
   grpc::ByteBuffer sent;  // lets go of the caller's memory
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     sent.Swap(&outgoing_);
     writing_ = false;
   }
@@ -334,15 +338,15 @@ void ExecuteStream::OnWriteDone(bool ok) {
   Pump();
 }
 
-void ExecuteStream::OnReadDone(bool ok) {
+void ExecuteStream::OnReadDone(Call& call, bool ok) {
   absl::Status status = ok ? Receive() : absl::OkStatus();
   if (ok && status.ok()) {
-    call_->StartRead(&incoming_);
+    call.StartRead(&incoming_);
     if (options_.resumable) Pump();
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!status.ok() && broken_.ok()) broken_ = status;
     if (broken_.ok() && !options_.resumable) {
       broken_ = absl::UnavailableError("the session is ending");
@@ -351,7 +355,7 @@ void ExecuteStream::OnReadDone(bool ok) {
     ended_ = !broken_.ok();
     changed_.notify_all();
   }
-  if (ok) call_->TryCancel();
+  if (ok) call.TryCancel();
   Pump();
 }
 
@@ -360,7 +364,7 @@ void ExecuteStream::OnDone(const grpc::Status& status) {
                                  : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                                                 status.error_message());
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ended_in_order_ = status.ok();
     if (MayResumeLocked(&why)) {
       call_done_ = true;
@@ -379,7 +383,7 @@ void ExecuteStream::Finish(const absl::Status& why) {
   uint64_t first_unsent;
   absl::Status broken;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (broken_.ok() || absl::IsUnavailable(broken_)) {
       broken_ = absl::Status(why.code(), ToAbsl(StrCat("the session with ", connection_.address(),
                                                        " is over: ", ToStd(why.message()))));
@@ -404,7 +408,7 @@ void ExecuteStream::Finish(const absl::Status& why) {
   }
   ticket_.Set(broken);
   queue.clear();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   done_ = true;
   changed_.notify_all();
   wake_.notify_all();

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <span>
 #include <string>
@@ -26,6 +25,7 @@
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "client/cc/transfer_meter.h"
+#include "engine/base/mutex.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/client_callback.h"
@@ -97,7 +97,7 @@ class ExecuteStream {
     Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready);
     void Start();
     void TryCancel() { context_.TryCancel(); }
-    void OnReadDone(bool ok) override { stream_->OnReadDone(ok); }
+    void OnReadDone(bool ok) override { stream_->OnReadDone(*this, ok); }
     void OnWriteDone(bool ok) override { stream_->OnWriteDone(ok); }
     void OnDone(const grpc::Status& status) override { stream_->OnDone(status); }
 
@@ -127,28 +127,28 @@ class ExecuteStream {
     int64_t bytes = 0;
   };
   void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
-               OutPayload payload, std::unique_lock<std::mutex>& lock);
-  void OnReadDone(bool ok);
+               OutPayload payload) TG_REQUIRES(mutex_);
+  void OnReadDone(Call& call, bool ok);
   void OnWriteDone(bool ok);
   void OnDone(const grpc::Status& status);
   bool EndIfIdle();
   void Pump();
-  Next NextLocked() const;
-  void PrepareOpen();
-  void PrepareQueued(std::unique_lock<std::mutex>& lock);
-  void PrepareAcknowledgement();
+  Next NextLocked() const TG_REQUIRES(mutex_);
+  void PrepareOpen() TG_REQUIRES(mutex_);
+  void PrepareQueued() TG_REQUIRES(mutex_);  // which it releases meanwhile
+  void PrepareAcknowledgement() TG_REQUIRES(mutex_);
   bool PrepareMessage(Outgoing& out);
   void Finish(const absl::Status& why);
 
-  // Of a resumable session.
+  // Of a resumable session. Reopen and KeepAlive release the mutex meanwhile.
   void Keep();
-  void Reopen(std::unique_lock<std::mutex>& lock);
-  void KeepAlive(std::unique_lock<std::mutex>& lock);
+  void Reopen() TG_REQUIRES(mutex_);
+  void KeepAlive() TG_REQUIRES(mutex_);
   void CloseSession();
   absl::Status Opened(const v1::OpenResult& result);
-  std::vector<Sent> TakenLocked(uint64_t id);
-  SteadyTime GiveUpAtLocked() const;
-  bool MayResumeLocked(absl::Status* why);
+  std::vector<Sent> TakenLocked(uint64_t id) TG_REQUIRES(mutex_);
+  SteadyTime GiveUpAtLocked() const TG_REQUIRES(mutex_);
+  bool MayResumeLocked(absl::Status* why) TG_REQUIRES(mutex_);
 
   absl::Status Receive();
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,
@@ -163,52 +163,58 @@ class ExecuteStream {
   TransferMeter* const meter_;
   const std::shared_ptr<PayloadSlices> slices_ = std::make_shared<PayloadSlices>();
   const std::shared_ptr<ChunkPool> chunks_ = std::make_shared<ChunkPool>(kChunkBytes);
-  grpc::ByteBuffer incoming_, outgoing_;
+  grpc::ByteBuffer incoming_;  // of the call at hand
+  grpc::ByteBuffer outgoing_;  // of the thread that set writing_
 
   const Future<SessionTicket> ticket_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Outgoing> queue_;
-  std::deque<Pending> pending_;  // popped by the reader only
-  uint64_t next_id_ = 2;         // 1 is that of Open
-  uint64_t next_handle_ = 1;
-  int silent_ = 0;       // operations since the last one that is answered
-  int held_ = 0;         // messages that the transport may hold back for the next one
-  bool ended_ = false;   // nothing will be read any more
-  bool failed_ = false;  // broken_ is final, and so is what pending_ had
-  bool done_ = false;
-  bool ended_in_order_ = false;
-  bool closing_ = false;  // no other call will be made
-  absl::Status first_error_;
-  absl::Status broken_;  // of the connection
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Outgoing> queue_ TG_GUARDED_BY(mutex_);
+  std::deque<Pending> pending_ TG_GUARDED_BY(mutex_);  // popped by the reader only
+  uint64_t next_id_ TG_GUARDED_BY(mutex_) = 2;         // 1 is that of Open
+  uint64_t next_handle_ TG_GUARDED_BY(mutex_) = 1;
+  int silent_ TG_GUARDED_BY(mutex_) = 0;  // operations since the last one that is answered
+  // Messages that the transport may hold back for the next one.
+  int held_ TG_GUARDED_BY(mutex_) = 0;
+  bool ended_ TG_GUARDED_BY(mutex_) = false;   // nothing will be read any more
+  bool failed_ TG_GUARDED_BY(mutex_) = false;  // broken_ is final, and so is what pending_ had
+  bool done_ TG_GUARDED_BY(mutex_) = false;
+  bool ended_in_order_ TG_GUARDED_BY(mutex_) = false;
+  bool closing_ TG_GUARDED_BY(mutex_) = false;  // no other call will be made
+  absl::Status first_error_ TG_GUARDED_BY(mutex_);
+  absl::Status broken_ TG_GUARDED_BY(mutex_);  // of the connection
 
   // Of the call at hand, which only the keeper replaces, when it is done.
-  std::shared_ptr<Call> call_;
-  int starting_ = 0;
-  bool writing_ = false;
-  bool open_sent_ = false;
-  bool open_ = false;        // it was answered
-  bool call_ended_ = false;  // nothing will be read of it any more
-  bool released_ = false;
-  bool call_done_ = false;
+  std::shared_ptr<Call> call_ TG_GUARDED_BY(mutex_);
+  int starting_ TG_GUARDED_BY(mutex_) = 0;
+  bool writing_ TG_GUARDED_BY(mutex_) = false;
+  bool open_sent_ TG_GUARDED_BY(mutex_) = false;
+  bool open_ TG_GUARDED_BY(mutex_) = false;        // it was answered
+  bool call_ended_ TG_GUARDED_BY(mutex_) = false;  // nothing will be read of it any more
+  bool released_ TG_GUARDED_BY(mutex_) = false;
+  bool call_done_ TG_GUARDED_BY(mutex_) = false;
 
   // Of a resumable session.
   std::thread keeper_;
-  std::condition_variable wake_;  // the keeper
-  std::deque<Sent> sent_;
-  size_t repeat_ = 0;  // the first of sent_ that was not sent over this call
-  int64_t sent_bytes_ = 0;
-  uint64_t received_ = 0;   // the last operation whose answer has arrived
-  int unacknowledged_ = 0;  // answers since the last acknowledgement
-  std::string token_;       // empty: never opened
-  uint64_t epoch_ = 0;
-  std::chrono::milliseconds lease_{0}, grace_{0};
-  SteadyTime broken_at_;  // when the connection broke, where it is broken
-  SteadyTime resume_at_, keep_alive_at_;
-  int attempts_ = 0;  // to resume it, since it broke
-  std::minstd_rand random_{std::random_device{}()};
-  grpc::ClientContext* unary_ = nullptr;  // the keeper's call, to be cancelled
+  std::condition_variable_any wake_;  // the keeper
+  std::deque<Sent> sent_ TG_GUARDED_BY(mutex_);
+  // The first of sent_ that was not sent over this call.
+  size_t repeat_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t sent_bytes_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t received_ TG_GUARDED_BY(mutex_) = 0;   // the last operation whose answer has arrived
+  int unacknowledged_ TG_GUARDED_BY(mutex_) = 0;  // answers since the last acknowledgement
+  std::string token_ TG_GUARDED_BY(mutex_);       // empty: never opened
+  uint64_t epoch_ TG_GUARDED_BY(mutex_) = 0;
+  std::chrono::milliseconds lease_ TG_GUARDED_BY(mutex_){0};
+  std::chrono::milliseconds grace_ TG_GUARDED_BY(mutex_){0};
+  SteadyTime broken_at_ TG_GUARDED_BY(mutex_);  // when the connection broke, where it is broken
+  SteadyTime resume_at_ TG_GUARDED_BY(mutex_);
+  SteadyTime keep_alive_at_ TG_GUARDED_BY(mutex_);
+  int attempts_ TG_GUARDED_BY(mutex_) = 0;  // to resume it, since it broke
+  std::minstd_rand random_ TG_GUARDED_BY(mutex_){std::random_device{}()};
+  // The keeper's call, to be cancelled.
+  grpc::ClientContext* unary_ TG_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace telegrad

@@ -4,12 +4,12 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -25,21 +25,21 @@ class Future {
 
   // Blocks until the result is there. Not to be called from a callback.
   const absl::StatusOr<T>& Get() const {
-    std::unique_lock lock(state_->mutex);
-    state_->ready.wait(lock, [&] { return state_->result.has_value(); });
+    ReleasableLock lock(state_->mutex);
+    while (!state_->set) state_->ready.wait(lock);
     return *state_->result;
   }
 
   bool has_result() const {
-    std::lock_guard lock(state_->mutex);
-    return state_->result.has_value();
+    MutexLock lock(state_->mutex);
+    return state_->set;
   }
 
   // Calls back with the result: at once, or on a thread of the transport, where nothing may block.
   void Then(Callback callback) const {
     {
-      std::lock_guard lock(state_->mutex);
-      if (!state_->result.has_value()) {
+      MutexLock lock(state_->mutex);
+      if (!state_->set) {
         state_->callbacks.push_back(std::move(callback));
         return;
       }
@@ -51,9 +51,10 @@ class Future {
   void Set(absl::StatusOr<T> result) const {
     std::vector<Callback> callbacks;
     {
-      std::lock_guard lock(state_->mutex);
-      if (state_->result.has_value()) return;
+      MutexLock lock(state_->mutex);
+      if (state_->set) return;
       state_->result.emplace(std::move(result));
+      state_->set = true;
       callbacks.swap(state_->callbacks);
     }
     state_->ready.notify_all();
@@ -62,10 +63,11 @@ class Future {
 
  private:
   struct State {
-    std::mutex mutex;
-    std::condition_variable ready;
-    std::optional<absl::StatusOr<T>> result;
-    std::vector<Callback> callbacks;
+    Mutex mutex;
+    std::condition_variable_any ready;
+    bool set TG_GUARDED_BY(mutex) = false;
+    std::vector<Callback> callbacks TG_GUARDED_BY(mutex);
+    std::optional<absl::StatusOr<T>> result;  // written before `set` is, and never again
   };
   std::shared_ptr<State> state_;
 };

@@ -30,8 +30,8 @@ GrpcBulkStream::GrpcBulkStream(BulkTransfers* owner, std::shared_ptr<grpc::Chann
 void GrpcBulkStream::Drain() {
   context_->TryCancel();
   {
-    std::unique_lock lock(owner_->mutex_);
-    owner_->changed_.wait(lock, [this] { return done(); });
+    ReleasableLock lock(owner_->mutex_);
+    while (!done()) owner_->changed_.wait(lock);
   }
   context_.reset();
   channel_.reset();
@@ -54,7 +54,7 @@ void GrpcBulkStream::SetMessage(const v1::TransferRequest& request,
 }
 
 void GrpcBulkStream::Kick() {
-  std::unique_lock lock(owner_->mutex_);
+  ReleasableLock lock(owner_->mutex_);
   while (true) {
     if (ended_ && !released_ && starting_ == 0) {
       released_ = true;
@@ -81,7 +81,7 @@ void GrpcBulkStream::Kick() {
 void GrpcBulkStream::OnWriteDone(bool ok) {
   if (!ok) return;  // the end of reading follows
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     writing_ = false;
   }
   Kick();
@@ -95,7 +95,7 @@ void GrpcBulkStream::OnReadDone(bool ok) {
     return;
   }
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     ended_ = true;
     if (status_.ok()) status_ = status;
   }
@@ -104,7 +104,7 @@ void GrpcBulkStream::OnReadDone(bool ok) {
 }
 
 void GrpcBulkStream::OnDone(const grpc::Status& status) {
-  std::lock_guard lock(owner_->mutex_);
+  MutexLock lock(owner_->mutex_);
   SetDone(status.ok() ? absl::OkStatus()
                       : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                                      status.error_message()));

@@ -33,10 +33,10 @@ class GrpcBulkStream final : public BulkStream,
   std::optional<grpc::ClientContext> context_{std::in_place};  // until it is drained
   grpc::ByteBuffer incoming_, outgoing_;
 
-  // Guarded by the owner's mutex.
-  int starting_ = 0;
-  bool writing_ = true;  // the first message
-  bool ended_ = false, released_ = false;
+  int starting_ TG_GUARDED_BY(owner_->mutex_) = 0;
+  bool writing_ TG_GUARDED_BY(owner_->mutex_) = true;  // the first message
+  bool ended_ TG_GUARDED_BY(owner_->mutex_) = false;
+  bool released_ TG_GUARDED_BY(owner_->mutex_) = false;
 };
 
 }  // namespace telegrad

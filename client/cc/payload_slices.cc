@@ -11,7 +11,7 @@ struct PayloadSlices::Holder {
   std::shared_ptr<const void> keep;
   ~Holder() {
     keep.reset();
-    std::lock_guard lock(slices->mutex_);
+    MutexLock lock(slices->mutex_);
     if (--slices->slices_ == 0) slices->changed_.notify_all();
   }
 };
@@ -19,7 +19,7 @@ struct PayloadSlices::Holder {
 grpc::Slice PayloadSlices::Make(std::span<const std::byte> bytes,
                                 std::shared_ptr<const void> keep) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++slices_;
   }
   return grpc::Slice(
@@ -29,8 +29,8 @@ grpc::Slice PayloadSlices::Make(std::span<const std::byte> bytes,
 }
 
 void PayloadSlices::AwaitNone() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return slices_ == 0; });
+  ReleasableLock lock(mutex_);
+  while (slices_ > 0) changed_.wait(lock);
 }
 
 }  // namespace telegrad

@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <span>
 
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 
 namespace telegrad {
@@ -22,9 +22,9 @@ class PayloadSlices : public std::enable_shared_from_this<PayloadSlices> {
  private:
   struct Holder;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t slices_ = 0;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  int64_t slices_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad

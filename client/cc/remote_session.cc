@@ -158,7 +158,7 @@ void RemoteSession::ReadTold(uint64_t handle, int64_t offset, std::span<std::byt
 // Numbers ascend in the order of the operations.
 uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready,
                                      const Future<Done>* told) {
-  std::lock_guard lock(transfer_mutex_);
+  MutexLock lock(transfer_mutex_);
   const uint64_t transfer = ++last_transfer_;
   if (ready == nullptr) {
     request.mutable_write()->set_transfer(transfer);
@@ -173,11 +173,13 @@ uint64_t RemoteSession::SendTransfer(v1::ExecuteRequest request, const Future<Do
 
 absl::Status RemoteSession::Show(const char* verb, uint64_t transfer, const SharedMemory& memory) {
   TG_ASSIGN_OR_RETURN(const SessionTicket ticket, stream_->ticket().Get());
+  LocalDoor* door;
   {
-    std::lock_guard lock(door_mutex_);
+    MutexLock lock(door_mutex_);
     if (door_ == nullptr) {
       TG_ASSIGN_OR_RETURN(door_, LocalDoor::Open(connection_->server().local_socket));
     }
+    door = door_.get();
   }
   std::string request = StrCat(verb, " ");
   for (const char c : ticket.token) {
@@ -186,7 +188,7 @@ absl::Status RemoteSession::Show(const char* verb, uint64_t transfer, const Shar
     request += kDigits[static_cast<uint8_t>(c) & 15];
   }
   StrAppend(&request, " ", ticket.epoch, " ", transfer, " 0 ", memory.bytes().size());
-  return door_->Ask(request, memory.fd()).status();
+  return door->Ask(request, memory.fd()).status();
 }
 
 absl::Status RemoteSession::WriteShared(uint64_t handle, int64_t offset,

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +20,7 @@
 #include "client/cc/peer_admission.h"
 #include "client/cc/transfer_meter.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
 
@@ -224,10 +224,10 @@ class RemoteSession {
   TransferMeter meter_;
   std::unique_ptr<BulkTransfers> bulk_;  // null: everything travels on the stream
   std::unique_ptr<ExecuteStream> stream_;
-  std::mutex transfer_mutex_;  // held while an operation is sent that names a transfer
-  uint64_t last_transfer_ = 0;
-  std::mutex door_mutex_;
-  std::unique_ptr<LocalDoor> door_;  // once memory is shared
+  Mutex transfer_mutex_;  // held while an operation is sent that names a transfer
+  uint64_t last_transfer_ TG_GUARDED_BY(transfer_mutex_) = 0;
+  Mutex door_mutex_;
+  std::unique_ptr<LocalDoor> door_ TG_GUARDED_BY(door_mutex_);  // once memory is shared, for good
 };
 
 }  // namespace telegrad

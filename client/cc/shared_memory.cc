@@ -72,7 +72,7 @@ absl::StatusOr<std::string> LocalDoor::Ask(std::string_view request, int fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   char answer[4096];
   ssize_t size = sendmsg(socket_, &message, MSG_NOSIGNAL);
   if (size >= 0) {

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -48,7 +48,7 @@ class LocalDoor {
   explicit LocalDoor(int socket) : socket_(socket) {}
 
   const int socket_;
-  std::mutex mutex_;  // one request at a time
+  Mutex mutex_;  // one request at a time
 };
 
 }  // namespace telegrad

@@ -43,7 +43,7 @@ void SocketBulkStream::Drain() {
 }
 
 void SocketBulkStream::End(const absl::Status& status) {
-  std::lock_guard lock(owner_->mutex_);
+  MutexLock lock(owner_->mutex_);
   if (status_.ok()) status_ = status;
   ended_ = true;
   if (call_ != nullptr) call_->TryCancel();
@@ -52,18 +52,19 @@ void SocketBulkStream::End(const absl::Status& status) {
 }
 
 void SocketBulkStream::Run() {
-  absl::Status status = Open();
+  const auto socket = Open();
+  absl::Status status = socket.status();
   if (status.ok()) {
-    writer_ = std::thread([this] { Write(); });
+    writer_ = std::thread([this, &socket] { Write(**socket); });
     while (status.ok()) {
-      status = socket_->AwaitInput();
-      if (status.ok()) status = Receive();
+      status = (*socket)->AwaitInput();
+      if (status.ok()) status = Receive(**socket);
       if (status.ok()) Kick();  // there may be credit, or a pull that was answered
     }
   }
   End(status);
   if (writer_.joinable()) writer_.join();
-  std::lock_guard lock(owner_->mutex_);
+  MutexLock lock(owner_->mutex_);
   SetDone(status);
 }
 
@@ -77,7 +78,7 @@ absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
   TG_RETURN_IF_ERROR(connection.Authorize(call.get()));
   call->set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     if (ended_) return status_;
     call_ = call;
   }
@@ -100,7 +101,7 @@ absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
 }
 
 // Gets a ticket, connects, and has the server prove that it gave that.
-absl::Status SocketBulkStream::Open() {
+absl::StatusOr<std::shared_ptr<StreamSocket>> SocketBulkStream::Open() {
   const Connection& connection = *owner_->connection_;
   TG_ASSIGN_OR_RETURN(const v1::AdmitBulkResponse ticket, GetTicket());
   const auto deadline = std::chrono::steady_clock::now() + kMostForAttaching;
@@ -114,7 +115,7 @@ absl::Status SocketBulkStream::Open() {
     socket = std::make_shared<StreamSocket>(std::move(fd), kBulkStall);
   }
   {
-    std::lock_guard lock(owner_->mutex_);
+    MutexLock lock(owner_->mutex_);
     if (ended_) return status_;
     socket_ = socket;
   }
@@ -135,22 +136,24 @@ absl::Status SocketBulkStream::Open() {
   }
   TG_RETURN_IF_ERROR(Take(response));
   socket->SetDeadline(std::nullopt);
-  return response.has_attached()
-             ? absl::OkStatus()
-             : Internal("the first message of a stream of transfers must be attached");
+  if (response.has_attached()) return socket;
+  return Internal("the first message of a stream of transfers must be attached");
 }
 
-absl::Status SocketBulkStream::Receive() {
+absl::Status SocketBulkStream::Receive(StreamSocket& socket) {
   TG_ASSIGN_OR_RETURN(const Frame frame,
-                      ReceiveFrame(*socket_, kMaxDataHeadBytes, kMaxDataMessageBytes));
+                      ReceiveFrame(socket, kMaxDataHeadBytes, kMaxDataMessageBytes));
   v1::TransferResponse response;
   if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
-  if (response.has_download()) return TakeChunk(response.download(), frame.payload_bytes);
-  TG_RETURN_IF_ERROR(SkipPayload(*socket_, frame.payload_bytes));
+  if (response.has_download()) {
+    return TakeChunk(socket, response.download(), frame.payload_bytes);
+  }
+  TG_RETURN_IF_ERROR(SkipPayload(socket, frame.payload_bytes));
   return Take(response);
 }
 
-absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes) {
+absl::Status SocketBulkStream::TakeChunk(StreamSocket& socket, const v1::Chunk& chunk,
+                                         uint32_t payload_bytes) {
   TG_ASSIGN_OR_RETURN(const CompressionMethod* method, CompressionOf(chunk));
   if (method == nullptr && payload_bytes != chunk.bytes()) {
     return Internal("a chunk of ", chunk.bytes(), " bytes with ", payload_bytes);
@@ -158,24 +161,24 @@ absl::Status SocketBulkStream::TakeChunk(const v1::Chunk& chunk, uint32_t payloa
   TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk));
   absl::StatusOr<uint32_t> crc = 0;
   if (incoming.to.empty()) {
-    if (auto skipped = SkipPayload(*socket_, payload_bytes); !skipped.ok()) crc = skipped;
+    if (auto skipped = SkipPayload(socket, payload_bytes); !skipped.ok()) crc = skipped;
   } else if (method != nullptr) {
     std::vector<uint8_t> packed(payload_bytes);
-    crc = ReceiveChecked(*socket_, std::as_writable_bytes(std::span(packed)));
+    crc = ReceiveChecked(socket, std::as_writable_bytes(std::span(packed)));
     const ByteSpan pieces[] = {packed};
     if (crc.ok()) {
       const absl::Status unpacked = Decompress(*method, pieces, incoming.to);
       crc = unpacked.ok() ? Crc32c(incoming.to.data(), incoming.to.size()) : ~chunk.checksum();
     }
   } else {
-    crc = ReceiveChecked(*socket_, incoming.to);
+    crc = ReceiveChecked(socket, incoming.to);
   }
   EndChunk(chunk, incoming, crc.ok() ? std::optional(*crc) : std::nullopt);
   return crc.status();
 }
 
-void SocketBulkStream::Write() {
-  std::unique_lock lock(owner_->mutex_);
+void SocketBulkStream::Write(StreamSocket& socket) {
+  ReleasableLock lock(owner_->mutex_);
   while (!ended_) {
     std::optional<Outgoing> message = NextMessage();
     if (!message) {
@@ -185,11 +188,11 @@ void SocketBulkStream::Write() {
     lock.unlock();
     Seal(&*message);
     const absl::Status sent =
-        SendFrame(*socket_, message->request.SerializeAsString(), message->data);
+        SendFrame(socket, message->request.SerializeAsString(), message->data);
     EndSending(*message);
     message.reset();
     if (!sent.ok()) {  // the receiving thread notices, and may have the server's reason
-      socket_->Shutdown();
+      socket.Shutdown();
       return;
     }
     lock.lock();

@@ -26,21 +26,22 @@ class SocketBulkStream final : public BulkStream {
 
  private:
   void Run();  // of the one that receives
-  absl::Status Open();
+  absl::StatusOr<std::shared_ptr<StreamSocket>> Open();
   absl::StatusOr<v1::AdmitBulkResponse> GetTicket();
-  absl::Status Receive();
-  absl::Status TakeChunk(const v1::Chunk& chunk, uint32_t payload_bytes);
-  void Write();
+  absl::Status Receive(StreamSocket& socket);
+  absl::Status TakeChunk(StreamSocket& socket, const v1::Chunk& chunk, uint32_t payload_bytes);
+  void Write(StreamSocket& socket);
   void End(const absl::Status& status);
 
   const SessionTicket ticket_;
-  std::condition_variable wake_;  // there may be something to be sent
+  std::condition_variable_any wake_;  // there may be something to be sent
   std::thread reader_, writer_;
 
-  // Guarded by the owner's mutex.
-  std::shared_ptr<grpc::ClientContext> call_;  // for the ticket
-  std::shared_ptr<StreamSocket> socket_;       // then constant
-  bool ended_ = false;
+  // For the ticket.
+  std::shared_ptr<grpc::ClientContext> call_ TG_GUARDED_BY(owner_->mutex_);
+  // Then constant.
+  std::shared_ptr<StreamSocket> socket_ TG_GUARDED_BY(owner_->mutex_);
+  bool ended_ TG_GUARDED_BY(owner_->mutex_) = false;
 };
 
 }  // namespace telegrad

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "client/cli/command.h"
 #include "client/terminal/progress.h"
 #include "engine/base/files.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/frontend/tensor/builder.h"
@@ -89,15 +89,15 @@ class Driver {
 
   // Once all have ended.
   std::vector<BenchSample> Take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::move(samples_);
   }
   int64_t answered() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::ssize(samples_);
   }
   absl::Status first_error() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return first_error_;
   }
 
@@ -107,7 +107,7 @@ class Driver {
     Future<RunInfo> seen;  // set behind the sample
     run.Then([this, due, seen](const absl::StatusOr<RunInfo>& result) {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         samples_.push_back({.tenant = tenant_,
                             .session = number_,
                             .due_ns = due,
@@ -124,9 +124,9 @@ class Driver {
   const std::unique_ptr<RemoteSession> session_;
   Digest hash_;
   std::vector<uint64_t> handles_;
-  mutable std::mutex mutex_;
-  std::vector<BenchSample> samples_;
-  absl::Status first_error_;
+  mutable Mutex mutex_;
+  std::vector<BenchSample> samples_ TG_GUARDED_BY(mutex_);
+  absl::Status first_error_ TG_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::vector<std::shared_ptr<Connection>>> ConnectAll(const Flags& flags) {

@@ -121,7 +121,7 @@ Progress::Progress(std::function<std::string(double)> line, bool terminal)
 
 Progress::~Progress() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
   wake_.notify_all();
@@ -130,24 +130,28 @@ Progress::~Progress() {
 }
 
 void Progress::Say(std::string what) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   what_ = std::move(what);
 }
 
 void Progress::Done(int64_t done) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   done_ = done;
 }
 
 void Progress::Clear() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (std::exchange(drawn_, false)) std::fputs("\r\033[K", stderr);
 }
 
 void Progress::Loop() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   std::chrono::milliseconds wait = kQuiet;
-  while (!wake_.wait_for(lock, wait, [this] { return stop_; })) {
+  while (true) {
+    const auto next = std::chrono::steady_clock::now() + wait;
+    while (!stop_ && wake_.wait_until(lock, next) != std::cv_status::timeout) {
+    }
+    if (stop_) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
     const std::string line =
         line_ ? line_(seconds.count()) : ProgressLine(what_, done_, total_, unit_, seconds.count());

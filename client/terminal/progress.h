@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "client/cc/remote_session.h"
 #include "client/cc/transfer_meter.h"
+#include "engine/base/mutex.h"
 
 namespace telegrad {
 
@@ -87,11 +87,12 @@ class Progress {
   const int64_t total_ = 0;
   const std::string unit_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::string what_;
-  int64_t done_ = 0;
-  bool drawn_ = false, stop_ = false;
+  Mutex mutex_;
+  std::condition_variable_any wake_;
+  std::string what_ TG_GUARDED_BY(mutex_);
+  int64_t done_ TG_GUARDED_BY(mutex_) = 0;
+  bool drawn_ TG_GUARDED_BY(mutex_) = false;
+  bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
