@@ -1,6 +1,6 @@
 // A mutex that says what it guards: TG_GUARDED_BY behind a member, TG_REQUIRES behind a function
-// that is called with the mutex held. Clang checks both (-Wthread-safety; the test thread_safety),
-// other compilers see nothing of it. std::mutex has no such annotations in libstdc++, which is all
+// that is called with the mutex held. Clang checks both in every build (-Wthread-safety), other
+// compilers see nothing of it. std::mutex has no such annotations in libstdc++, which is all
 // that Mutex adds to it. A lambda that is called with the mutex held has TG_REQUIRES behind its
 // parameters; where it is handed over as a std::function, only its own body is checked.
 #pragma once
