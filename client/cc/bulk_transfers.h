@@ -8,7 +8,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -121,7 +120,7 @@ class BulkTransfers {
   const std::function<void(const absl::Status&)> broken_;
 
   Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   std::optional<SessionTicket> ticket_ TG_GUARDED_BY(mutex_);
   bool sockets_ TG_GUARDED_BY(mutex_);  // are tried
   bool sockets_worked_ TG_GUARDED_BY(mutex_) = false;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -169,7 +168,7 @@ class ExecuteStream {
   const Future<SessionTicket> ticket_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   std::deque<Outgoing> queue_ TG_GUARDED_BY(mutex_);
   std::deque<Pending> pending_ TG_GUARDED_BY(mutex_);  // popped by the reader only
   uint64_t next_id_ TG_GUARDED_BY(mutex_) = 2;         // 1 is that of Open
@@ -197,7 +196,7 @@ class ExecuteStream {
 
   // Of a resumable session.
   std::thread keeper_;
-  std::condition_variable_any wake_;  // the keeper
+  ConditionVariable wake_;  // the keeper
   std::deque<Sent> sent_ TG_GUARDED_BY(mutex_);
   // The first of sent_ that was not sent over this call.
   size_t repeat_ TG_GUARDED_BY(mutex_) = 0;

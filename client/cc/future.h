@@ -1,7 +1,6 @@
 // The result of an operation that is under way. Copies share it.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -64,7 +63,7 @@ class Future {
  private:
   struct State {
     Mutex mutex;
-    std::condition_variable_any ready;
+    ConditionVariable ready;
     bool set TG_GUARDED_BY(mutex) = false;
     std::vector<Callback> callbacks TG_GUARDED_BY(mutex);
     std::optional<absl::StatusOr<T>> result;  // written before `set` is, and never again

@@ -1,7 +1,6 @@
 // Memory that gRPC sends without a copy, and the number of slices that the transport still holds.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -23,7 +22,7 @@ class PayloadSlices : public std::enable_shared_from_this<PayloadSlices> {
   struct Holder;
 
   Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   int64_t slices_ TG_GUARDED_BY(mutex_) = 0;
 };
 

@@ -2,7 +2,6 @@
 // receives, each from or to the caller's memory.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <thread>
 
@@ -34,7 +33,7 @@ class SocketBulkStream final : public BulkStream {
   void End(const absl::Status& status);
 
   const SessionTicket ticket_;
-  std::condition_variable_any wake_;  // there may be something to be sent
+  ConditionVariable wake_;  // there may be something to be sent
   std::thread reader_, writer_;
 
   // For the ticket.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -88,7 +87,7 @@ class Progress {
   const std::string unit_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   std::string what_ TG_GUARDED_BY(mutex_);
   int64_t done_ TG_GUARDED_BY(mutex_) = 0;
   bool drawn_ TG_GUARDED_BY(mutex_) = false;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -71,7 +70,7 @@ class HostQueue final : public Queue {
   // Wakes the queue's thread. Callbacks on foreign timelines hold it, which may outlive the queue.
   struct Bell {
     Mutex mutex;
-    std::condition_variable_any rung;
+    ConditionVariable rung;
     std::atomic<bool> stop{false};
 
     void Ring();

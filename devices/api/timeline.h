@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -48,7 +47,7 @@ class Timeline {
   void RecordFailure(uint64_t first, uint64_t last, const absl::Status& status) TG_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  std::condition_variable_any reached_;
+  ConditionVariable reached_;
   std::atomic<uint64_t> value_{0};
   std::map<uint64_t, Failure> failed_ TG_GUARDED_BY(mutex_);
   std::multimap<uint64_t, Callback> waiters_ TG_GUARDED_BY(mutex_);

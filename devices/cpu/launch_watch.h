@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <thread>
 
@@ -35,7 +34,7 @@ class LaunchWatch {
   WorkerPool& pool_;
   const absl::Duration limit_;
   Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   bool active_ TG_GUARDED_BY(mutex_) = false;
   bool asleep_ TG_GUARDED_BY(mutex_) = false;
   bool stop_ TG_GUARDED_BY(mutex_) = false;

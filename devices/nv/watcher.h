@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -59,7 +58,7 @@ class Watcher {
 
   Gpu& gpu_;
   mutable Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   std::vector<Wish> wishes_ TG_GUARDED_BY(mutex_);
   const void* calling_ TG_GUARDED_BY(mutex_) = nullptr;  // the owner of the call at hand
   bool stop_ TG_GUARDED_BY(mutex_) = false;

@@ -2,7 +2,6 @@
 // where it does not come in time, the device counts as stuck.
 #include "devices/opencl/context.h"
 
-#include <condition_variable>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -13,7 +12,7 @@ namespace telegrad::opencl {
 // given up.
 struct CommandQueue::Ending {
   Mutex mutex;
-  std::condition_variable_any told;
+  ConditionVariable told;
   bool ended TG_GUARDED_BY(mutex) = false;
   cl_int status TG_GUARDED_BY(mutex) = CL_COMPLETE;
 };

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -156,7 +155,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   Mutex opening_;  // held by who connects
 
   mutable Mutex mutex_;
-  std::condition_variable_any idle_;
+  ConditionVariable idle_;
   std::unique_ptr<Far> far_ TG_GUARDED_BY(mutex_);  // null: none is open
   uint64_t generation_ TG_GUARDED_BY(mutex_) = 0;   // of the last one
   absl::Status lost_ TG_GUARDED_BY(mutex_);         // why the last one is over

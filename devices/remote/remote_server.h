@@ -5,7 +5,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,7 +61,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const std::shared_ptr<Connection> connection_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   // By the server's names.
   std::map<std::string, absl::Status, std::less<>> health_ TG_GUARDED_BY(mutex_);

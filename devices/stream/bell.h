@@ -48,7 +48,7 @@ class Bell {
  private:
   std::atomic<int64_t> promised_{0};
   Mutex mutex_;
-  std::condition_variable_any waiting_;
+  ConditionVariable waiting_;
   bool rung_ TG_GUARDED_BY(mutex_) = false;
 };
 

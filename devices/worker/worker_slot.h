@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -74,7 +73,7 @@ class WorkerSlot {
   size_t sweep_at_ TG_GUARDED_BY(loading_) = 64;
 
   mutable Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   bool wanted_ TG_GUARDED_BY(mutex_) = false;
   std::shared_ptr<DeviceWorker> worker_ TG_GUARDED_BY(mutex_);
   // There is none, once one has ended or could not be started.

@@ -5,6 +5,8 @@
 // parameters; where it is handed over as a std::function, only its own body is checked.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <shared_mutex>
 
@@ -16,6 +18,7 @@
 
 #define TG_GUARDED_BY(mutex) TG_THREAD_SAFETY(guarded_by(mutex))
 #define TG_REQUIRES(mutex) TG_THREAD_SAFETY(requires_capability(mutex))
+#define TG_UNCHECKED TG_THREAD_SAFETY(no_thread_safety_analysis)
 #define TG_REQUIRES_SHARED(mutex) TG_THREAD_SAFETY(requires_shared_capability(mutex))
 
 namespace telegrad {
@@ -31,6 +34,7 @@ class TG_THREAD_SAFETY(capability("mutex")) Mutex {
   void AssertHeld() const TG_THREAD_SAFETY(assert_capability()) {}
 
  private:
+  friend class ConditionVariable;
   std::mutex mutex_;
 };
 
@@ -138,8 +142,62 @@ class TG_THREAD_SAFETY(scoped_lockable) ReleasableLock {
   }
 
  private:
+  friend class ConditionVariable;
   Mutex& mutex_;
   bool held_ = true;
+};
+
+// On which threads wait for a change of what a mutex guards: the functions of
+// std::condition_variable, with a Mutex that is held or its ReleasableLock in place of a lock.
+// std::condition_variable_any, which takes both, has a mutex of its own that each wait and each
+// notification takes: 64 clients' runs took 1.2 times as long with it.
+class ConditionVariable {
+ public:
+  void notify_one() { changed_.notify_one(); }
+  void notify_all() { changed_.notify_all(); }
+
+  template <typename Lock>
+  void wait(Lock& lock) {
+    Waiting waiting(lock);
+    changed_.wait(waiting.lock);
+  }
+  // Predicates are called with the mutex held, which the analysis cannot see here.
+  template <typename Lock, typename Predicate>
+  void wait(Lock& lock, Predicate is_over) TG_UNCHECKED {
+    while (!is_over()) wait(lock);
+  }
+  template <typename Lock, typename Time>
+  std::cv_status wait_until(Lock& lock, const Time& time) {
+    Waiting waiting(lock);
+    return changed_.wait_until(waiting.lock, time);
+  }
+  template <typename Lock, typename Time, typename Predicate>
+  bool wait_until(Lock& lock, const Time& time, Predicate is_over) TG_UNCHECKED {
+    while (!is_over()) {
+      if (wait_until(lock, time) == std::cv_status::timeout) return is_over();
+    }
+    return true;
+  }
+  template <typename Lock, typename Duration>
+  std::cv_status wait_for(Lock& lock, const Duration& duration) {
+    Waiting waiting(lock);
+    return changed_.wait_for(waiting.lock, duration);
+  }
+  template <typename Lock, typename Duration, typename Predicate>
+  bool wait_for(Lock& lock, const Duration& duration, Predicate is_over) TG_UNCHECKED {
+    return wait_until(lock, std::chrono::steady_clock::now() + duration, is_over);
+  }
+
+ private:
+  // What std::condition_variable takes, of a mutex that stays held when this ends.
+  struct Waiting {
+    explicit Waiting(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
+    explicit Waiting(ReleasableLock& held) : Waiting(held.mutex_) {}
+    ~Waiting() { lock.release(); }
+    std::unique_lock<std::mutex> lock;
+  };
+
+  std::condition_variable changed_;
 };
 
 }  // namespace telegrad

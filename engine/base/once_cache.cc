@@ -1,7 +1,6 @@
 #include "engine/base/once_cache.h"
 
 #include <algorithm>
-#include <condition_variable>
 
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
@@ -38,7 +37,7 @@ class OnceCacheCore::Making {
 
  private:
   Mutex mutex_;
-  std::condition_variable_any finished_;
+  ConditionVariable finished_;
   std::optional<absl::StatusOr<Value>> result_ TG_GUARDED_BY(mutex_);
 };
 

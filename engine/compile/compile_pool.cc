@@ -296,7 +296,7 @@ class Pool final : public CompilePool {
   const Options options_;
   std::optional<std::string> identity_;  // written once, before Start returns
   mutable Mutex mutex_;                  // of jobs, too
-  std::condition_variable_any work_, done_, stopping_;
+  ConditionVariable work_, done_, stopping_;
   FairTasks<std::shared_ptr<Job>> waiting_ TG_GUARDED_BY(mutex_);
   std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);  // those alive, for Interrupt
   absl::Status start_error_ TG_GUARDED_BY(mutex_);  // of the last start that has failed

@@ -9,7 +9,6 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -66,7 +65,7 @@ class AccessLog final : public SpanSink {
   const WriteFile write_;
 
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   FairBacklog<std::string> waiting_ TG_GUARDED_BY(mutex_){kMostWaiting};
   int64_t second_ TG_GUARDED_BY(mutex_) = -1;  // of the clock, in which these lines came
   int64_t lines_ TG_GUARDED_BY(mutex_) = 0;

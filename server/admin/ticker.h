@@ -41,7 +41,7 @@ class Ticker {
   const std::chrono::milliseconds interval_;
   const std::function<void()> tick_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest
 };

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -57,7 +56,7 @@ class BulkConnection final : public TransferSink,
   TransferStream stream_;
 
   Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   uint64_t changes_ TG_GUARDED_BY(mutex_) = 0;
   bool over_ TG_GUARDED_BY(mutex_) = false;
 };

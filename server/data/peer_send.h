@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -98,7 +97,7 @@ class PeerSend {
   // thread uses it.
   std::shared_ptr<StreamSocket> socket_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   bool stopped_ TG_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Timeline> awaited_ TG_GUARDED_BY(mutex_);  // of the chunk that Run waits for
 };

@@ -6,7 +6,6 @@
 // cannot reach; so without --peer nothing is sent.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -111,7 +110,7 @@ class Peers {
   BulkListener* bulk_ = nullptr;
 
   Mutex mutex_;
-  std::condition_variable_any changed_;
+  ConditionVariable changed_;
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::map<const SessionQueues*, Lane> lanes_ TG_GUARDED_BY(mutex_);
   int waiting_ TG_GUARDED_BY(mutex_) = 0;  // in all lanes

@@ -3,7 +3,6 @@
 // of their stream; from then on each is written directly to its place.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -113,7 +112,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
       TG_GUARDED_BY(mutex_);                   // of the whole, once the operation has arrived
   ByteRanges received_ TG_GUARDED_BY(mutex_);  // staged, placed, or with the device
   std::vector<Claim> claims_ TG_GUARDED_BY(mutex_);
-  std::condition_variable_any settled_;  // a claim was
+  ConditionVariable settled_;  // a claim was
   std::vector<Staged> staged_ TG_GUARDED_BY(mutex_);
   uint64_t staged_bytes_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t placed_ TG_GUARDED_BY(mutex_) = 0;

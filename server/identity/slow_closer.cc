@@ -2,7 +2,6 @@
 // hang in a close longer than the object exists.
 #include "server/identity/slow_closer.h"
 
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <thread>
@@ -15,7 +14,7 @@ namespace telegrad {
 // Shared with the thread, which may outlive the closer.
 struct SlowCloser::State {
   Mutex mutex;
-  std::condition_variable_any more;
+  ConditionVariable more;
   std::deque<std::pair<UniqueFd, uid_t>> waiting TG_GUARDED_BY(mutex);
   std::map<uid_t, size_t> open TG_GUARDED_BY(mutex);
   bool stop TG_GUARDED_BY(mutex) = false;

@@ -8,7 +8,6 @@
 #include "server/pool/fair_queue.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <optional>
@@ -167,7 +166,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   Histogram wait_time, run_time;
 
   mutable Mutex mutex;  // also of what the flows, lanes and jobs have
-  std::condition_variable_any all_over;
+  ConditionVariable all_over;
   DeficitRoundRobin turns TG_GUARDED_BY(mutex);
   std::map<const Share*, std::unique_ptr<Flow>> flows TG_GUARDED_BY(mutex);
   absl::flat_hash_map<const Timeline*, JobRef> jobs TG_GUARDED_BY(mutex);  // that are not over

@@ -2,7 +2,6 @@
 // clearing large allocations. Tenants take turns, see FairTasks.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,7 +41,7 @@ class TaskPool {
 
   const Options options_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   FairTasks<Task> tasks_ TG_GUARDED_BY(mutex_);
   int running_ TG_GUARDED_BY(mutex_) = 0;
   bool stop_ TG_GUARDED_BY(mutex_) = false;

@@ -123,7 +123,7 @@ void OtlpExporter::Loop() {
 // What a collector has answered; written by a thread of gRPC.
 struct OtlpExporter::Answer {
   Mutex mutex;
-  std::condition_variable_any came;
+  ConditionVariable came;
   std::optional<grpc::Status> status TG_GUARDED_BY(mutex);
 };
 

@@ -4,7 +4,6 @@
 // the most in it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -49,7 +48,7 @@ class OtlpExporter final : public SpanSink {
   Metrics& metrics_;
   const std::shared_ptr<grpc::Channel> channel_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   FairBacklog<TraceSpan> queue_ TG_GUARDED_BY(mutex_);
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;

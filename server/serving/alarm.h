@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <thread>
@@ -60,7 +59,7 @@ class Alarm {
   }
 
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   std::multimap<int64_t, std::function<void()>> calls_ TG_GUARDED_BY(mutex_);
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the rest

@@ -7,7 +7,6 @@
 // with each start.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -86,7 +85,7 @@ class SessionRegistry {
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Session>> by_token_ TG_GUARDED_BY(mutex_);
   uint64_t last_id_ TG_GUARDED_BY(mutex_) = 0;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   bool sooner_ TG_GUARDED_BY(mutex_) =
       false;  // a session may end before the time that the timer waits for
   bool stop_ TG_GUARDED_BY(mutex_) = false;

@@ -5,7 +5,6 @@
 // the scratch buffers as its memory. Runs use what was found from their next start on.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -53,7 +52,7 @@ class KernelSearch {
   const FindTenant find_tenant_;
   Metrics& metrics_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  ConditionVariable wake_;
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   // Of all programs that are measured.
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
