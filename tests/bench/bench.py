@@ -197,7 +197,8 @@ class Bench:
         return max(self.grpc(direction, "3", tuned=True, chunk=chunk) for chunk in (1 << 20, 4 << 20))
 
     def shared(self, direction):
-        socket = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}.sock")
+        # A socket of its own for each build that is measured (compare.py).
+        socket = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}_{id(self)}.sock")
         address = self.server("telegradd shared", TELEGRADD,
                               ["--listen", "127.0.0.1:0", "--local-socket", socket, "--local-memory"], {})
         return self.number(TELEGRAD_BENCH, [address, f"shared_{direction}", "9"],
