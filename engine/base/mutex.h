@@ -1,8 +1,8 @@
-// A mutex that says what it guards: TG_GUARDED_BY behind a member, TG_REQUIRES behind a function
-// that is called with the mutex held. Clang checks both in every build (-Wthread-safety), other
-// compilers see nothing of it. std::mutex has no such annotations in libstdc++, which is all
-// that Mutex adds to it. A lambda that is called with the mutex held has TG_REQUIRES behind its
-// parameters; where it is handed over as a std::function, only its own body is checked.
+// Mutexes whose use Clang checks in every build (-Wthread-safety): TG_GUARDED_BY behind a member,
+// and TG_REQUIRES behind a function, name the mutex that has to be held. Other compilers ignore
+// these attributes. std::mutex has none in libstdc++; adding them is all that Mutex does. A lambda
+// that is called with the mutex held has TG_REQUIRES behind its parameters; where it is handed over
+// as a std::function, only its own body is checked.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,9 @@
 
 #define TG_GUARDED_BY(mutex) TG_THREAD_SAFETY(guarded_by(mutex))
 #define TG_REQUIRES(mutex) TG_THREAD_SAFETY(requires_capability(mutex))
-#define TG_UNCHECKED TG_THREAD_SAFETY(no_thread_safety_analysis)
 #define TG_REQUIRES_SHARED(mutex) TG_THREAD_SAFETY(requires_shared_capability(mutex))
+// The body of this function is not checked. The reason stands beside it.
+#define TG_UNCHECKED TG_THREAD_SAFETY(no_thread_safety_analysis)
 
 namespace telegrad {
 
@@ -29,8 +30,8 @@ class TG_THREAD_SAFETY(capability("mutex")) Mutex {
   void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   bool try_lock() TG_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
 
-  // For the analysis: it is held, where that cannot be seen because the caller reaches it by
-  // another name. Nothing checks it.
+  // Tells the analysis that this mutex is held where it knows the mutex by another name. Nothing
+  // checks that at run time.
   void AssertHeld() const TG_THREAD_SAFETY(assert_capability()) {}
 
  private:
@@ -38,24 +39,7 @@ class TG_THREAD_SAFETY(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds it for as long as it lives.
-class TG_THREAD_SAFETY(scoped_lockable) MutexLock {
- public:
-  explicit MutexLock(Mutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex)) : mutex_(mutex) {
-    mutex_.lock();
-  }
-  // Of one that is held, by try_lock.
-  MutexLock(Mutex& mutex, std::adopt_lock_t) TG_THREAD_SAFETY(requires_capability(mutex))
-      : mutex_(mutex) {}
-  ~MutexLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
-
- private:
-  Mutex& mutex_;
-};
-
-// One that the thread that holds it may take again.
+// A mutex that its holder may lock again.
 class TG_THREAD_SAFETY(capability("mutex")) RecursiveMutex {
  public:
   void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
@@ -65,21 +49,8 @@ class TG_THREAD_SAFETY(capability("mutex")) RecursiveMutex {
   std::recursive_mutex mutex_;
 };
 
-class TG_THREAD_SAFETY(scoped_lockable) RecursiveMutexLock {
- public:
-  explicit RecursiveMutexLock(RecursiveMutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
-      : mutex_(mutex) {
-    mutex_.lock();
-  }
-  ~RecursiveMutexLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
-  RecursiveMutexLock(const RecursiveMutexLock&) = delete;
-  RecursiveMutexLock& operator=(const RecursiveMutexLock&) = delete;
-
- private:
-  RecursiveMutex& mutex_;
-};
-
-// One that several threads may hold together, as long as none holds it alone.
+// A mutex for readers and writers: either one thread holds it alone, or any number of threads share
+// it.
 class TG_THREAD_SAFETY(capability("mutex")) SharedMutex {
  public:
   void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
@@ -91,6 +62,28 @@ class TG_THREAD_SAFETY(capability("mutex")) SharedMutex {
   std::shared_mutex mutex_;
 };
 
+// Holds a mutex for as long as it lives.
+template <typename AnyMutex>
+class TG_THREAD_SAFETY(scoped_lockable) ScopedLock {
+ public:
+  explicit ScopedLock(AnyMutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+  // Takes over a mutex that the caller has locked, for example by try_lock.
+  ScopedLock(AnyMutex& mutex, std::adopt_lock_t) TG_THREAD_SAFETY(requires_capability(mutex))
+      : mutex_(mutex) {}
+  ~ScopedLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
+  ScopedLock(const ScopedLock&) = delete;
+  ScopedLock& operator=(const ScopedLock&) = delete;
+
+ private:
+  AnyMutex& mutex_;
+};
+using MutexLock = ScopedLock<Mutex>;
+using RecursiveMutexLock = ScopedLock<RecursiveMutex>;
+using ExclusiveLock = ScopedLock<SharedMutex>;
+
+// Shares a mutex for as long as it lives.
 class TG_THREAD_SAFETY(scoped_lockable) SharedLock {
  public:
   explicit SharedLock(SharedMutex& mutex) TG_THREAD_SAFETY(acquire_shared_capability(mutex))
@@ -105,21 +98,7 @@ class TG_THREAD_SAFETY(scoped_lockable) SharedLock {
   SharedMutex& mutex_;
 };
 
-class TG_THREAD_SAFETY(scoped_lockable) ExclusiveLock {
- public:
-  explicit ExclusiveLock(SharedMutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
-      : mutex_(mutex) {
-    mutex_.lock();
-  }
-  ~ExclusiveLock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
-  ExclusiveLock(const ExclusiveLock&) = delete;
-  ExclusiveLock& operator=(const ExclusiveLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
-};
-
-// Which can be given up before the end of its scope, and taken again.
+// Holds a mutex, which can be unlocked before the end of the scope and locked again.
 class TG_THREAD_SAFETY(scoped_lockable) ReleasableLock {
  public:
   explicit ReleasableLock(Mutex& mutex) TG_THREAD_SAFETY(acquire_capability(mutex))
@@ -147,10 +126,10 @@ class TG_THREAD_SAFETY(scoped_lockable) ReleasableLock {
   bool held_ = true;
 };
 
-// On which threads wait for a change of what a mutex guards: the functions of
-// std::condition_variable, with a Mutex that is held or its ReleasableLock in place of a lock.
-// std::condition_variable_any, which takes both, has a mutex of its own that each wait and each
-// notification takes: 64 clients' runs took 1.2 times as long with it.
+// std::condition_variable with the names of its functions, for a Mutex that is held, given by
+// itself or by its ReleasableLock. std::condition_variable_any would take both, but has a mutex of
+// its own that every wait and every notification takes: with it the runs of 64 clients took 1.2
+// times as long.
 class ConditionVariable {
  public:
   void notify_one() { changed_.notify_one(); }
@@ -161,7 +140,7 @@ class ConditionVariable {
     Waiting waiting(lock);
     changed_.wait(waiting.lock);
   }
-  // Predicates are called with the mutex held, which the analysis cannot see here.
+  // With a predicate, these wait until it holds, and call it with the mutex held.
   template <typename Lock, typename Predicate>
   void wait(Lock& lock, Predicate is_over) TG_UNCHECKED {
     while (!is_over()) wait(lock);
@@ -189,7 +168,7 @@ class ConditionVariable {
   }
 
  private:
-  // What std::condition_variable takes, of a mutex that stays held when this ends.
+  // The lock that std::condition_variable takes. The mutex stays held when this ends.
   struct Waiting {
     explicit Waiting(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     explicit Waiting(ReleasableLock& held) : Waiting(held.mutex_) {}
