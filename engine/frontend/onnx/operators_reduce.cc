@@ -26,8 +26,8 @@ absl::Status AlongSoftmaxAxis(NodeContext& c, F f) {
   if (axis != x.rank()) {
     TG_ASSIGN_OR_RETURN(axis, ResolveAxis("softmax", given, x.rank()));
   }
-  Axes before = AllAxes(axis), behind = AllAxes(x.rank());
-  behind.erase(behind.begin(), behind.begin() + axis);
+  const Axes all = AllAxes(x.rank());
+  const Axes before(all.begin(), all.begin() + axis), behind(all.begin() + axis, all.end());
   const Dims matrix = {Dim(x.SizeOf(before)), Dim(x.SizeOf(behind))};
   return c.Output(f(x.Reshape(matrix), 1).Reshape(x.dims()));
 }
@@ -37,7 +37,7 @@ absl::Status AnySoftmax(NodeContext& c, SoftmaxMethod method) {
 }
 
 // f(x, axes, keepdim), with the axes as an attribute before opset `since` and an input from then
-// on. Without axes all are folded, or with `noop_with_empty_axes` none. The result has x's type.
+// on. Without axes all are reduced, or with `noop_with_empty_axes` none. The result has x's type.
 template <typename F>
 absl::Status Reduce(NodeContext& c, int64_t since, F f) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
