@@ -14,11 +14,11 @@ namespace telegrad {
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t limit = int64_t{1} << 40);
 absl::Status WriteFile(const std::string& path, std::string_view bytes);
 
-// Whether WriteFile could write the file now: for programs that write at their end what took them
-// long to compute. FAILED_PRECONDITION with the path, the reason and what to do.
+// Whether WriteFile could write this file now. Programs that compute for a long time and write at
+// their end check this first. FAILED_PRECONDITION with the path, the reason and what to do.
 absl::Status CheckWritable(const std::string& path);
-// The same of a file that is written beside its path and then takes the place of what was there, as
-// SaveFile does (engine/frontend/io/byte_sink.h).
+// Whether SaveFile (engine/frontend/io/byte_sink.h) could write this file now: it makes a new file
+// in the folder and gives it the name of the old one. Errors are those of CheckWritable.
 absl::Status CheckReplaceable(const std::string& path);
 
 }  // namespace telegrad
