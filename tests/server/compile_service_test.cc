@@ -9,10 +9,9 @@
 #include "client/cc/connection.h"
 #include "client/cc/remote_session.h"
 #include "engine/base/status.h"
-#include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/server/double_graph.h"
+#include "tests/server/double_run.h"
 #include "tests/server/process.h"
 
 namespace telegrad {
@@ -90,19 +89,7 @@ class CompileServiceTest : public ::testing::Test {
   }
 
   // Compiles and runs a graph that is the same for the same number of elements.
-  absl::Status Run(int64_t elements) {
-    TG_ASSIGN_OR_RETURN(const auto session, connection_->OpenSession());
-    const FrozenGraph graph = DoubleGraph(elements);
-    session->Alloc(1, 4 * elements);
-    session->Alloc(2, 4 * elements);
-    std::vector<float> x(static_cast<size_t>(elements), 1.5f);
-    session->WriteCopy(2, 0, std::as_bytes(std::span(x)));
-    TG_RETURN_IF_ERROR(session->Put(graph.root()).Get().status());
-    const uint64_t handles[] = {1, 2};
-    TG_RETURN_IF_ERROR(session->Run(ContentHash(graph.root()), handles).Get().status());
-    TG_RETURN_IF_ERROR(session->Read(1, 0, std::as_writable_bytes(std::span(x))).Get().status());
-    return x.back() == 3.0f ? absl::OkStatus() : absl::DataLossError("1.5 + 1.5 is not 3");
-  }
+  absl::Status Run(int64_t elements) { return RunDouble(*connection_, elements); }
   double Stat(const std::string& name) { return connection_->Stats()->at("telegrad_" + name); }
 
   std::vector<int> Workers() const {

@@ -4,7 +4,7 @@
 #include "client/cc/remote_session.h"
 #include "engine/ir/content_hash.h"
 #include "tests/server/auth_fixture.h"
-#include "tests/server/double_graph.h"
+#include "tests/server/double_run.h"
 
 namespace telegrad {
 namespace {
@@ -54,19 +54,7 @@ class ReductionTest : public AuthTest {
     }
     return run;
   }
-  absl::Status RunOfBob() {
-    TG_ASSIGN_OR_RETURN(const auto session, bob_->OpenSession());
-    const FrozenGraph graph = DoubleGraph(4);
-    std::vector<float> x(4, 1.5f);
-    session->Alloc(1, 16);
-    session->Alloc(2, 16);
-    session->WriteCopy(2, 0, std::as_bytes(std::span(x)));
-    TG_RETURN_IF_ERROR(session->Put(graph.root()).Get().status());
-    const uint64_t handles[] = {1, 2};
-    TG_RETURN_IF_ERROR(session->Run(ContentHash(graph.root()), handles).Get().status());
-    TG_RETURN_IF_ERROR(session->Read(1, 0, std::as_writable_bytes(std::span(x))).Get().status());
-    return x.back() == 3.0f ? absl::OkStatus() : absl::DataLossError("1.5 + 1.5 is not 3");
-  }
+  absl::Status RunOfBob() { return RunDouble(*bob_, 4); }
 
   std::shared_ptr<Connection> alice_, bob_;
 };
