@@ -162,34 +162,40 @@ absl::Status SendChunk(TransferStream& stream, uint64_t transfer, const std::str
   return stream.Accept(request, data);
 }
 
+// Two streams of a session, of whose connections one has broken.
+class CutStreamTest : public TransferTest {
+ protected:
+  void SetUp() override {
+    TransferTest::SetUp();
+    session();  // is made when it is first asked for
+    ASSERT_TRUE(broken_.Attach(session_, stream_, {}).ok());
+    ASSERT_TRUE(next_.Attach(session_, stream_, {}).ok());
+  }
+  TransferStream broken_{&metrics_}, next_{&metrics_};
+};
+
 // The end of a stream is noticed on one thread while another one has its last message, and takes
 // the chunk after that. Nobody can be told, and nobody has made a mistake: the bytes are missing,
 // and the client sends them over another stream.
-TEST_F(TransferTest, AChunkBehindTheEndOfItsStreamIsMissingAndNotRefused) {
+TEST_F(CutStreamTest, AChunkBehindTheEndOfItsStreamIsMissingAndNotRefused) {
   Alloc(1, 4);
   StartUpload(1, 1, 4);
-  TransferStream broken(&metrics_), next(&metrics_);
-  ASSERT_TRUE(broken.Attach(session_, stream_, {}).ok());
-  ASSERT_TRUE(next.Attach(session_, stream_, {}).ok());
-  broken.Close();
-  EXPECT_TRUE(SendChunk(broken, 1, "good").ok());
-  EXPECT_FALSE(broken.Next().has_value());
+  broken_.Close();
+  EXPECT_TRUE(SendChunk(broken_, 1, "good").ok());
+  EXPECT_FALSE(broken_.Next().has_value());
   EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 4}}));
-  EXPECT_TRUE(SendChunk(next, 1, "good").ok());
+  EXPECT_TRUE(SendChunk(next_, 1, "good").ok());
   EXPECT_EQ(Bytes(Read(1, 4)), "good");
   EXPECT_EQ(metrics_.count(Metric::kChunksRefused), 0);
 }
 
 // The client asks what is missing, and then what the broken connection has still carried arrives.
-TEST_F(TransferTest, WhatArrivesAfterTheQuestionMayComeAgain) {
+TEST_F(CutStreamTest, WhatArrivesAfterTheQuestionMayComeAgain) {
   Alloc(1, 8);
   StartUpload(1, 1, 8);
-  TransferStream broken(&metrics_), next(&metrics_);
-  ASSERT_TRUE(broken.Attach(session_, stream_, {}).ok());
-  ASSERT_TRUE(next.Attach(session_, stream_, {}).ok());
   EXPECT_EQ(session().transfers().Stat(1)->missing, (std::vector<ByteRange>{{0, 8}}));
-  EXPECT_TRUE(SendChunk(broken, 1, "good").ok());
-  EXPECT_TRUE(SendChunk(next, 1, "good").ok());
+  EXPECT_TRUE(SendChunk(broken_, 1, "good").ok());
+  EXPECT_TRUE(SendChunk(next_, 1, "good").ok());
   EXPECT_TRUE(Chunk(1, 4, "rest").ok());
   EXPECT_EQ(Bytes(Read(1, 8)), "goodrest");
   EXPECT_EQ(metrics_.count(Metric::kChunksRefused), 0);
