@@ -7,14 +7,14 @@
 
 namespace telegrad {
 
-// Where the system tells of them.
+// Where Linux describes control groups.
 struct Cgroups {
-  std::string groups = "/proc/self/cgroup";  // a file: which are those of the process
-  std::string root = "/sys/fs/cgroup";       // a folder: what they are
+  std::string groups = "/proc/self/cgroup";  // file that names the groups of this process
+  std::string root = "/sys/fs/cgroup";       // folder with the files of every group
 };
 
-// The least limit of the groups of the process and of those above them, of version 2 (memory.max)
-// or 1 (memory.limit_in_bytes). INT64_MAX where there is none.
+// The least memory limit of the control groups of this process and of the groups above them, in
+// bytes: memory.max of version 2, memory.limit_in_bytes of version 1. INT64_MAX without a limit.
 int64_t CgroupMemoryLimit(const Cgroups& cgroups = {});
 
 }  // namespace telegrad
