@@ -9,15 +9,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/base/sanitizers.h"
+
 namespace telegrad {
 
 // Under ThreadSanitizer signals are only delivered where the instrumented program waits, which
 // compiled kernels do not.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kCanInterruptKernels = false;
-#else
-inline constexpr bool kCanInterruptKernels = true;
-#endif
+inline constexpr bool kCanInterruptKernels = !kThreadSanitizer;
 
 // Calls `kernel(context)` as part of a job, and returns true when it returns, or false once the
 // thread was made to leave it because `interrupted` is that job's number. `kernel` owns nothing.

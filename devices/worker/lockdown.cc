@@ -14,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/base/sanitizers.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -96,9 +97,7 @@ std::vector<sock_filter> Filter() {
 }  // namespace
 
 absl::Status LockDown() {
-#if defined(__SANITIZE_THREAD__)
-  return absl::OkStatus();  // its runtime needs what the filter refuses
-#else
+  if (kThreadSanitizer) return absl::OkStatus();  // its runtime needs what the filter refuses
   std::vector<sock_filter> filter = Filter();
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -108,7 +107,6 @@ absl::Status LockDown() {
     return Unimplemented("the kernel takes no seccomp filter: ", std::strerror(errno));
   }
   return absl::OkStatus();
-#endif
 }
 
 }  // namespace telegrad

@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/sanitizers.h"
 
 namespace telegrad {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kLimitsMemory = false;  // the sanitizer's shadow is larger than any limit
-#else
-inline constexpr bool kLimitsMemory = true;
-#endif
+// A sanitizer's shadow memory is larger than any limit.
+inline constexpr bool kLimitsMemory = !kAddressSanitizer && !kThreadSanitizer;
 
 inline constexpr int kChildSocket = 3;  // the child's descriptor
 

@@ -13,6 +13,7 @@
 
 #include <cerrno>
 
+#include "engine/base/sanitizers.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -34,9 +35,7 @@ int Locked(int (*attempt)()) {
 }
 
 TEST(LockDown, TakesAllButComputing) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "its runtime needs what the filter refuses";
-#endif
+  if (kThreadSanitizer) GTEST_SKIP() << "its runtime needs what the filter refuses";
   EXPECT_EQ(Locked([] { return open("/dev/null", O_RDONLY); }), EPERM);
   EXPECT_EQ(Locked([] { return open("/tmp/telegrad-lockdown", O_CREAT | O_WRONLY, 0600); }), EPERM);
   EXPECT_EQ(Locked([] { return socket(AF_INET, SOCK_STREAM, 0); }), EPERM);

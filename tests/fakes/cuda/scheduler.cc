@@ -167,7 +167,7 @@ void WaitForStream(Driver& driver, std::unique_lock<std::mutex>& lock, Handle ha
 }
 
 void WaitForMarker(Driver& driver, std::unique_lock<std::mutex>& lock,
-                   const std::shared_ptr<Marker>& marker) {
+                   std::shared_ptr<Marker> marker) {
   if (marker == nullptr || marker->done) return;
   const Awaiting awaiting(driver, marker->stream);
   driver.done.wait(lock, [&] { return marker->done; });

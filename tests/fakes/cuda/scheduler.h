@@ -17,7 +17,7 @@ bool Idle(const Stream& stream);
 // Waits for what has been submitted to the stream until now.
 void WaitForStream(Driver& driver, std::unique_lock<std::mutex>& lock, Handle stream);
 void WaitForMarker(Driver& driver, std::unique_lock<std::mutex>& lock,
-                   const std::shared_ptr<Marker>& marker);
+                   std::shared_ptr<Marker> marker);
 // Waits until the stream runs nothing and drops what else it has; it is then gone.
 void DropStream(Driver& driver, std::unique_lock<std::mutex>& lock, Handle stream);
 
