@@ -248,7 +248,7 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
   std::vector<UOp> pool{sharded(square, dtype, 0), sharded(square, dtype, 1), whole(square, dtype)};
   for (int i = 0; i < size; ++i) {
     const UOp x = pool[pool.size() - 1 - below(std::min<int64_t>(pool.size(), 4))];
-    const ShapeView dims = x.shape();
+    const Shape dims(x.shape().begin(), x.shape().end());  // new nodes may move the graph's shapes
     const auto rank = static_cast<int64_t>(dims.size());
     const int64_t axis = rank > 0 ? below(rank) : 0;
     UOp y;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "engine/frontend/tensor/builder.h"
 #include "engine/frontend/tensor/shapes.h"
@@ -18,6 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr DType kDouble = DType::kFloat64;
+
+// ConvTranspose and Interpolate kept a reference to an element of t.dims(), which is a temporary.
+static_assert(std::is_same_v<decltype(std::declval<const Tensor&>().dims()[0]), Dim>);
+static_assert(std::is_same_v<decltype(std::declval<const Dims&>()[0]), const Dim&>);
 
 Values Evaluate(Builder* b, const Tensor& t, Bindings bindings = {}) {
   b->Output(t, "result");
