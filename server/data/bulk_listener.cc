@@ -107,12 +107,13 @@ bool BulkListener::Accept(const UniqueFd& listener) {
     return true;
   }
   const uint64_t id = ++last_id_;
+  metrics_->Add(Metric::kBulkSockets);  // before the thread, which may end at once
   auto thread = StartThread([this, id, connection]() mutable { Serve(id, std::move(connection)); });
   if (!thread.ok()) {
+    metrics_->Add(Metric::kBulkSockets, -1);
     refused_.Write({{"why", std::string(thread.status().message())}});
     return false;
   }
-  metrics_->Add(Metric::kBulkSockets);
   rows_[id] = {.connection = std::move(connection), .thread = *std::move(thread)};
   return true;
 }
