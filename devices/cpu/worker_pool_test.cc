@@ -118,7 +118,7 @@ void Forever(void* const* context, int64_t, int64_t) {
 }
 
 TEST(WorkerPool, AJobCanBeEndedInTheMiddle) {
-  if (!kCanInterruptKernels) GTEST_SKIP() << "not under ThreadSanitizer";
+  if (!kCanInterruptKernels) GTEST_SKIP() << "ThreadSanitizer delays the signal";
   for (const int threads : {1, 2}) {
     WorkerPool pool(threads);
     uint64_t before = 0;
@@ -144,7 +144,7 @@ TEST(WorkerPool, AJobCanBeEndedInTheMiddle) {
 }
 
 TEST(LaunchWatch, EndsWhatIsCancelledAndWhatTakesTooLong) {
-  if (!kCanInterruptKernels) GTEST_SKIP() << "not under ThreadSanitizer";
+  if (!kCanInterruptKernels) GTEST_SKIP() << "ThreadSanitizer delays the signal";
   WorkerPool pool(2);
   std::atomic<int> inside{0};
   void* context[] = {&inside};
