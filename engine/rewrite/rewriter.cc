@@ -55,7 +55,7 @@ void Rewriter::Column::Reset(size_t n) {
 }
 
 void Rewriter::Column::Admit(size_t row, std::optional<Op> op) {
-  uint64_t* rows = op ? &bits[static_cast<size_t>(*op) * words] : any.data();
+  uint64_t* rows = op ? bits.data() + static_cast<size_t>(*op) * words : any.data();
   rows[row / 64] |= uint64_t{1} << (row % 64);
 }
 
@@ -118,7 +118,7 @@ UOp Rewriter::Step(UOp u) {
   const std::span<const uint32_t> src = graph_->src(u.id());
   const size_t n = std::min<size_t>(src.size(), 3);
   const uint64_t* root = root_.Of(u.op());
-  const uint64_t* type = &type_[static_cast<size_t>(ElementType(u)) * words_];
+  const uint64_t* type = type_.data() + static_cast<size_t>(ElementType(u)) * words_;
   const uint64_t *straight[3], *swapped[2];
   for (size_t s = 0; s < n; ++s) straight[s] = straight_[s].Of(graph_->op(src[s]));
   for (size_t s = 0; n == 2 && s < 2; ++s) swapped[s] = swapped_[s].Of(graph_->op(src[s]));

@@ -67,7 +67,7 @@ class Rewriter {
     void Reset(size_t n);
     void Admit(size_t row, std::optional<Op> op);  // nullopt: any, see SpreadAny
     void SpreadAny(bool only_alu = false);
-    const uint64_t* Of(Op op) const { return &bits[static_cast<size_t>(op) * words]; }
+    const uint64_t* Of(Op op) const { return bits.data() + static_cast<size_t>(op) * words; }
     size_t words = 0;
     std::vector<uint64_t> bits;
     std::vector<uint64_t> any;  // rows that admit every op

@@ -14,6 +14,7 @@ struct Term {
   UOp u;
 
   Term Number(double value) const {
+    if (!u.valid()) return *this;  // the graph or the budget has failed
     const DType dtype = u.dtype();
     return {b, IsFloat(dtype) ? b->graph()->ConstFloat(dtype, value)
                               : b->graph()->Const(dtype, static_cast<int64_t>(value))};

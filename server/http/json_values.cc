@@ -95,12 +95,13 @@ absl::Status WriteNumbers(const InferOutput& output, const PayBytes& pay, std::s
   const auto* at = static_cast<const char*>(output.data);
   size_t paid = json->size();
   for (size_t i = 0; i < count; ++i, at += sizeof(T)) {
-    T value;
-    std::memcpy(&value, at, sizeof(T));
     if (i > 0) json->push_back(',');
     if constexpr (std::is_same_v<T, bool>) {
-      json->append(value ? "true" : "false");
+      // A client's byte may be any, which a bool of C++ may not.
+      json->append(*at != 0 ? "true" : "false");
     } else {
+      T value;
+      std::memcpy(&value, at, sizeof(T));
       if constexpr (std::is_floating_point_v<T>) {
         if (!std::isfinite(value)) {
           return InvalidArgument("output '", output.name,

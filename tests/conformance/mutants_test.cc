@@ -14,6 +14,7 @@
 #include <optional>
 #include <random>
 
+#include "engine/base/checked.h"
 #include "engine/frontend/nn/models.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
@@ -130,7 +131,9 @@ class Mutator {
       case kConstant: {
         const int at = IsIndexConst(u.src(1)) ? 1 : 0;
         const int64_t c = u.src(at).const_word();
-        (*src)[at] = Place(graph_->Index(Below(4) == 0 ? 2 * c : c + Delta()));
+        int64_t changed;  // wraps where it overflows
+        CheckedAdd(c, Below(4) == 0 ? c : Delta(), &changed);
+        (*src)[at] = Place(graph_->Index(changed));
         break;
       }
       default: {

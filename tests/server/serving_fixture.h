@@ -109,7 +109,7 @@ class ServingTest : public DaemonTest {
   static std::vector<T> Values(const inference::ModelInferResponse& response, int output = 0) {
     const std::string& raw = response.raw_output_contents(output);
     std::vector<T> out(raw.size() / sizeof(T));
-    std::memcpy(out.data(), raw.data(), raw.size());
+    if (!out.empty()) std::memcpy(out.data(), raw.data(), raw.size());
     return out;
   }
 
