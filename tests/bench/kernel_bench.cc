@@ -2,6 +2,7 @@
 //
 //   kernel_bench MODEL COUNT        a row of kModels
 //   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
+//   kernel_bench FILE.onnx COUNT    a model whose shapes are fixed, with its weights in the file
 //   kernel_bench MODEL COUNT NAME   one of its kernels, whose text form is printed first
 //
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
@@ -23,6 +24,7 @@
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "engine/frontend/onnx/import.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
@@ -193,6 +195,10 @@ absl::Status Run(const std::string& what, int count, const std::string& only) {
     return bench.Graph(plan.graph);
   }
   TG_ASSIGN_OR_RETURN(const std::string text, ReadFile(what));
+  if (what.ends_with(".onnx")) {
+    TG_ASSIGN_OR_RETURN(const OnnxPlan model, ImportOnnx(text));
+    return bench.Graph(model.plan.graph);
+  }
   Graph graph;
   TG_ASSIGN_OR_RETURN(const UOp root, Parse(text.substr(0, text.find("---")), &graph));
   if (Verify(root, kTensorLevel).ok()) return bench.Graph(Freeze(root));
@@ -206,7 +212,7 @@ absl::Status Run(const std::string& what, int count, const std::string& only) {
 int main(int argc, char** argv) {
   const int count = argc == 3 || argc == 4 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop COUNT [KERNEL]\n");
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop|FILE.onnx COUNT [KERNEL]\n");
     return 2;
   }
   if (const absl::Status status = telegrad::Run(argv[1], count, argc == 4 ? argv[3] : "");
