@@ -7,7 +7,8 @@ set(CMAKE_SKIP_RPATH ON)
 if(NOT LLD)
   message(FATAL_ERROR "TELEGRAD_STATIC needs ld.lld")
 endif()
-add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
+# Some of Debian's packages have no archive (libz3, which LLVM's libraries name): what nothing refers to is not linked.
+add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
 
 # Only what the engine compiles for.
 llvm_map_components_to_libnames(TELEGRAD_LLVM orcjit passes irreader X86 NVPTX)

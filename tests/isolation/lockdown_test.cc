@@ -57,6 +57,7 @@ TEST(LockDown, TakesAllButComputing) {
 }
 
 TEST(LockDown, LeavesMemoryAndSignalsToItself) {
+  if (kThreadSanitizer) GTEST_SKIP() << "its runtime needs what the filter refuses";
   EXPECT_EQ(Locked([] {
               void* const at =
                   mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -240,11 +240,18 @@ absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions&
   // Something has no form for all sizes of a run: then there is one for each.
   onnx::Importer guarded(*model, options, budget, onnx::RunSizes::kAtImport);
   absl::StatusOr<OnnxPlan> again = guarded.Run();
+  if (again.ok()) return again;
   // Where either needs values, the first needs fewer.
-  if (!again.ok() && guarded.missed_values() && bounded.missed_values()) {
-    return Marked(std::move(plan), bounded);
-  }
-  return Marked(std::move(again), guarded);
+  if (guarded.missed_values() && bounded.missed_values()) return Marked(std::move(plan), bounded);
+  if (!absl::IsUnimplemented(again.status())) return Marked(std::move(again), guarded);
+  // Neither way is there: what is missing for all sizes is what the model would need.
+  absl::StatusOr<OnnxPlan> first = Marked(std::move(plan), bounded);
+  const absl::StatusOr<OnnxPlan> second = Marked(std::move(again), guarded);
+  absl::Status both(absl::StatusCode::kUnimplemented,
+                    StrCat(ToStd(first.status().message()),
+                           "\nFor the sizes of one run: ", ToStd(second.status().message())));
+  if (guarded.missed_values()) both.SetPayload(onnx::kValuesUrl, {});
+  return both;
 }
 
 absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions& options) {

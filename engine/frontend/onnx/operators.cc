@@ -46,7 +46,7 @@ constexpr Operator kOperators[] = {
     {"ConstantOfShape", 1, 1, ConstantOfShapeOp, kRunSizes},
     {"Conv", 2, 3, ConvOp, kRunSizes},
     {"ConvInteger", 2, 4, ConvIntegerOp},
-    {"ConvTranspose", 2, 3, ConvTransposeOp},
+    {"ConvTranspose", 2, 3, ConvTransposeOp, kRunSizes},
     {"Cos", 1, 1, UnaryOp<&Tensor::Cos>, kRunSizes},
     {"Cosh", 1, 1, UnaryOp<&Tensor::Cosh>, kRunSizes},
     {"CumProd", 2, 2, CumProdOp, kRunSizes},

@@ -43,11 +43,11 @@ RoiAxis PlaceRegion(Builder& b, const Tensor& begin, const Tensor& end, const Ro
   const DType type = bin.dtype();
   const Tensor i = b.Iota(DType::kInt64, most).Cast(type).Reshape({1, 1, most});
   const Tensor k = b.Iota(DType::kInt64, rules.bins).Cast(type).Reshape({1, rules.bins, 1});
-  const int64_t regions = bin.dim(0);
-  const auto column = [&](const Tensor& t) { return t.Reshape({regions, 1, 1}); };
+  const Dim regions = bin.dims()[0];
+  const auto column = [&](const Tensor& t) { return t.Reshape(Dims{regions, 1, 1}); };
   const Tensor step = column(bin / out.number.Maximum(1));
   const Tensor at = column(first) + k * column(bin) + (i + 0.5) * step;
-  out.position = at.Reshape({regions, rules.bins * most});
+  out.position = at.Reshape(Dims{regions, rules.bins * most});
   if (rules.samples == 0) out.counts = i.Lt(column(out.number));
   return out;
 }
@@ -96,7 +96,8 @@ absl::Status RoiAlignOp(NodeContext& c) {
   }
   const DType wide = ComposedType(x.dtype());
   const Tensor rois = given.Cast(wide);
-  const int64_t regions = rois.dim(0), channels = x.dim(1), h = x.dim(2), w = x.dim(3);
+  const Dim regions = rois.dims()[0];
+  const int64_t channels = x.dim(1), h = x.dim(2), w = x.dim(3);
   const auto corner = [&](int64_t i) { return rois.Slice(1, i, i + 1).Squeeze(1); };
   const bool half = coordinates == "half_pixel";
   const RoiAxis down =
@@ -105,7 +106,7 @@ absl::Status RoiAlignOp(NodeContext& c) {
       PlaceRegion(c.builder(), corner(0), corner(2), {width, w, samples, scale, half});
   const RoiTaps ys = RoiTapsOf(down.position, h), xs = RoiTapsOf(across.position, w);
   const Tensor rows = x.Cast(wide).Permute({0, 2, 3, 1}).Reshape({x.dim(0) * h * w, channels});
-  const Tensor image = batch.Cast(DType::kInt64).Reshape({regions, 1, 1}) * (h * w);
+  const Tensor image = batch.Cast(DType::kInt64).Reshape(Dims{regions, 1, 1}) * (h * w);
   const auto tap = [&](const Tensor& y, const Tensor& z, const Tensor& wy, const Tensor& wz) {
     const Tensor at = image + y.Unsqueeze(2) * w + z.Unsqueeze(1);
     return rows.Gather(at) * (wy.Unsqueeze(2) * wz.Unsqueeze(1)).Unsqueeze(3);
@@ -116,19 +117,19 @@ absl::Status RoiAlignOp(NodeContext& c) {
                           tap(ys.high, xs.high, ys.high_weight, xs.high_weight)};
   const int64_t n = down.position.dim(1) / height, m = across.position.dim(1) / width;
   const auto in_bins = [&](const Tensor& t) {
-    return t.Reshape({regions, height, n, width, m, channels});
+    return t.Reshape(Dims{regions, height, n, width, m, channels});
   };
   Tensor counted;
   if (down.counts.valid()) {
-    counted = down.counts.Reshape({regions, 1, n, 1, 1, 1})
-                  .And(across.counts.Reshape({regions, 1, 1, 1, m, 1}));
+    counted = down.counts.Reshape(Dims{regions, 1, n, 1, 1, 1})
+                  .And(across.counts.Reshape(Dims{regions, 1, 1, 1, m, 1}));
   }
   Tensor out;
   if (mode == "avg") {
     Tensor sum = in_bins(parts[0] + parts[1] + parts[2] + parts[3]);
     if (counted.valid()) sum = counted.Where(sum, 0.0);
     const Tensor number = (down.number * across.number).Maximum(1);
-    out = sum.Sum({2, 4}) / number.Reshape({regions, 1, 1, 1});
+    out = sum.Sum({2, 4}) / number.Reshape(Dims{regions, 1, 1, 1});
   } else {
     constexpr double kLowest = -std::numeric_limits<double>::infinity();
     Tensor largest = in_bins(parts[0].Maximum(parts[1]).Maximum(parts[2]).Maximum(parts[3]));
@@ -151,14 +152,14 @@ absl::Status MaxRoiPoolOp(NodeContext& c) {
                            ToString(pooled->ints), " of an input of shape ", ToString(x.shape()));
   }
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
-  const int64_t regions = rois.dim(0);
+  const Dim regions = rois.dims()[0];
   // bool [regions, bins, size]: the element is in the bin.
   const auto members = [&](int64_t begin, int64_t end, int64_t bins, int64_t size) {
     // Halves are rounded up, as C's round does with numbers that are not negative.
     const auto corner = [&](int64_t i) {
       return (rois.Slice(1, i, i + 1).Squeeze(1).Cast(DType::kFloat64) * scale + 0.5)
           .Floor()
-          .Reshape({regions, 1, 1});
+          .Reshape(Dims{regions, 1, 1});
     };
     const Tensor first = corner(begin);
     const Tensor bin = (corner(end) - first + 1.0).Maximum(1) / static_cast<double>(bins);

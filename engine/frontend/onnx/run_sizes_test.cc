@@ -371,6 +371,104 @@ TEST(RunSizes, ADimensionMayBeChosenByEachRun) {
   EXPECT_TRUE(IsOptionsError(ImportOnnx(file, options).status()));
 }
 
+// Regions of which a run takes some, as detection networks do: pooled, upsampled, and written where
+// an index says.
+TEST(RunSizes, PoolsAndWritesAsManyRegionsAsThereAre) {
+  const auto pooled = [](ModelWriter writer) {
+    return writer
+        .Node("RoiAlign", {"x", "rois", "images"}, {"pooled"},
+              {{"output_height", int64_t{2}},
+               {"output_width", int64_t{2}},
+               {"sampling_ratio", int64_t{2}}})
+        .Node("RoiAlign", {"x", "rois", "images"}, {"largest"},
+              {{"output_height", int64_t{3}}, {"output_width", int64_t{1}}, {"mode", "max"}})
+        .Node("ConvTranspose", {"pooled", "w"}, {"wide"})
+        .Output("pooled")
+        .Output("largest")
+        .Output("wide");
+  };
+  const OnnxPlan onnx =
+      Import(pooled(ModelWriter()
+                        .Input("x", DType::kFloat32, {2, 2, 6, 5})
+                        .Input("w", DType::kFloat32, {2, 3, 2, 2})
+                        .Input("all", DType::kFloat32, {4, 4})
+                        .Input("of", DType::kInt64, {4})
+                        .Input("c", DType::kBool, {4})
+                        .Initializer("zero", HostTensor::Of<int64_t>({}, {0}))
+                        .Initializer("one", HostTensor::Of<int64_t>({}, {1}))
+                        .Initializer("columns", HostTensor::Of<int64_t>({1}, {1}))
+                        .Initializer("like", HostTensor::Of<int64_t>({2}, {1, 4}))
+                        .Node("Compress", {"all", "c"}, {"rois"}, {{"axis", int64_t{0}}})
+                        .Node("Compress", {"of", "c"}, {"images"}, {{"axis", int64_t{0}}})
+                        .Node("Shape", {"rois"}, {"shape"})
+                        .Node("Gather", {"shape", "zero"}, {"n"})
+                        .Node("Range", {"zero", "n", "one"}, {"places"})
+                        .Node("Unsqueeze", {"places", "columns"}, {"column"})
+                        .Node("Expand", {"column", "like"}, {"index"})
+                        .Node("Concat", {"rois", "all"}, {"both"}, {{"axis", int64_t{0}}})
+                        .Node("Add", {"rois", "rois"}, {"twice"})
+                        .Node("ScatterElements", {"both", "index", "twice"}, {"written"},
+                              {{"axis", int64_t{0}}}))
+                 .Output("written")
+                 .File(16));
+  std::mt19937_64 random(9);
+  const HostTensor x = test::Random({2, 2, 6, 5}, &random), w = test::Random({2, 3, 2, 2}, &random);
+  const std::vector<float> rois = {0, 0, 3, 4, 1, 1, 4, 5, -1, 2, 6, 5, 2, 0, 4, 1};
+  const Ints of = {0, 1, 1, 0};
+  for (const std::vector<int>& mask :
+       std::vector<std::vector<int>>{{1, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 0}, {0, 0, 0, 0}}) {
+    std::vector<float> taken, written;
+    Ints images;
+    for (size_t i = 0; i < 4; ++i) {
+      if (mask[i] == 0) continue;
+      images.push_back(of[i]);
+      for (size_t k = 0; k < 4; ++k) taken.push_back(rois[4 * i + k]);
+    }
+    for (const float v : taken) written.push_back(2 * v);
+    written.insert(written.end(), rois.begin(), rois.end());
+    const auto n = static_cast<int64_t>(images.size());
+    SCOPED_TRACE(n);
+    const auto got = Results(onnx, {x, w, HostTensor::Of<float>({4, 4}, rois),
+                                    HostTensor::Of<int64_t>({4}, of), Mask(mask)});
+    EXPECT_THAT(got[3].shape, ElementsAre(n + 4, 4));
+    EXPECT_EQ(got[3].Values<float>(), written);
+    EXPECT_THAT(got[0].shape, ElementsAre(n, 2, 2, 2));
+    EXPECT_THAT(got[1].shape, ElementsAre(n, 2, 3, 1));
+    EXPECT_THAT(got[2].shape, ElementsAre(n, 3, 3, 3));
+    if (n == 0) continue;
+    // What a model of just these regions computes.
+    const OnnxPlan fixed = Import(pooled(ModelWriter()
+                                             .Input("x", DType::kFloat32, {2, 2, 6, 5})
+                                             .Input("w", DType::kFloat32, {2, 3, 2, 2})
+                                             .Input("rois", DType::kFloat32, {n, 4})
+                                             .Input("images", DType::kInt64, {n}))
+                                      .File(16));
+    const auto want = Results(
+        fixed, {x, w, HostTensor::Of<float>({n, 4}, taken), HostTensor::Of<int64_t>({n}, images)});
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(got[i], want[i]) << i;
+  }
+}
+
+// Detection networks join the boxes of each of their classes.
+TEST(RunSizes, ManySizesAreAddedUp) {
+  constexpr int64_t kParts = 300;
+  const OnnxPlan onnx = Import(
+      ModelWriter()
+          .Input("x", DType::kFloat32, {3, 2})
+          .Input("c", DType::kBool, {3})
+          .Initializer("flat", HostTensor::Of<int64_t>({1}, {-1}))
+          .Node("Compress", {"x", "c"}, {"t"}, {{"axis", int64_t{0}}})
+          .Node("Concat", std::vector<std::string>(kParts, "t"), {"all"}, {{"axis", int64_t{0}}})
+          .Node("Reshape", {"all", "flat"}, {"y"})
+          .Output("y")
+          .File(13));
+  const auto got =
+      Results(onnx, {HostTensor::Of<float>({3, 2}, {1, 2, 3, 4, 5, 6}), Mask({0, 1, 0})});
+  std::vector<float> want;
+  for (int64_t i = 0; i < kParts; ++i) want.insert(want.end(), {3, 4});
+  EXPECT_EQ(got[0].Values<float>(), want);
+}
+
 TEST(RunSizes, ResultsAreCutToTheirShape) {
   const HostTensor whole =
       HostTensor::Of<int64_t>({2, 3, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
