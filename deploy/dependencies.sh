@@ -23,9 +23,10 @@ packages=(
   # the Python client, and the check of its types
   python3-grpcio python3-numpy mypy
 )
-# Debian 12 has them and 13 does not. What needs one of them is skipped without it, with a message.
+# What needs one of them is skipped without it, with a message. Debian 13 does not have oclgrind.
 where_available=(
   oclgrind  # tests/opencl/races.sh (--full)
+  faketime  # jumps of the clock in tests/soak/faults.sh (--full)
 )
 
 usage() {
