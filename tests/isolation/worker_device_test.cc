@@ -167,7 +167,8 @@ TEST_F(WorkerDevices, AKilledWorkerCostsWhatItRan) {
 }
 
 TEST_F(WorkerDevices, AFaultIsNamed) {
-  if (kThreadSanitizer) GTEST_SKIP() << "its runtime ends the worker before the signal does";
+  if (kThreadSanitizer)
+    GTEST_SKIP() << "ThreadSanitizer's runtime ends the worker before the signal does";
   Device& device = Open();
   const BufferView word = Word(device);
   const absl::Status status = Run(device, Commands(device, Image(kFault, "fault")), word);

@@ -244,12 +244,13 @@ absl::StatusOr<OnnxPlan> ImportOnnx(std::string_view bytes, const ImportOptions&
   // Where either needs values, the first needs fewer.
   if (guarded.missed_values() && bounded.missed_values()) return Marked(std::move(plan), bounded);
   if (!absl::IsUnimplemented(again.status())) return Marked(std::move(again), guarded);
-  // Neither way is there: what is missing for all sizes is what the model would need.
+  // Both failed, and either could be what has to change: the error has both reasons.
   absl::StatusOr<OnnxPlan> first = Marked(std::move(plan), bounded);
   const absl::StatusOr<OnnxPlan> second = Marked(std::move(again), guarded);
-  absl::Status both(absl::StatusCode::kUnimplemented,
-                    StrCat(ToStd(first.status().message()),
-                           "\nFor the sizes of one run: ", ToStd(second.status().message())));
+  absl::Status both(
+      absl::StatusCode::kUnimplemented,
+      StrCat(ToStd(first.status().message()),
+             "\nImporting it for given values fails, too: ", ToStd(second.status().message())));
   if (guarded.missed_values()) both.SetPayload(onnx::kValuesUrl, {});
   return both;
 }

@@ -152,14 +152,14 @@ absl::Status MaxRoiPoolOp(NodeContext& c) {
                            ToString(pooled->ints), " of an input of shape ", ToString(x.shape()));
   }
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
-  const Dim regions = rois.dims()[0];
+  const int64_t regions = rois.dim(0);
   // bool [regions, bins, size]: the element is in the bin.
   const auto members = [&](int64_t begin, int64_t end, int64_t bins, int64_t size) {
     // Halves are rounded up, as C's round does with numbers that are not negative.
     const auto corner = [&](int64_t i) {
       return (rois.Slice(1, i, i + 1).Squeeze(1).Cast(DType::kFloat64) * scale + 0.5)
           .Floor()
-          .Reshape(Dims{regions, 1, 1});
+          .Reshape({regions, 1, 1});
     };
     const Tensor first = corner(begin);
     const Tensor bin = (corner(end) - first + 1.0).Maximum(1) / static_cast<double>(bins);

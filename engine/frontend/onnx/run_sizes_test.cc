@@ -316,6 +316,7 @@ TEST(RunSizes, WhatHasNoFormForAllSizesIsImportedForTheValuesGiven) {
   const absl::Status refused = ImportOnnx(file).status();
   EXPECT_TRUE(NeedsValues(refused)) << refused;
   EXPECT_THAT(refused.ToString(), HasSubstr("'x'"));
+  EXPECT_THAT(refused.ToString(), HasSubstr("(Add)"));  // what has no form for all sizes
   ImportOptions options;
   const HostTensor x = HostTensor::Of<float>({4}, {0, 1, 0, 1});
   options.values["x"] =

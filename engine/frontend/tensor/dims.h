@@ -40,8 +40,8 @@ class Dims : public std::vector<Dim> {
   Dims(ShapeView shape) : std::vector<Dim>(shape.begin(), shape.end()) {}     // NOLINT
   static Dims Of(UOp u);                                                      // of a node's shape
 
-  // An element of a temporary, such as t.dims()[0], is a value: `const Dim& size = t.dims()[0]`
-  // keeps it, where a reference into the temporary would be left behind by it.
+  // An element of a temporary is returned by value, so that `const Dim& size = t.dims()[0]` does
+  // not dangle.
   Dim& operator[](size_t i) & { return std::vector<Dim>::operator[](i); }
   const Dim& operator[](size_t i) const& { return std::vector<Dim>::operator[](i); }
   Dim operator[](size_t i) && { return std::vector<Dim>::operator[](i); }
