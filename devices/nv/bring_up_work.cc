@@ -19,6 +19,7 @@ constexpr size_t kComputeRing = 0x00000, kComputeUserd = kComputeRing + kRingEnt
 constexpr size_t kCopyRing = 0x10000, kCopyUserd = kCopyRing + kRingEntries * 8;
 constexpr size_t kPush = 0x20000, kPushBytes = 0x10000;
 constexpr size_t kProgram = 0x30000;  // a page behind it is there to be prefetched
+static_assert(kPush + kPushBytes <= kProgram);
 constexpr size_t kQmd = 0x40000, kConstants = 0x41000, kCopySource = 0x50000;
 constexpr size_t kConstantBytes = 0x240;
 static_assert(kStore42ParamBase + kStore42ParamBytes <= kConstantBytes);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/strings/escaping.h"
+#include "engine/base/hash.h"
 #include "engine/base/strings.h"
 #include "llvm/Config/llvm-config.h"
 
@@ -33,21 +34,29 @@ std::string BuildIdIn(std::string_view notes) {
 }
 
 struct Ids {
-  std::string executable;
-  std::string llvm;  // empty where it is part of the executable
+  std::string executable;  // and this project's own libraries, where it is linked to them
+  int objects = 0;         // of which `executable` has the ids
+  std::string llvm;        // empty where it is part of the executable
 };
 
 int AddObject(dl_phdr_info* object, size_t, void* out) {
   auto& ids = *static_cast<Ids*>(out);
   const std::string_view name(object->dlpi_name == nullptr ? "" : object->dlpi_name);
   const bool is_llvm = name.find("libLLVM") != std::string_view::npos;
-  if (!name.empty() && !is_llvm) return 0;
+  const bool ours = name.empty() || name.find("/libtelegrad_") != std::string_view::npos;
+  if (!ours && !is_llvm) return 0;
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const auto& segment = object->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) continue;
     const auto* begin = reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr);
     const std::string id = BuildIdIn({begin, segment.p_memsz});
-    if (!id.empty()) (is_llvm ? ids.llvm : ids.executable) = id;
+    if (id.empty()) continue;
+    if (is_llvm) {
+      ids.llvm = id;
+    } else {
+      ids.executable += id;
+      ++ids.objects;
+    }
   }
   return 0;
 }
@@ -56,6 +65,7 @@ const Ids& LoadedIds() {
   static const auto* const ids = [] {
     auto* found = new Ids();
     dl_iterate_phdr(&AddObject, found);
+    if (found->objects > 1) found->executable = Sha256(found->executable).Hex();
     return found;
   }();
   return *ids;

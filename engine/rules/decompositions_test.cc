@@ -22,7 +22,7 @@ namespace {
 // The expression that replaces op(load), evaluated by the folding rules node after node.
 class Decomposed {
  public:
-  Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables) : dtype_(dtype) {
+  Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables) {
     Budget budget;
     Rewriter b(&graph_, tables, &budget);
     const UOp param = graph_.Param(0, dtype, Shape{1});
@@ -58,7 +58,6 @@ class Decomposed {
   }
 
  private:
-  DType dtype_;
   Graph graph_;
   UOp leaf_, root_;
   std::vector<uint32_t> order_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/container/flat_hash_set.h"
 #include "engine/base/hash.h"
 #include "engine/schedule/cost.h"
 
@@ -61,15 +60,21 @@ void Drafts::AddEdge(int from, int to) {
 }
 
 bool Drafts::HasPath(int from, int to) const {
-  std::vector<int> stack{Find(from)};
-  absl::flat_hash_set<int> seen;
+  stack_.assign(1, Find(from));
+  seen_.resize(drafts_.size());
+  ++walks_;
+  size_t seen = 0;
   to = Find(to);
-  while (!stack.empty()) {
-    const int draft = stack.back();
-    stack.pop_back();
-    if (draft == to || seen.size() > kMaxWalk) return true;
+  while (!stack_.empty()) {
+    const int draft = stack_.back();
+    stack_.pop_back();
+    if (draft == to || seen > kMaxWalk) return true;
     for (int next : drafts_[draft].after) {
-      if (const int d = Find(next); seen.insert(d).second) stack.push_back(d);
+      const int d = Find(next);
+      if (seen_[d] == walks_) continue;
+      seen_[d] = walks_;
+      ++seen;
+      stack_.push_back(d);
     }
   }
   return false;

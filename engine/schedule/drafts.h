@@ -99,6 +99,10 @@ class Drafts {
   const Graph& graph_;
   const FusionOptions& options_;
   std::vector<Draft> drafts_;
+  // Of HasPath: what is to be walked from, the walk that has last seen each draft, and its number.
+  mutable std::vector<int> stack_;
+  mutable std::vector<uint64_t> seen_;
+  mutable uint64_t walks_ = 0;
 };
 
 }  // namespace telegrad

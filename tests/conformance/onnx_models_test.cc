@@ -8,12 +8,16 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/files.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
+#include "engine/frontend/onnx/test_model.h"
+#include "engine/ir/content_hash.h"
+#include "engine/schedule/schedule.h"
 #include "tests/conformance/run_graph.h"
 
 namespace telegrad {
@@ -182,6 +186,35 @@ TEST_F(OnnxModels, OfOtherFolders) {
   for (const auto& folder : absl::StrSplit(folders, ':')) {
     EXPECT_GT(CheckFolder(std::string(folder)), 0) << folder;
   }
+}
+
+// Distinct kernels of NonMaxSuppression among `boxes` boxes.
+size_t KernelsOfSuppression(int64_t boxes) {
+  const auto model = ImportOnnx(onnx::test::ModelWriter()
+                                    .Input("boxes", DType::kFloat32, {1, boxes, 4})
+                                    .Input("scores", DType::kFloat32, {1, 2, boxes})
+                                    .Input("most", DType::kInt64, {1})
+                                    .Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"y"})
+                                    .Output("y")
+                                    .File(13));
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return 0;
+  Budget budget;
+  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  if (!schedule.ok()) return 0;
+  std::set<Digest> kernels;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    kernels.insert(ContentHash(kernel.graph.root()));
+  }
+  return kernels.size();
+}
+
+// Blocks of 64 boxes share their kernels; sorting twice as many takes steps more.
+TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
+  const size_t few = KernelsOfSuppression(2048), many = KernelsOfSuppression(4096);
+  EXPECT_GT(few, 0u);
+  EXPECT_LE(many, few + 4);
 }
 
 }  // namespace

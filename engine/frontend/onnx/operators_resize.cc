@@ -21,7 +21,19 @@ struct ResizeAxis {
   int64_t axis = 0, in = 0, out = 0;
   double scale = 1;
   double roi_begin = 0, roi_end = 1;
+  Dim size = 1;  // `in`, or what each run decides up to it
+
+  // Whether each element stays as it is.
+  bool IsKept() const { return in == out && scale == 1 && roi_begin == 0 && roi_end == 1; }
 };
+
+std::vector<ResizeAxis> AxesOf(const Tensor& x, const Axes& numbers) {
+  std::vector<ResizeAxis> axes;
+  for (const int64_t i : numbers) {
+    axes.push_back({.axis = i, .in = x.dim(i), .out = x.dim(i), .size = x.dims()[i]});
+  }
+  return axes;
+}
 
 // The position on the axis that element `o` of the result lies at.
 absl::StatusOr<double> SourcePosition(const ResizeRules& rules, const ResizeAxis& a, double o) {
@@ -148,8 +160,10 @@ absl::StatusOr<Tensor> Resample(NodeContext& c, const Tensor& x, const ResizeRul
     if (a.in < 1 || a.out < 0) {
       return InvalidArgument("axis ", a.axis, " of ", a.in, " elements resized to ", a.out);
     }
-    const bool same = a.in == a.out && a.scale == 1 && a.roi_begin == 0 && a.roi_end == 1;
-    if (same) continue;
+    if (a.IsKept()) continue;
+    if (!a.size.is_static()) {
+      return Unimplemented("axis ", a.axis, " has a size that each run decides and is resized");
+    }
     TG_ASSIGN_OR_RETURN(out, ResampleAxis(c, out, rules, a));
   }
   return out.Cast(x.dtype());
@@ -195,7 +209,7 @@ absl::Status ReadSizes(NodeContext& c, int scales_input, std::vector<ResizeAxis>
     return absl::OkStatus();
   }
   if (!c.HasInput(scales_input + 1)) return InvalidArgument("has neither scales nor sizes");
-  TG_ASSIGN_OR_RETURN(const Axes sizes, c.Numbers(scales_input + 1));
+  TG_ASSIGN_OR_RETURN(const Dims sizes, c.Sizes(scales_input + 1));
   if (sizes.size() != axes->size()) {
     return InvalidArgument(sizes.size(), " sizes for ", axes->size(), " axes");
   }
@@ -203,7 +217,11 @@ absl::Status ReadSizes(NodeContext& c, int scales_input, std::vector<ResizeAxis>
   for (size_t i = 0; i < axes->size(); ++i) {
     ResizeAxis& a = (*axes)[i];
     if (a.in < 1) return InvalidArgument("axis ", a.axis, " has no elements");
-    a.out = sizes[i];
+    const bool fixed = a.size.is_static() && sizes[i].is_static();
+    if (!fixed && (sizes[i] != a.size || policy != "stretch")) {
+      return Unimplemented("axis ", a.axis, " is resized to a size that each run decides");
+    }
+    a.out = sizes[i].size();
     a.scale = static_cast<double>(a.out) / static_cast<double>(a.in);
     least = std::min(least, a.scale);
     most = std::max(most, a.scale);
@@ -237,11 +255,11 @@ absl::Status ResizeOp(NodeContext& c) {
   rules.extrapolation = extrapolation;
   TG_ASSIGN_OR_RETURN(const Axes given, c.Ints("axes", AllAxes(x.rank())));
   TG_RETURN_IF_ERROR(ResolveAxes("resize", given, x.rank()).status());  // none twice
-  std::vector<ResizeAxis> axes;
+  Axes numbers;
   for (const int64_t number : given) {
-    TG_ASSIGN_OR_RETURN(const int64_t axis, ResolveAxis("resize", number, x.rank()));
-    axes.push_back({.axis = axis, .in = x.dim(axis), .out = x.dim(axis)});
+    TG_ASSIGN_OR_RETURN(numbers.emplace_back(), ResolveAxis("resize", number, x.rank()));
   }
+  std::vector<ResizeAxis> axes = AxesOf(x, numbers);
   TG_RETURN_IF_ERROR(ReadSizes(c, early ? 1 : 2, &axes));
   if (rules.coordinates == "tf_crop_and_resize") {
     TG_ASSIGN_OR_RETURN(const std::vector<double> roi, KnownFloats(c, 1));
@@ -275,10 +293,10 @@ absl::Status UpsampleOp(NodeContext& c) {
   ResizeRules rules{.mode = "nearest", .coordinates = "asymmetric", .nearest = "floor"};
   TG_ASSIGN_OR_RETURN(rules.mode, c.String("mode", "nearest"));
   if (rules.mode == "bilinear") rules.mode = "linear";
-  std::vector<ResizeAxis> axes;
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    const double scale = scales[i];
-    axes.push_back({.axis = i, .in = x.dim(i), .out = ScaledSize(x.dim(i), scale), .scale = scale});
+  std::vector<ResizeAxis> axes = AxesOf(x, AllAxes(x.rank()));
+  for (ResizeAxis& a : axes) {
+    a.scale = scales[a.axis];
+    a.out = ScaledSize(a.in, a.scale);
   }
   TG_ASSIGN_OR_RETURN(const Tensor out, Resample(c, x, rules, axes));
   return c.Output(out);

@@ -329,6 +329,57 @@ TEST(RunSizes, WhatHasNoFormForAllSizesIsImportedForTheValuesGiven) {
 }
 
 // Of two inputs that share a dimension, which is a variable of the plan.
+// Rows and columns are doubled, by scales and by sizes that the batch is part of; the batch is not.
+TEST(RunSizes, ImagesAreResizedInBatchesThatEachRunChooses) {
+  const std::string file =
+      ModelWriter()
+          .Input("x", DType::kFloat32, {-1, 2, 2, 3})
+          .Initializer("scales", HostTensor::Of<float>({4}, {1, 1, 2, 2}))
+          .Initializer("first", HostTensor::Of<int64_t>({1}, {0}))
+          .Initializer("second", HostTensor::Of<int64_t>({1}, {2}))
+          .Initializer("spatial", HostTensor::Of<int64_t>({2}, {4, 6}))
+          .Node("Shape", {"x"}, {"shape"})
+          .Node("Slice", {"shape", "first", "second"}, {"kept"})
+          .Node("Concat", {"kept", "spatial"}, {"sizes"}, {{"axis", int64_t{0}}})
+          .Node("Resize", {"x", "", "scales"}, {"near"},
+                {{"coordinate_transformation_mode", std::string("asymmetric")},
+                 {"nearest_mode", std::string("floor")}})
+          .Node("Resize", {"x", "", "", "sizes"}, {"linear"}, {{"mode", std::string("linear")}})
+          .Output("near")
+          .Output("linear")
+          .File(13);
+  ImportOptions options;
+  options.ranges["N"] = {1, 3};
+  const OnnxPlan onnx = Import(file, options);
+  std::mt19937_64 random(8);
+  const auto mixed = [](float a, float b) { return 0.75f * a + 0.25f * b; };
+  for (int64_t n = 1; n <= 3; ++n) {
+    SCOPED_TRACE(n);
+    const HostTensor x = test::Random({n, 2, 2, 3}, &random);
+    const auto got = test::Run(onnx, {x}, {{"N", n}});
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (const HostTensor& y : *got) ASSERT_THAT(y.shape, ElementsAre(n, 2, 4, 6));
+    const std::vector<float> pixels = x.Values<float>(), near = (*got)[0].Values<float>(),
+                             linear = (*got)[1].Values<float>();
+    for (int64_t i = 0; i < 2 * n; ++i) {
+      const float* image = pixels.data() + 6 * i;
+      for (int64_t row = 0; row < 4; ++row) {
+        for (int64_t column = 0; column < 6; ++column) {
+          const int64_t at = 24 * i + 6 * row + column;
+          EXPECT_EQ(near[at], image[row / 2 * 3 + column / 2]);
+          // Each is a quarter of a pixel from the one that it lies in, towards the next.
+          const int64_t r = row / 2, q = std::clamp<int64_t>(row % 2 == 0 ? r - 1 : r + 1, 0, 1);
+          const int64_t c = column / 2,
+                        d = std::clamp<int64_t>(column % 2 == 0 ? c - 1 : c + 1, 0, 2);
+          const float want = mixed(mixed(image[3 * r + c], image[3 * r + d]),
+                                   mixed(image[3 * q + c], image[3 * q + d]));
+          EXPECT_NEAR(linear[at], want, 1e-6);
+        }
+      }
+    }
+  }
+}
+
 TEST(RunSizes, ADimensionMayBeChosenByEachRun) {
   const std::string file =
       ModelWriter()

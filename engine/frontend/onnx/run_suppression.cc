@@ -1,6 +1,6 @@
 // NonMaxSuppression when the model runs. The boxes of a class are taken in the order of their
 // scores, each unless one taken before overlaps it, which makes every box depend on all before it.
-// Blocks of boxes bound the steps: what the boxes taken before a block suppress is one reduction;
+// Blocks of boxes bound the steps: what the boxes taken of a block suppress is one reduction;
 // within a block a word has a bit for each box, and each of them in turn clears the bits of those
 // that it overlaps.
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace telegrad::onnx {
 namespace {
 
-constexpr int64_t kBlock = 64;       // boxes, one for each bit of a word
-constexpr int64_t kMaxBlocks = 512;  // each is some kernels
+constexpr int64_t kBlock = 64;        // boxes, one for each bit of a word
+constexpr int64_t kMaxBlocks = 2048;  // each is some launches
 
 // Corners, [..., n] each.
 struct Boxes {
@@ -43,39 +43,40 @@ Tensor Overlaps(const Boxes& a, const Boxes& b, const Tensor& threshold) {
   return all.Gt(0).Where(common / all, 0.0).Gt(threshold);
 }
 
-// Of rows [rows, n] of boxes in the order of their scores, n a multiple of kBlock, those taken.
+// Of boxes [blocks, rows, kBlock], rows of them in the order of their scores, those taken. Each
+// block in turn ends what it suppresses in all. The number of its turn is in memory, so that all
+// turns run the same kernels, which are compiled once.
 Tensor Greedy(Builder& b, const Boxes& boxes, const Tensor& eligible, const Tensor& threshold) {
-  const int64_t rows = eligible.dim(0), n = eligible.dim(1);
+  const int64_t blocks = eligible.dim(0);
   const Tensor bit = b.Iota(DType::kInt64, kBlock);
   const Tensor power = b.Const(DType::kInt64, 1).ShiftLeft(bit);
   const Tensor later = bit.Gt(bit.Unsqueeze(1));  // [of a box, the other]
-  std::vector<Tensor> taken;
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const auto part = [&](const Tensor& t) { return t.Slice(1, begin, begin + kBlock); };
-    const Boxes mine = boxes.Each(part);
-    Tensor alive = part(eligible);
-    if (begin > 0) {
-      const auto before = [&](const Tensor& t) { return t.Slice(1, 0, begin).Unsqueeze(2); };
-      const Tensor covered =
-          Overlaps(boxes.Each(before), mine.Each([](const Tensor& t) { return t.Unsqueeze(1); }),
-                   threshold)
-              .And(Concat(taken, 1).Unsqueeze(2))
-              .Any({1});
-      alive = alive.And(covered.Not());
+  const Tensor number = b.Iota(DType::kInt64, eligible.dims()[0]).Unsqueeze(1).Unsqueeze(1);
+  const auto each = [](int64_t axis) {
+    return [axis](const Tensor& t) { return t.Unsqueeze(axis); };
+  };
+  Tensor alive = eligible;
+  // Past the end where there is nothing to do, so that it is not known before the run.
+  Tensor turn = eligible.Any().Where(b.Const(DType::kInt64, 0), blocks).Reshape({1}).Contiguous();
+  for (int64_t i = 0; i < blocks; ++i) {
+    const auto of_turn = [&](const Tensor& t) { return t.Gather(turn); };
+    const Boxes mine = boxes.Each(of_turn);  // [1, rows, kBlock]
+    const Tensor within = Overlaps(mine.Each(each(3)), mine.Each(each(2)), threshold).And(later);
+    const Tensor clears = within.Where(power, 0).Sum({3}).Contiguous();
+    Tensor word = of_turn(alive).Where(power, 0).Sum({2}).Contiguous();  // [1, rows]
+    for (int64_t j = 0; j + 1 < kBlock; ++j) {
+      const Tensor mask = clears.Slice(2, j, j + 1).Squeeze(2).BitwiseNot();
+      word = word.ShiftRight(j).And(1).Ne(0).Where(word.And(mask), word);
     }
-    const Tensor within =
-        Overlaps(mine.Each([](const Tensor& t) { return t.Unsqueeze(2); }),
-                 mine.Each([](const Tensor& t) { return t.Unsqueeze(1); }), threshold)
-            .And(later);
-    const Tensor clears = within.Where(power, 0).Sum({2}).Contiguous();  // [rows, kBlock]
-    Tensor word = alive.Where(power, 0).Sum({1}).Contiguous();           // [rows]
-    for (int64_t i = 0; i + 1 < kBlock; ++i) {
-      const Tensor mask = clears.Slice(1, i, i + 1).Squeeze(1).BitwiseNot();
-      word = word.ShiftRight(i).And(1).Ne(0).Where(word.And(mask), word);
-    }
-    taken.push_back(word.Contiguous().Reshape({rows, 1}).ShiftRight(bit).And(1).Ne(0));
+    const Tensor taken = word.Contiguous().Unsqueeze(2).ShiftRight(bit).And(1).Ne(0);
+    const Tensor ends = Overlaps(boxes.Each(each(3)), mine.Each(each(2)), threshold)
+                            .And(taken.Unsqueeze(2))
+                            .Any({3});
+    // Two that are taken do not overlap, so of those taken before none ends.
+    alive = number.Eq(turn).Where(taken, alive.And(ends.Not())).Contiguous();
+    turn = (turn + 1).Contiguous();
   }
-  return Concat(taken, 1);
+  return alive;
 }
 
 // Zeros up to the bounds of the sizes and then up to `n` on the last axis.
@@ -91,7 +92,7 @@ Tensor Filled(Builder& b, const Tensor& x, int64_t axis, int64_t n) {
 // The rows of `scores` [batch, classes, n] with its boxes, in the order of the scores.
 struct Candidates {
   Tensor order;     // [rows, n] of the positions
-  Tensor eligible;  // [rows, n]
+  Tensor eligible;  // [blocks, rows, kBlock], as are the boxes, of the blocks that have such a box
   Boxes boxes;
 };
 
@@ -111,15 +112,20 @@ absl::StatusOr<Candidates> Sort(NodeContext& c, const Tensor& boxes, const Tenso
   // What is not eligible comes last, whatever its score.
   const Tensor key = eligible.Where(scores, -std::numeric_limits<double>::infinity());
   const Tensor order = key.ArgSort(2, true).Cast(DType::kInt64).Contiguous();
-  const auto in_order = [&](const Tensor& t) {
-    return t.Unsqueeze(1)
-        .Expand({batch, classes, padded})
-        .TakeAlong(2, order)
-        .Contiguous()
-        .Reshape({rows, padded});
+  const int64_t blocks = padded / kBlock;
+  const Tensor most = eligible.Cast(DType::kInt64).Sum({2}).Max();
+  TG_ASSIGN_OR_RETURN(const Dim used, c.RunSize((most + (kBlock - 1)).FloorDiv(kBlock), blocks));
+  const auto in_blocks = [&](const Tensor& t) {
+    return t.TakeAlong(2, order)
+        .Reshape({rows, blocks, kBlock})
+        .Permute({1, 0, 2})
+        .Narrow(0, 0, used)
+        .Contiguous();
   };
-  return Candidates{order.Reshape({rows, padded}),
-                    eligible.TakeAlong(2, order).Contiguous().Reshape({rows, padded}),
+  const auto in_order = [&](const Tensor& t) {
+    return in_blocks(t.Unsqueeze(1).Expand({batch, classes, padded}));
+  };
+  return Candidates{order.Reshape({rows, padded}), in_blocks(eligible),
                     ReadBoxes(Filled(b, boxes, 1, padded), center != 0).Each(in_order)};
 }
 
@@ -152,6 +158,7 @@ absl::Status NonMaxSuppressionOfRun(NodeContext& c) {
   const int64_t padded = CeilDiv(n, kBlock) * kBlock;
   TG_ASSIGN_OR_RETURN(const Candidates all, Sort(c, boxes, scores, padded));
   Tensor taken = Greedy(b, all.boxes, all.eligible, threshold);
+  taken = Filled(b, taken, 0, padded / kBlock).Permute({1, 0, 2}).Reshape({rows, padded});
   taken = taken.And(taken.Cast(DType::kInt64).CumSum(1).Le(most)).Contiguous();
   // As many as there are at most, where that is known.
   const int64_t each =

@@ -144,8 +144,12 @@ Tensor Tensor::Minimum(const Operand& other) const {
   const auto [a, b] = Unify("minimum", *this, other);
   if (!a.valid() || !b.valid()) return a;
   if (IsBool(a.dtype())) return a.And(b);
-  // -max(-x, -y) keeps NaN; integers select, since -x wraps.
-  if (IsFloat(a.dtype())) return a.Neg().Maximum(b.Neg()).Neg();
+  // -max(-x, -y) keeps NaN; integers select, since -x wraps. -x before it is broadcast: what many
+  // values share may be stored.
+  if (IsFloat(a.dtype())) {
+    const bool same = other.is_tensor() && other.tensor().dtype() == dtype();
+    return (same ? Neg().Maximum(other.tensor().Neg()) : a.Neg().Maximum(b.Neg())).Neg();
+  }
   return a.Lt(b).Where(a, b);
 }
 
