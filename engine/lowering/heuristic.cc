@@ -66,6 +66,7 @@ class CpuHeuristic {
       if (first && small) heaviest_ = static_cast<int>(i);
       // A sum of products in a nest of its own has a tile of its own.
       const bool apart = work.is_reduce() && (work.all & taken_ & ~s_.whole) == 0;
+      if (small) PeelParts(work);
       const Tile tile = Best(work, (first || apart) && small, first ? rank_ : 0);
       if (first) predicted_ = cost_.Cycles(work, tile);
       Apply(work, tile, first, first || apart);
@@ -314,6 +315,26 @@ class CpuHeuristic {
     --room_;
     peeled_ |= Bit(range);
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].arg(0), s_.size[range] - rest});
+  }
+
+  // Where a sum reads one buffer up to a position and another one from there on, as it does over a
+  // concatenation, each part is a sum of its own, without gates.
+  void PeelParts(const Work& work) {
+    if (!peels_ || !work.is_reduce()) return;
+    for (uint32_t id : PostOrder(work.root.src(0))) {
+      const UOp u = work.root.graph()->at(id);
+      if (!u.is(Op::kCmpLt)) continue;
+      const bool below = u.src(1).is_const();
+      const UOp range = u.src(below ? 0 : 1), bound = u.src(below ? 1 : 0);
+      if (!range.is(Op::kRange) || !bound.is_const()) continue;
+      const int r = s_.d.IndexOf(range);
+      const int64_t cut = bound.const_word() + (below ? 0 : 1);
+      if (r < 0 || !Has(work.own & ~s_.whole, r) || cut < 1 || cut >= s_.size[r]) continue;
+      if (Has(peeled_, r) || room_ < std::popcount(work.own)) return;
+      room_ -= std::popcount(work.own);
+      peeled_ |= Bit(r);
+      moves_.push_back({Move::Kind::kPeel, range.arg(0), cut});
+    }
   }
 
   // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the

@@ -184,6 +184,26 @@ TEST_F(ScheduleTest, ResultsReplaceOperandsThatDie) {
   EXPECT_EQ(s.kernels[2].arguments.size(), 3u);
 }
 
+// The last tile of a product of 37 rows is moved back over rows that are computed already: from an
+// operand that is written over they would come out different.
+TEST_F(ScheduleTest, ProductsOfUnevenSizeReplaceNoOperand) {
+  for (const int64_t rows : {48, 37}) {
+    SCOPED_TRACE(rows);
+    const auto product = [&](UOp x, UOp y) {
+      x = To(Op::kExpand, To(Op::kReshape, x, {rows, 64, 1}), {rows, 64, 64});
+      y = To(Op::kExpand, To(Op::kReshape, y, {1, 64, 64}), {rows, 64, 64});
+      const UOp sum = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {x, y}), 1);
+      return To(Op::kReshape, sum, {rows, 64});
+    };
+    const UOp x = product(Param(0, {rows, 64}), Param(1, {64, 64}));
+    const UOp h = g_.Make(Op::kContiguous, {g_.Make(Op::kExp2, {To(Op::kFlip, x, {0})})});
+    const UOp y = g_.Make(Op::kAdd, {product(h, Param(2, {64, 64})), x});
+    const Schedule s = Run({Store(Param(3, {rows, 64}), To(Op::kFlip, y, {0})),
+                            Store(Param(4, {rows, 64}), To(Op::kFlip, y, {1}))});
+    EXPECT_EQ(s.temporaries.size(), rows == 48 ? 2u : 3u);
+  }
+}
+
 // Nothing else reads it from memory.
 TEST_F(ScheduleTest, AContiguousValueOfOneElementwiseUserIsNotStored) {
   const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {64})})});
