@@ -45,6 +45,11 @@ bool MultiplyBy(UOp range, int64_t* iterations) {
   return true;
 }
 
+// Rows that lie at least so far apart do not look contiguous to a processor.
+constexpr int64_t kLeastRowBytes = 512;
+// Of a loop over rows; over blocks of rows, the next one is far enough.
+constexpr int64_t kRowsAhead = 16;
+
 }  // namespace
 
 std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, int64_t elements,
@@ -78,6 +83,29 @@ std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, 
     if (at <= static_cast<ptrdiff_t>(next)) out.panel.emplace_back(term.atom, term.coefficient);
   }
   return out;
+}
+
+std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+                                    int64_t element_bytes, const Target& target) {
+  if (loops.empty() || elements * element_bytes < target.cache_bytes / 2) return std::nullopt;
+  const std::optional<Linear> form = FormOf(index);
+  if (!form) return std::nullopt;
+  for (const UOp loop : loops) {
+    if (!loop.is(Op::kRange) || CoefficientOf(loop, *form) == 0) return std::nullopt;
+  }
+  int64_t contiguous = 0;  // bytes that the loops inside read one after another
+  for (size_t i = loops.size(); i-- > 0;) {
+    if (AxisType{loops[i].arg(1)} == AxisType::kThread) return std::nullopt;
+    const int64_t step = CoefficientOf(loops[i], *form) * element_bytes;
+    int64_t trips = 1;
+    if (step < 0 || !MultiplyBy(loops[i], &trips)) return std::nullopt;
+    if (step >= kLeastRowBytes) {
+      if (step <= contiguous) return std::nullopt;
+      return CoefficientOf(loops[i], *form) * (contiguous == 0 ? kRowsAhead : 1);
+    }
+    contiguous = std::max(contiguous, step * trips);
+  }
+  return std::nullopt;
 }
 
 }  // namespace telegrad

@@ -1,6 +1,8 @@
-// Packed weights are read from memory in every run, because all data that a run uses between two of
-// their uses is larger than the caches. A copy is read panel by panel, in order: while a reduction
-// reads one panel, it can prefetch the next one.
+// Weights are read from memory in every run, because all data that a run uses between two of their
+// uses is larger than the caches. A packed copy is read panel by panel, in order: while a reduction
+// reads one panel, it can prefetch the next one. A matrix that is multiplied by a vector is read
+// once, a part of each row at a time: the part of a later row can be prefetched, which a processor
+// that follows contiguous reads alone does not do.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +34,12 @@ inline constexpr int64_t kFetchedLineBytes = 64;
 // where a panel, or the copy, is read so often that the first time is no matter.
 std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, int64_t elements,
                                          int64_t element_bytes, const Target& target);
+
+// `index`: of a load of neighbouring lanes from an argument of `elements` inside of `loops`,
+// outermost first. How many elements beyond it a later iteration reads, which is worth a prefetch;
+// nullopt where elements are read more than once, where what is read is contiguous, and where the
+// argument is so small that a cache may still have it.
+std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+                                    int64_t element_bytes, const Target& target);
 
 }  // namespace telegrad

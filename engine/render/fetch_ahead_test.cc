@@ -95,5 +95,35 @@ TEST(FetchAhead, WhatIsNoSumOfLoopsHasNone) {
   EXPECT_FALSE(loops.Plan().has_value()) << "no loop goes on to a next panel";
 }
 
+// for row (768) { w[row * 768 + column ...] }, of which 256 columns are read together, and
+// for block (96) { for column (12) { w[(8 * block ...) * 768 + 64 * column ...] } }.
+TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
+  Graph g;
+  Target target;
+  target.cache_bytes = 1 << 20;
+  const auto sum = [&](UOp x, UOp y) { return g.Make(Op::kAdd, {x, y}); };
+  const auto times = [&](UOp x, int64_t n) { return g.Make(Op::kMul, {x, g.Index(n)}); };
+  const UOp part = g.Range(0, AxisType::kThread, g.Index(3));
+  const UOp row = g.Range(1, AxisType::kReduce, g.Index(768));
+  const UOp index = sum(times(part, 256), times(row, 768));
+  const auto plan = [&](UOp at, std::vector<UOp> loops, int64_t elements = 768 * 768) {
+    return PlanRowAhead(at, loops, elements, kBytes, target);
+  };
+  EXPECT_EQ(plan(index, {part, row}), 16 * 768);
+  EXPECT_EQ(plan(index, {part, row}, 768 * 100), std::nullopt) << "it may be in a cache";
+  const UOp again = g.Range(2, AxisType::kLoop, g.Index(4));
+  EXPECT_EQ(plan(index, {part, again, row}), std::nullopt) << "it is read four times";
+
+  const UOp block = g.Range(3, AxisType::kLoop, g.Index(96));
+  const UOp column = g.Range(4, AxisType::kLoop, g.Index(4));
+  const UOp strip = sum(sum(times(part, 256), times(block, 8 * 768)), times(column, 64));
+  EXPECT_EQ(plan(strip, {part, block, column}), 8 * 768);
+
+  // Rows that are whole are contiguous, and columns of threads are not each other's next rows.
+  const UOp all = g.Range(5, AxisType::kLoop, g.Index(12));
+  EXPECT_EQ(plan(sum(times(row, 768), times(all, 64)), {row, all}), std::nullopt);
+  EXPECT_EQ(plan(times(part, 768), {part}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -16,6 +16,11 @@ namespace {
 constexpr int64_t kMaxStride = 4;  // of lanes that are loaded as whole vectors
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLeastStreamed = 16;  // bytes of one store
+constexpr int64_t kLeastFetched = 32;   // bytes of one load
+
+// Of llvm.prefetch. What is read once pushes nothing out of the first level: a step of Llama took
+// 32 ms with all levels, 29 ms without prefetches, and 23 ms with the second level.
+constexpr std::string_view kAllLevels = "3", kSecondLevel = "2";
 
 std::string Attributes(const Target& target) {
   // The processor's name is for tuning alone: what the code may use are the features, detected one
@@ -247,16 +252,42 @@ void X86Kernel::FetchAheadOf(UOp load, const Address& at) {
   for (int64_t line = 0; line < ahead->lines; ++line) {
     const std::string from = out_.Let("add i64 ", beyond, ", ", line * kFetchedLineBytes);
     const std::string pointer = out_.Let("getelementptr i8, ptr ", begin, ", i64 ", from);
-    constexpr std::string_view kRead = "0", kAllLevels = "3", kData = "1";
-    out_.CallVoid("llvm.prefetch.p0", {{"ptr", pointer},
-                                       {"i32", std::string(kRead)},
-                                       {"i32", std::string(kAllLevels)},
-                                       {"i32", std::string(kData)}});
+    Prefetch(pointer, kAllLevels);
+  }
+}
+
+void X86Kernel::Prefetch(const std::string& pointer, std::string_view levels) {
+  constexpr std::string_view kRead = "0", kData = "1";
+  out_.CallVoid("llvm.prefetch.p0", {{"ptr", pointer},
+                                     {"i32", std::string(kRead)},
+                                     {"i32", std::string(levels)},
+                                     {"i32", std::string(kData)}});
+}
+
+// Of the last rows, the argument's last lanes.
+void X86Kernel::FetchRowAhead(UOp load, const Address& at) {
+  const int64_t bytes = at.lanes * ByteSize(at.dtype);
+  if (at.kind != Address::kContiguous || at.memory->argument < 0 || !at.gate.empty() ||
+      bytes < kLeastFetched) {
+    return;
+  }
+  const auto ahead =
+      PlanRowAhead(load.src(0).src(1), open_, at.memory->elements, ByteSize(at.dtype), target_);
+  if (!ahead) return;
+  const std::string beyond = out_.Let("add i64 ", at.element, ", ", *ahead);
+  const std::string index = out_.Call(
+      "llvm.umin.i64", "i64", {{"i64", beyond}, {"i64", StrCat(at.memory->elements - at.lanes)}});
+  for (int64_t line = 0; line < bytes; line += kFetchedLineBytes) {
+    const std::string pointer = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
+                                         at.memory->pointer, ", i64 ", index);
+    Prefetch(line == 0 ? pointer : out_.Let("getelementptr i8, ptr ", pointer, ", i64 ", line),
+             kSecondLevel);
   }
 }
 
 absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
   FetchAheadOf(u, at);
+  FetchRowAhead(u, at);
   if (const auto it = square_.find(u.id()); it != square_.end()) {
     if (!transposed_.contains(u.id())) LoadTransposed(u, at, squares_[it->second]);
     return transposed_.at(u.id());

@@ -35,6 +35,8 @@ class X86Kernel final : public LlvmKernel {
   void LoadTransposed(UOp u, const Address& at, const Transpose& square);
   // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
   void FetchAheadOf(UOp load, const Address& at);
+  void FetchRowAhead(UOp load, const Address& at);
+  void Prefetch(const std::string& pointer, std::string_view levels);
   // Whether stores to the argument go past the caches where it is aligned.
   bool Streams(int64_t slot) const;
   void StoreStreamed(UOp u, const Address& at, std::string_view value);
