@@ -8,28 +8,21 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "devices/drivers.h"
-#include "devices/remote/remote_device.h"
-#include "devices/remote/remote_peers.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "engine/compile/ptxas.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
 #include "engine/opencl/library.h"
@@ -49,11 +42,14 @@
 #include "server/admin/tracer.h"
 #include "server/data/local_data.h"
 #include "server/data/peers.h"
+#include "server/device_watch.h"
 #include "server/flags.h"
 #include "server/http_front_end.h"
 #include "server/identity/authenticator.h"
 #include "server/identity/local_socket.h"
+#include "server/lifetime.h"
 #include "server/model_serving.h"
+#include "server/options.h"
 #include "server/service/admin_service.h"
 #include "server/service/compute_service.h"
 #include "server/service/configuration.h"
@@ -96,37 +92,6 @@ constexpr int kUsageError = 2;
 constexpr int kWorkers = 2;
 constexpr int kSpareCompilers = 14;  // for tenants of which nothing is being compiled
 
-ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager) {
-  ListenOptions options{.compute = flags.GetList("listen"),
-                        .data = flags.GetList("data-listen"),
-                        .admin = flags.GetList("admin-listen"),
-                        .passed = manager.sockets(),
-                        .bulk = flags.GetList("bulk-listen"),
-                        .bulk_sockets = flags.GetInt("bulk-sockets"),
-                        .tls = {.certificate = flags.GetString("tls-cert"),
-                                .key = flags.GetString("tls-key"),
-                                .client_ca = flags.GetString("tls-client-ca")},
-                        .certificates_required = flags.GetString("jwt-keys").empty() &&
-                                                 flags.GetString("local-socket").empty(),
-                        .max_resets = flags.GetInt("max-resets"),
-                        .handshake_ms = flags.GetInt("handshake-time"),
-                        .memory = flags.GetInt("grpc-memory"),
-                        .anywhere = flags.GetBool("insecure-listen-anywhere")};
-  if (options.compute.empty()) options.compute.push_back("127.0.0.1:50055");
-  return options;
-}
-
-AuthenticatorOptions IdentityOf(const Flags& flags) {
-  return {.jwt_keys = flags.GetString("jwt-keys"),
-          .rules = {.issuer = flags.GetString("jwt-issuer"),
-                    .audience = flags.GetString("jwt-audience")},
-          .certificates = !flags.GetString("tls-client-ca").empty(),
-          .tls_tenants = flags.GetString("tls-tenants"),
-          .tls_crl = flags.GetString("tls-crl"),
-          .tls_client_ca = flags.GetString("tls-client-ca"),
-          .local_tokens = !flags.GetString("local-socket").empty()};
-}
-
 // Null unless one is asked for.
 absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags,
                                                               const Authenticator& authenticator,
@@ -146,221 +111,6 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> StartLocalSocket(const Flags& flags
   return socket;
 }
 
-SessionLimits Limits(const Flags& flags) {
-  SessionLimits limits;
-  int64_t job_time = 0;
-  const std::pair<std::string_view, int64_t*> rows[] = {
-      {"max-sessions", &limits.sessions},     {"session-handles", &limits.handles},
-      {"session-bytes", &limits.bytes},       {"staged-bytes", &limits.staged_bytes},
-      {"head-bytes", &limits.head_bytes},     {"trace-events", &limits.trace_events},
-      {"transfers", &limits.transfers},       {"job-time", &job_time},
-      {"session-lease", &limits.lease_ms},    {"session-max-lease", &limits.max_lease_ms},
-      {"session-grace", &limits.grace_ms},    {"run-time", &limits.run.ms},
-      {"launch-time", &limits.run.launch_ms},
-#define BUDGET(name, default_value, what) {"job-" #name, &limits.job.name},
-#include "engine/base/budget.def"
-#undef BUDGET
-  };
-  for (const auto& [name, limit] : rows) *limit = flags.GetInt(name);
-  limits.job.time = std::chrono::milliseconds(job_time);
-  limits.run.bytes = flags.GetInt("run-memory");
-  return limits;
-}
-
-CompileService::Options CompileOptions(const Flags& flags) {
-  constexpr int64_t kMostByDefault = 16;
-  int64_t workers = flags.GetInt("compile-workers");
-  if (workers < 0) {
-    workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
-  }
-  const bool opencl = flags.GetInt("opencl-devices") != 0;
-  return {.workers = static_cast<int>(workers),
-          .opencl_library = opencl ? flags.GetString("opencl-library") : "",
-          .kernel_time = std::chrono::milliseconds(flags.GetInt("kernel-time")),
-          .worker_memory = flags.GetInt("compile-memory"),
-          .nice = static_cast<int>(flags.GetInt("compile-nice")),
-          .store = flags.GetString("kernel-cache"),
-          .store_bytes = flags.GetInt("kernel-cache-bytes"),
-          .reproducers = flags.GetString("reproducers"),
-          .search = flags.GetInt("search-seconds") > 0,
-          .found_moves = flags.GetString("search-cache")};
-}
-
-// What makes the code of NV devices, where there are to be any.
-absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
-  if (flags.GetInt("nv-devices") == 0) return absl::NotFoundError("none was looked for");
-  TG_ASSIGN_OR_RETURN(const Ptxas ptxas, FindPtxas(flags.GetString("ptxas")));
-  return CubinFeatures(ptxas);
-}
-
-// The devices of the servers that --remote names.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& flags,
-                                                                 std::vector<std::string>* notes) {
-  std::vector<std::unique_ptr<Device>> all;
-  const auto peers = std::make_shared<RemotePeers>();
-  for (const std::string& remote : flags.GetList("remote")) {
-    const size_t equals = remote.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == remote.size()) {
-      return InvalidArgument("--remote ", remote, ": expected NAME=HOST:PORT or NAME=unix:PATH");
-    }
-    RemoteOptions options{.name = remote.substr(0, equals), .address = remote.substr(equals + 1)};
-    options.credentials = {.tls_ca = flags.GetString("remote-tls-ca"),
-                           .tls_cert = flags.GetString("remote-tls-cert"),
-                           .tls_key = flags.GetString("remote-tls-key"),
-                           .token_file = flags.GetString("remote-token-file"),
-                           .local_socket = flags.GetString("remote-local-socket")};
-    options.peers = peers;
-    options.connect_time = absl::Milliseconds(flags.GetInt("remote-wait"));
-    options.grace = absl::Milliseconds(flags.GetInt("remote-grace"));
-    TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
-    for (auto& device : devices) all.push_back(std::move(device));
-  }
-  return all;
-}
-
-Isolation IsolationOf(const Flags& flags) {
-  const std::string& choice = flags.GetString("isolate");
-  if (choice == "device") return Isolation::kDevice;
-  return choice == "tenant" ? Isolation::kTenant : Isolation::kNone;
-}
-
-void TellWorker(const WorkerEvent& event, Metrics& metrics) {
-  if (event.ended.empty()) {
-    Log(LogLevel::kInfo, "device_worker", {{"worker", event.worker}, {"pid", int64_t{event.pid}}});
-    return;
-  }
-  metrics.Add(Metric::kDeviceWorkerEnds);
-  Log(LogLevel::kError, "device_worker_ended",
-      {{"worker", event.worker}, {"reason", event.ended}, {"pid", int64_t{event.pid}}});
-}
-
-// How many connections of gRPC leave descriptors for all else: what is open now, and a reserve for
-// files, workers and the other sockets.
-absl::StatusOr<int64_t> RoomForConnections(const Flags& flags, int64_t limit) {
-  constexpr int64_t kLeast = 8, kFiles = 1024, kOthers = 2048;
-  const auto roots = static_cast<int64_t>(flags.GetList("disk-root").size() +
-                                          flags.GetList("disk-root-readonly").size());
-  const int64_t wanted = kOthers + flags.GetInt("bulk-sockets") + roots * kFiles;
-  const int64_t room = limit - CountOpenDescriptors() - std::min(limit / 4, wanted);
-  if (room < kLeast) {
-    return ResourceExhausted("a process may have ", limit, " descriptors, which leaves ", room,
-                             " for connections, expected at least ", kLeast,
-                             "; raise it with ulimit -Hn or LimitNOFILE");
-  }
-  return std::min(room, flags.GetInt("max-connections"));
-}
-
-void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& metrics) {
-  const ExecutableCache::Stats stats = caches.stats();
-  const std::pair<Metric, uint64_t> rows[] = {
-      {Metric::kCompiled, stats.misses},
-      {Metric::kKernelsCompiled, stats.kernels_compiled},
-      {Metric::kKernelHits, stats.kernel_cache_hits},
-      {Metric::kScheduleNs, stats.schedule_ns},
-      {Metric::kLowerNs, stats.lower_ns},
-      {Metric::kCompileNs, stats.compile_ns},
-      {Metric::kAccessesProved, stats.bounds.proved},
-      {Metric::kAccessesGated, stats.bounds.gated},
-      {Metric::kAccessesByData, stats.bounds.data_dependent},
-      {Metric::kLaunches, stats.launches},
-      {Metric::kSegments, stats.segments},
-  };
-  for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
-  metrics.Set(Metric::kTransferBytes, stats.bytes_sent);
-  int64_t healthy = 0, limit = 0, used = 0, footprint = 0, remote = 0, round_trip = 0;
-  for (const auto& device : pool.devices()) {
-    if (const auto link = device->link()) {
-      ++remote;
-      round_trip = std::max(round_trip, link->round_trip_ns);
-    }
-    healthy += device->Health().ok() ? 1 : 0;
-    limit += device->memory_limit();
-    used += device->memory_used();
-    footprint += device->memory_footprint();
-  }
-  metrics.Set(Metric::kDevices, static_cast<int64_t>(pool.devices().size()));
-  metrics.Set(Metric::kDevicesHealthy, healthy);
-  metrics.Set(Metric::kRemoteDevices, remote);
-  metrics.Set(Metric::kRemoteRoundTripNs, round_trip);
-  metrics.Set(Metric::kDeviceMemory, limit);
-  metrics.Set(Metric::kDeviceMemoryUsed, used);
-  metrics.Set(Metric::kDeviceFootprint, footprint);
-}
-
-// Which devices take no work; said once when it begins and when it ends.
-class LostDevices {
- public:
-  explicit LostDevices(const DevicePool* pool) : pool_(pool) {}
-  // Whether there are none.
-  bool Look() {
-    for (const auto& device : pool_->devices()) {
-      const absl::Status health = device->Health();
-      if (!health.ok() && lost_.insert(device->name()).second) {
-        Log(LogLevel::kError, "device_lost",
-            {{"name", device->name()}, {"reason", health.message()}});
-      } else if (health.ok() && lost_.erase(device->name()) > 0) {
-        Log(LogLevel::kInfo, "device_is_back", {{"name", device->name()}});
-      }
-    }
-    return lost_.empty();
-  }
-
- private:
-  const DevicePool* const pool_;
-  std::set<std::string> lost_;
-};
-
-void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& health,
-                  CallWatch& watch, int64_t seconds, const sigset_t& signals, int signal) {
-  Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
-  health.StopServing();
-  watch.Drain();
-  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
-  compute.Drain();
-  std::thread shutdown([&] { listeners.Shutdown(deadline); });
-  // The second signal: everybody who waits for the deadline is cancelled now.
-  std::thread impatient([&] {
-    int again = SIGHUP;
-    while (again == SIGHUP) sigwait(&signals, &again);
-    listeners.CancelCalls();
-  });
-  listeners.Wait();
-  shutdown.join();
-  kill(getpid(), SIGTERM);  // ends the wait for a second signal
-  impatient.join();
-}
-
-// Waits for the signal that ends the daemon. A service manager with a watchdog hears twice in its
-// interval that the daemon is alive, which is when its workers still take tasks.
-int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers,
-               const std::function<void()>& reload) {
-  const auto interval =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(manager.watchdog()) / 2;
-  const timespec wait{static_cast<time_t>(interval.count() / 1'000'000'000),
-                      static_cast<long>(interval.count() % 1'000'000'000)};
-  const auto alive = std::make_shared<std::atomic<bool>>(true);
-  while (true) {
-    int signal = 0;
-    if (interval.count() == 0) {
-      sigwait(&signals, &signal);
-    } else {
-      if (alive->exchange(false)) {
-        manager.Notify("WATCHDOG=1");
-        workers.Post([alive] { *alive = true; });
-      }
-      signal = sigtimedwait(&signals, nullptr, &wait);
-    }
-    if (signal == SIGHUP) {
-      const auto now = std::chrono::steady_clock::now().time_since_epoch();
-      manager.Notify(StrCat("RELOADING=1\nMONOTONIC_USEC=",
-                            std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
-      reload();
-      manager.Notify("READY=1");
-    }
-    if (signal == SIGTERM || signal == SIGINT) return signal;
-  }
-}
-
 absl::Status Serve(const Flags& command_line, const Configuration& configuration,
                    const sigset_t& signals) {
   const Flags& flags = configuration.flags;
@@ -370,12 +120,12 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   TG_ASSIGN_OR_RETURN(const auto authenticator, Authenticator::Create(IdentityOf(flags)));
   const ListenOptions listen = ListenersOf(flags, manager);
   TG_ASSIGN_OR_RETURN(const auto listeners, Listeners::Create(listen, authenticator->open()));
-  const SessionLimits limits = Limits(flags);
+  const SessionLimits limits = LimitsOf(flags);
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, configuration.Tenants(authenticator->open()));
 
   if (flags.GetInt("opencl-devices") != 0) opencl::PrepareEnvironment();  // threads start next
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
-                      CompileService::Start(CompileOptions(flags)));
+                      CompileService::Start(CompilersOf(flags)));
   // What runs on the devices counts and posts when it ends, as late as when they are closed: so
   // they go before these, once no task is left that could use them.
   Metrics metrics;
@@ -389,38 +139,12 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
     TG_ASSIGN_OR_RETURN(access_log, AccessLog::Open(path, &metrics));
     tracer.AddSink(access_log.get());
   }
-  const DriverOptions drivers{
-      .host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
-      .cpu_memory = flags.GetInt("cpu-memory"),
-      .cpu_devices = flags.GetInt("cpu-devices"),
-      .launch_ms = flags.GetInt("launch-time"),
-      .isolate = IsolationOf(flags),
-      .worker_hang_ms = flags.GetInt("worker-hang-time"),
-      .on_worker = [&metrics](const WorkerEvent& event) { TellWorker(event, metrics); },
-      .disk_roots = flags.GetList("disk-root"),
-      .read_only_disk_roots = flags.GetList("disk-root-readonly"),
-      .disk_growth = flags.GetInt("disk-growth"),
-      .null_devices = flags.GetInt("null-devices"),
-      .open_remotes =
-          [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
-      .cuda_library = flags.GetString("cuda-library"),
-      .cuda_devices = flags.GetInt("cuda-devices"),
-      .cuda_memory = flags.GetInt("cuda-memory"),
-      .hip_library = flags.GetString("hip-library"),
-      .hip_devices = flags.GetInt("hip-devices"),
-      .hip_memory = flags.GetInt("hip-memory"),
-      .opencl_library = flags.GetString("opencl-library"),
-      .opencl_devices = flags.GetInt("opencl-devices"),
-      .opencl_memory = flags.GetInt("opencl-memory"),
-      .nv_devices = flags.GetInt("nv-devices"),
-      .nv_memory = flags.GetInt("nv-memory"),
-      .nv_assembler = NvAssembler(flags)};
   TaskPool workers({.threads = kWorkers, .spare = kWorkers});
   TaskPool compilers({.threads = static_cast<int>(flags.GetInt("compile-threads")),
                       .spare = kSpareCompilers,
                       .nice = static_cast<int>(flags.GetInt("compile-nice"))});
   std::vector<std::string> notes;
-  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(drivers, &notes));
+  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(DriversOf(flags, &metrics), &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
                       DevicePool::Create(std::move(devices), std::move(notes)));
   for (const std::string& note : pool->notes()) {
