@@ -5,6 +5,10 @@
 if(NOT TELEGRAD_SERVER)
   return()
 endif()
+if(TELEGRAD_SHARED)
+  install(CODE "message(FATAL_ERROR \"a build with shared libraries stays where it is: install the preset release\")" ALL_COMPONENTS)
+  return()
+endif()
 
 install(TARGETS telegradd telegrad-compile-worker telegrad-device-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT daemon)
 install(TARGETS telegrad telegrad-opt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)

@@ -8,7 +8,8 @@
 //             additions: some of its iterations get separate accumulators
 //   peel      the remainder that lanes and chains leave of a reduction becomes a separate
 //             reduction; if the last vector of a loop would have many unused lanes, the remainder
-//             of the loop becomes a separate nest
+//             of the loop becomes a separate nest; a reduction over several buffers one behind
+//             the other becomes one for each
 //   unroll    short innermost reduced ranges, such as a convolution's window
 //
 // Then it orders the loops and picks the one that is shared by the threads: see loop_order.h.
@@ -16,6 +17,8 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/kernel_shape.h"
@@ -32,6 +35,7 @@ namespace {
 // not change in the loop.
 constexpr double kMaxUnrolled = 200, kMaxMasked = 1000;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
+constexpr int64_t kMinPart = 8;     // iterations of a reduction of its own
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 constexpr int64_t kMinShared = 3;   // of a loop that overhangs, for each thread
 constexpr size_t kMaxNodes = 2000;  // a larger kernel is not tiled
@@ -317,23 +321,34 @@ class CpuHeuristic {
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].arg(0), s_.size[range] - rest});
   }
 
-  // Where a sum reads one buffer up to a position and another one from there on, as it does over a
-  // concatenation, each part is a sum of its own, without gates.
+  // Where a reduction loads from one buffer up to a position and from another one behind it, as a
+  // convolution over a concatenation does, each part is a reduction of its own, without gates.
   void PeelParts(const Work& work) {
     if (!peels_ || !work.is_reduce()) return;
-    for (uint32_t id : PostOrder(work.root.src(0))) {
-      const UOp u = work.root.graph()->at(id);
-      if (!u.is(Op::kCmpLt)) continue;
-      const bool below = u.src(1).is_const();
-      const UOp range = u.src(below ? 0 : 1), bound = u.src(below ? 1 : 0);
-      if (!range.is(Op::kRange) || !bound.is_const()) continue;
-      const int r = s_.d.IndexOf(range);
-      const int64_t cut = bound.const_word() + (below ? 0 : 1);
-      if (r < 0 || !Has(work.own & ~s_.whole, r) || cut < 1 || cut >= s_.size[r]) continue;
+    const std::vector<uint32_t> body = PostOrder(work.root.src(0));
+    if (s_.nodes + body.size() > kMaxNodes) return;
+    std::set<std::pair<int, int64_t>> below, behind;  // of gates: a reduced range, its position
+    for (uint32_t id : body) {
+      const UOp index = work.root.graph()->at(id);
+      if (!index.is(Op::kIndex) || index.num_src() < 3) continue;
+      for (uint32_t part : PostOrder(index.src(2))) {
+        const UOp u = index.graph()->at(part);
+        if (!u.is(Op::kCmpLt)) continue;
+        const bool bounds_below = u.src(1).is_const();
+        const UOp range = u.src(bounds_below ? 0 : 1), bound = u.src(bounds_below ? 1 : 0);
+        if (!range.is(Op::kRange) || !bound.is_const()) continue;
+        const int r = s_.d.IndexOf(range);
+        if (r < 0 || !Has(work.own & ~s_.whole, r)) continue;
+        (bounds_below ? below : behind).emplace(r, bound.const_word() + (bounds_below ? 0 : 1));
+      }
+    }
+    for (const auto& [r, cut] : below) {
+      if (!behind.contains({r, cut}) || cut < kMinPart || s_.size[r] - cut < kMinPart) continue;
       if (Has(peeled_, r) || room_ < std::popcount(work.own)) return;
       room_ -= std::popcount(work.own);
       peeled_ |= Bit(r);
-      moves_.push_back({Move::Kind::kPeel, range.arg(0), cut});
+      moves_.push_back({Move::Kind::kPeel, s_.d.ranges[r].arg(0), cut});
+      return;
     }
   }
 
@@ -352,7 +367,7 @@ class CpuHeuristic {
       const auto row = static_cast<double>(tile.Of(tile.lanes) * a.bytes) + kLineBytes;
       if (s_.Iterations(a.ranges & work.own) * row > kFirstLevelCacheBytes) return false;
     }
-    if (3 * s_.size.size() > kMaxRanges) return false;  // both parts have ranges of their own
+    if (3 * (kMaxRanges - room_) > kMaxRanges) return false;  // both parts have their own ranges
     if ((whole + tile.width) * 20 < (whole + rest) * 21) return false;
     if (tile.Copies(~Bit(tile.lanes)) < kMinCopies) return false;
     double iterations = 1;
@@ -469,7 +484,7 @@ class CpuHeuristic {
   double predicted_ = 0;    // cycles of the heaviest work
   bool exhausted_ = false;  // there are not so many tiles
   int heaviest_ = -1;       // the work that is tiled
-  int room_;                // for ranges: every split and peel makes one more
+  int room_;                // for ranges, of which splits and peels make more
   const TileCost cost_;
   RangeSet vectors_ = 0, peeled_ = 0;
   RangeSet taken_ = 0;  // of the works that have been looked at

@@ -220,15 +220,18 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
   Graph& g = *b.graph();
   const int64_t next = NextRangeId(sink), rest = SizeOf(range) - amount;
   const auto type = static_cast<AxisType>(range.arg(1));
-  const UOp first = g.Range(next, type, g.Index(amount));
-  Replacement last{g.Index(amount), {}};
+  Replacement first{g.Index(0), {}}, last{g.Index(amount), {}};
+  if (amount > 1) {
+    first.ranges.push_back(g.Range(next, type, g.Index(amount)));
+    first.value = first.ranges[0];
+  }
   if (rest > 1) {
     last.ranges.push_back(g.Range(next + 1, type, g.Index(rest)));
     last.value = b.Make(Op::kAdd, {last.ranges[0], g.Index(amount)});
   }
   if (IsLoop(range)) {
     std::vector<UOp> nests;
-    for (const Replacement& part : {Replacement{first, {first}}, last}) {
+    for (const Replacement& part : {first, last}) {
       const UOp copy = Substitute(b, sink, {{range.id(), part}});
       for (int i = 0; copy.valid() && i < copy.num_src(); ++i) nests.push_back(copy.src(i));
     }
@@ -241,7 +244,7 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
     bool folds = false;
     for (int i = 1; i < u.num_src(); ++i) folds |= u.src(i) == range;
     if (!folds) continue;
-    const UOp x = Refold(b, u, range, {first, {first}}), y = Refold(b, u, range, last);
+    const UOp x = Refold(b, u, range, first), y = Refold(b, u, range, last);
     if (!x.valid() || !y.valid()) return {};
     with[id] = {b.Make(kCombine[u.arg(0)], {x, y}), {}};
   }

@@ -90,10 +90,14 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64
   if (loops.empty() || elements * element_bytes < target.cache_bytes / 2) return std::nullopt;
   const std::optional<Linear> form = FormOf(index);
   if (!form) return std::nullopt;
+  int64_t read = index.shape().empty() ? 1 : index.shape()[0];
   for (const UOp loop : loops) {
-    if (!loop.is(Op::kRange) || CoefficientOf(loop, *form) == 0) return std::nullopt;
+    if (!loop.is(Op::kRange) || CoefficientOf(loop, *form) == 0 || !MultiplyBy(loop, &read)) {
+      return std::nullopt;
+    }
   }
-  int64_t contiguous = 0;  // bytes that the loops inside read one after another
+  if (read > elements) return std::nullopt;  // as windows do
+  int64_t contiguous = 0;                    // bytes that the loops inside read one after another
   for (size_t i = loops.size(); i-- > 0;) {
     if (AxisType{loops[i].arg(1)} == AxisType::kThread) return std::nullopt;
     const int64_t step = CoefficientOf(loops[i], *form) * element_bytes;

@@ -96,7 +96,7 @@ TEST(FetchAhead, WhatIsNoSumOfLoopsHasNone) {
 }
 
 // for row (768) { w[row * 768 + column ...] }, of which 256 columns are read together, and
-// for block (96) { for column (12) { w[(8 * block ...) * 768 + 64 * column ...] } }.
+// for block (96) { for column (4) { w[(8 * block ...) * 768 + 64 * column ...] } }.
 TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   Graph g;
   Target target;
@@ -123,6 +123,11 @@ TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   const UOp all = g.Range(5, AxisType::kLoop, g.Index(12));
   EXPECT_EQ(plan(sum(times(row, 768), times(all, 64)), {row, all}), std::nullopt);
   EXPECT_EQ(plan(times(part, 768), {part}), std::nullopt);
+
+  // Each row is read by 64 windows.
+  const UOp tap = g.Range(6, AxisType::kReduce, g.Index(64));
+  const UOp window = sum(times(sum(row, tap), 768), times(all, 64));
+  EXPECT_EQ(plan(window, {row, all, tap}, 831 * 256), std::nullopt);
 }
 
 }  // namespace

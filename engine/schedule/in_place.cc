@@ -38,7 +38,7 @@ bool NeedsTilesThatRepeat(UOp kernel) {
     }
     if (u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
       const UOp size = u.src(0);
-      uneven |= !size.is_const() || size.const_word() % kTile != 0;
+      uneven |= !size.is_const() || (size.const_word() > kTile && size.const_word() % kTile != 0);
     }
   }
   return products && uneven;

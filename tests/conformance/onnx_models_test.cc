@@ -285,11 +285,12 @@ size_t KernelsOfSuppression(int64_t boxes) {
   return kernels.size();
 }
 
-// Blocks of 64 boxes share their kernels; sorting twice as many takes steps more.
+// Blocks of 64 boxes share their kernels. Twice as many are sorted in more steps, and go on once
+// more without half of the blocks.
 TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
   const size_t few = KernelsOfSuppression(2048), many = KernelsOfSuppression(4096);
   EXPECT_GT(few, 0u);
-  EXPECT_LE(many, few + 4);
+  EXPECT_LE(many, few + 12);
 }
 
 }  // namespace

@@ -218,8 +218,11 @@ absl::Status ReadSizes(NodeContext& c, int scales_input, std::vector<ResizeAxis>
     ResizeAxis& a = (*axes)[i];
     if (a.in < 1) return InvalidArgument("axis ", a.axis, " has no elements");
     const bool fixed = a.size.is_static() && sizes[i].is_static();
-    if (!fixed && (sizes[i] != a.size || policy != "stretch")) {
+    if (!fixed && sizes[i] != a.size) {
       return Unimplemented("axis ", a.axis, " is resized to a size that each run decides");
+    }
+    if (!fixed && policy != "stretch") {
+      return Unimplemented("the aspect ratio of axis ", a.axis, ", whose size each run decides");
     }
     a.out = sizes[i].size();
     a.scale = static_cast<double>(a.out) / static_cast<double>(a.in);

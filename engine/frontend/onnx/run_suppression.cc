@@ -13,7 +13,8 @@ namespace telegrad::onnx {
 namespace {
 
 constexpr int64_t kBlock = 64;        // boxes, one for each bit of a word
-constexpr int64_t kMaxBlocks = 2048;  // each is some launches
+constexpr int64_t kMaxBlocks = 1600;  // each is some launches and half a thousand nodes
+constexpr int64_t kLeastHalved = 8;   // blocks
 
 // Corners, [..., n] each.
 struct Boxes {
@@ -43,43 +44,59 @@ Tensor Overlaps(const Boxes& a, const Boxes& b, const Tensor& threshold) {
   return all.Gt(0).Where(common / all, 0.0).Gt(threshold);
 }
 
-// Of boxes [blocks, rows, kBlock], rows of them in the order of their scores, those taken. Each
-// block in turn ends what it suppresses in all. The number of its turn is in memory, so that all
-// turns run the same kernels, which are compiled once.
-Tensor Greedy(Builder& b, const Boxes& boxes, const Tensor& eligible, const Tensor& threshold) {
-  const int64_t blocks = eligible.dim(0);
+// One block of boxes takes its turn: it ends what it suppresses in all. Boxes are [blocks, rows,
+// kBlock], rows of them in the order of their scores; `turn` [1] is the number of the block.
+Tensor TakeTurn(Builder& b, const Boxes& boxes, const Tensor& alive, const Tensor& turn,
+                const Tensor& threshold) {
   const Tensor bit = b.Iota(DType::kInt64, kBlock);
   const Tensor power = b.Const(DType::kInt64, 1).ShiftLeft(bit);
   const Tensor later = bit.Gt(bit.Unsqueeze(1));  // [of a box, the other]
-  const Tensor number = b.Iota(DType::kInt64, eligible.dims()[0]).Unsqueeze(1).Unsqueeze(1);
+  const Tensor number = b.Iota(DType::kInt64, alive.dim(0)).Unsqueeze(1).Unsqueeze(1);
   const auto each = [](int64_t axis) {
     return [axis](const Tensor& t) { return t.Unsqueeze(axis); };
   };
-  Tensor alive = eligible;
-  // Past the end where there is nothing to do, so that it is not known before the run.
-  Tensor turn = eligible.Any().Where(b.Const(DType::kInt64, 0), blocks).Reshape({1}).Contiguous();
-  for (int64_t i = 0; i < blocks; ++i) {
-    const auto of_turn = [&](const Tensor& t) { return t.Gather(turn); };
-    const Boxes mine = boxes.Each(of_turn);  // [1, rows, kBlock]
-    const Tensor within = Overlaps(mine.Each(each(3)), mine.Each(each(2)), threshold).And(later);
-    const Tensor clears = within.Where(power, 0).Sum({3}).Contiguous();
-    Tensor word = of_turn(alive).Where(power, 0).Sum({2}).Contiguous();  // [1, rows]
-    for (int64_t j = 0; j + 1 < kBlock; ++j) {
-      const Tensor mask = clears.Slice(2, j, j + 1).Squeeze(2).BitwiseNot();
-      word = word.ShiftRight(j).And(1).Ne(0).Where(word.And(mask), word);
-    }
-    const Tensor taken = word.Contiguous().Unsqueeze(2).ShiftRight(bit).And(1).Ne(0);
-    const Tensor ends = Overlaps(boxes.Each(each(3)), mine.Each(each(2)), threshold)
-                            .And(taken.Unsqueeze(2))
-                            .Any({3});
-    // Two that are taken do not overlap, so of those taken before none ends.
-    alive = number.Eq(turn).Where(taken, alive.And(ends.Not())).Contiguous();
-    turn = (turn + 1).Contiguous();
+  const auto of_turn = [&](const Tensor& t) { return t.Gather(turn); };
+  const Boxes mine = boxes.Each(of_turn);  // [1, rows, kBlock]
+  const Tensor within = Overlaps(mine.Each(each(3)), mine.Each(each(2)), threshold).And(later);
+  const Tensor leaves = within.Where(power, 0).Sum({3}).BitwiseNot().Contiguous();
+  Tensor word = of_turn(alive).Where(power, 0).Sum({2}).Contiguous();  // [1, rows]
+  for (int64_t j = 0; j + 1 < kBlock; ++j) {
+    const Tensor mask = leaves.Slice(2, j, j + 1).Squeeze(2);
+    word = word.And(b.Const(DType::kInt64, int64_t{1} << j)).Ne(0).Where(word.And(mask), word);
   }
-  return alive;
+  const Tensor taken = word.Contiguous().Unsqueeze(2).ShiftRight(bit).And(1).Ne(0);
+  const Tensor ends =
+      Overlaps(boxes.Each(each(3)), mine.Each(each(2)), threshold).And(taken.Unsqueeze(2)).Any({3});
+  const Tensor stays = number.Lt(turn).Or(ends.Not());
+  return number.Eq(turn).Where(taken, alive.And(stays)).Contiguous();
 }
 
-// Zeros up to the bounds of the sizes and then up to `n` on the last axis.
+// The boxes that are taken. The number of the turn is in memory, so that all turns run the same
+// kernels, which are compiled once; where half of the blocks have had their turns, the rest goes on
+// without them.
+Tensor Greedy(Builder& b, Boxes boxes, const Tensor& eligible, const Tensor& threshold) {
+  std::vector<Tensor> done;
+  Tensor alive = eligible;
+  // Past the end where there is nothing to do, so that it is not known before the run.
+  const Tensor any = eligible.Any();
+  while (true) {
+    const int64_t blocks = alive.dim(0), half = blocks >= kLeastHalved ? blocks / 2 : blocks;
+    Tensor turn = any.Where(b.Const(DType::kInt64, 0), blocks).Reshape({1}).Contiguous();
+    for (int64_t i = 0; i < half; ++i) {
+      alive = TakeTurn(b, boxes, alive, turn, threshold);
+      turn = (turn + 1).Contiguous();
+    }
+    if (half == blocks) break;
+    const auto rest = [&](const Tensor& t) { return t.Slice(0, half, blocks).Contiguous(); };
+    done.push_back(alive.Slice(0, 0, half));
+    boxes = boxes.Each(rest);
+    alive = rest(alive);
+  }
+  done.push_back(alive);
+  return Concat(done, 0);
+}
+
+// Zeros up to the bounds of the sizes and then up to `n` on one axis.
 Tensor Filled(Builder& b, const Tensor& x, int64_t axis, int64_t n) {
   Dims words;
   for (int64_t i = 0; i < x.rank(); ++i) {
@@ -92,7 +109,7 @@ Tensor Filled(Builder& b, const Tensor& x, int64_t axis, int64_t n) {
 // The rows of `scores` [batch, classes, n] with its boxes, in the order of the scores.
 struct Candidates {
   Tensor order;     // [rows, n] of the positions
-  Tensor eligible;  // [blocks, rows, kBlock], as are the boxes, of the blocks that have such a box
+  Tensor eligible;  // [blocks, rows, kBlock], as the boxes are
   Boxes boxes;
 };
 
@@ -113,14 +130,8 @@ absl::StatusOr<Candidates> Sort(NodeContext& c, const Tensor& boxes, const Tenso
   const Tensor key = eligible.Where(scores, -std::numeric_limits<double>::infinity());
   const Tensor order = key.ArgSort(2, true).Cast(DType::kInt64).Contiguous();
   const int64_t blocks = padded / kBlock;
-  const Tensor most = eligible.Cast(DType::kInt64).Sum({2}).Max();
-  TG_ASSIGN_OR_RETURN(const Dim used, c.RunSize((most + (kBlock - 1)).FloorDiv(kBlock), blocks));
   const auto in_blocks = [&](const Tensor& t) {
-    return t.TakeAlong(2, order)
-        .Reshape({rows, blocks, kBlock})
-        .Permute({1, 0, 2})
-        .Narrow(0, 0, used)
-        .Contiguous();
+    return t.TakeAlong(2, order).Reshape({rows, blocks, kBlock}).Permute({1, 0, 2}).Contiguous();
   };
   const auto in_order = [&](const Tensor& t) {
     return in_blocks(t.Unsqueeze(1).Expand({batch, classes, padded}));
@@ -158,7 +169,7 @@ absl::Status NonMaxSuppressionOfRun(NodeContext& c) {
   const int64_t padded = CeilDiv(n, kBlock) * kBlock;
   TG_ASSIGN_OR_RETURN(const Candidates all, Sort(c, boxes, scores, padded));
   Tensor taken = Greedy(b, all.boxes, all.eligible, threshold);
-  taken = Filled(b, taken, 0, padded / kBlock).Permute({1, 0, 2}).Reshape({rows, padded});
+  taken = taken.Permute({1, 0, 2}).Reshape({rows, padded});
   taken = taken.And(taken.Cast(DType::kInt64).CumSum(1).Le(most)).Contiguous();
   // As many as there are at most, where that is known.
   const int64_t each =
