@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Piece {
+struct Received {
   Clock::time_point due;
   std::string bytes;  // empty: the end
 };
@@ -50,7 +50,7 @@ class Pipe {
     while (true) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return !pieces_.empty(); });
-      const Piece piece = std::move(pieces_.front());
+      const Received piece = std::move(pieces_.front());
       pieces_.pop_front();
       lock.unlock();
       std::this_thread::sleep_until(piece.due);
@@ -71,7 +71,7 @@ class Pipe {
   const Clock::duration delay_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Piece> pieces_;
+  std::deque<Received> pieces_;
 };
 
 void NoDelay(int socket) {

@@ -37,13 +37,13 @@ uint8_t* Wave::Global(const Instruction& i, uint32_t lane, uint64_t address, uin
     return nullptr;
   }
   auto& places = state.places;
-  const auto holds = [&](const LaunchState::Place& place) {
+  const auto holds = [&](const LaunchState::Mapped& place) {
     return address - place.base < place.bytes && bytes <= place.bytes - (address - place.base);
   };
   if (last_region_ >= places.size() || !holds(places[last_region_])) {
     const auto after = std::upper_bound(
         places.begin(), places.end(), address,
-        [](uint64_t a, const LaunchState::Place& place) { return a < place.base; });
+        [](uint64_t a, const LaunchState::Mapped& place) { return a < place.base; });
     const auto at = after == places.begin() ? places.end() : after - 1;
     if (at == places.end() || !holds(*at)) {
       Fail(FaultCode::kIllegalAddress, i, where,
@@ -52,7 +52,7 @@ uint8_t* Wave::Global(const Instruction& i, uint32_t lane, uint64_t address, uin
     }
     last_region_ = static_cast<size_t>(at - places.begin());
   }
-  LaunchState::Place& place = places[last_region_];
+  LaunchState::Mapped& place = places[last_region_];
   if (place.read_only) {
     if (access == Access::kRead) return place.host + (address - place.base);
     Fail(FaultCode::kIllegalAddress, i, where,

@@ -26,14 +26,14 @@ struct LaunchState {
   const Launch* launch = nullptr;
   const Code* code = nullptr;
   const KernelCode* kernel = nullptr;
-  struct Place {
+  struct Mapped {
     uint64_t base = 0;
     uint64_t bytes = 0;
     uint8_t* host = nullptr;
     bool read_only = false;
     std::unique_ptr<Shadow> shadow = nullptr;  // made at the first access
   };
-  std::vector<Place> places;  // sorted
+  std::vector<Mapped> places;  // sorted
   Fault fault;
   uint64_t budget = 0;
   uint32_t time = 0;  // of the shadows

@@ -44,11 +44,11 @@ fakecuda::MemoryView FakeGpu::View() const {
   return view;
 }
 
-std::string FakeGpu::Finish(std::vector<FakeChannel::Work>& work) {
+std::string FakeGpu::Finish(std::vector<FakeChannel::Effect>& work) {
   std::shuffle(work.begin(), work.end(), random_);
   std::string error;
   while (error.empty() && !work.empty()) {
-    const FakeChannel::Work one = std::move(work.back());
+    const FakeChannel::Effect one = std::move(work.back());
     work.pop_back();
     error = one();
   }

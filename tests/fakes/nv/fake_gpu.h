@@ -42,8 +42,8 @@ struct FakeChannel {
   uint64_t rest = 0;  // steps that the channel does nothing
 
   // Begun and not ended. An operation gives its error.
-  using Work = std::function<std::string()>;
-  std::vector<Work> kernels, copies;
+  using Effect = std::function<std::string()>;
+  std::vector<Effect> kernels, copies;
   // What copies wrote to the host's memory and did not flush.
   struct Pending {
     std::shared_ptr<FakeMemory> memory;
@@ -102,7 +102,7 @@ class FakeGpu {
   std::string LaunchGrid(FakeChannel& channel, uint64_t address);
   std::string CheckWindows(const FakeChannel& channel) const;
   // Ends all work of these, in any order.
-  std::string Finish(std::vector<FakeChannel::Work>& work);
+  std::string Finish(std::vector<FakeChannel::Effect>& work);
   void Flush(FakeChannel& channel);
   // A semaphore of four words: the value and the time.
   std::string Release(uint64_t address, uint64_t value);
