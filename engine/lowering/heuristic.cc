@@ -17,13 +17,12 @@
 #include <bit>
 #include <cmath>
 #include <optional>
-#include <set>
-#include <utility>
 
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/parts.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/stage.h"
 #include "engine/lowering/tile_cost.h"
@@ -35,10 +34,8 @@ namespace {
 // not change in the loop.
 constexpr double kMaxUnrolled = 200, kMaxMasked = 1000;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
-constexpr int64_t kMinPart = 8;     // iterations of a reduction of its own
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 constexpr int64_t kMinShared = 3;   // of a loop that overhangs, for each thread
-constexpr size_t kMaxNodes = 2000;  // a larger kernel is not tiled
 
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
@@ -66,7 +63,7 @@ class CpuHeuristic {
                              [&](size_t i) { return Weight(s_.works[i]); });
     for (size_t i : order) {
       const Work& work = s_.works[i];
-      const bool first = i == order[0], small = s_.nodes <= kMaxNodes;
+      const bool first = i == order[0], small = s_.nodes <= kMaxTiledNodes;
       if (first && small) heaviest_ = static_cast<int>(i);
       // A sum of products in a nest of its own has a tile of its own.
       const bool apart = work.is_reduce() && (work.all & taken_ & ~s_.whole) == 0;
@@ -321,35 +318,13 @@ class CpuHeuristic {
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].arg(0), s_.size[range] - rest});
   }
 
-  // Where a reduction loads from one buffer up to a position and from another one behind it, as a
-  // convolution over a concatenation does, each part is a reduction of its own, without gates.
+  // Each part of a reduction over several buffers is a reduction of its own: see parts.h.
   void PeelParts(const Work& work) {
-    if (!peels_ || !work.is_reduce()) return;
-    const std::vector<uint32_t> body = PostOrder(work.root.src(0));
-    if (s_.nodes + body.size() > kMaxNodes) return;
-    std::set<std::pair<int, int64_t>> below, behind;  // of gates: a reduced range, its position
-    for (uint32_t id : body) {
-      const UOp index = work.root.graph()->at(id);
-      if (!index.is(Op::kIndex) || index.num_src() < 3) continue;
-      for (uint32_t part : PostOrder(index.src(2))) {
-        const UOp u = index.graph()->at(part);
-        if (!u.is(Op::kCmpLt)) continue;
-        const bool bounds_below = u.src(1).is_const();
-        const UOp range = u.src(bounds_below ? 0 : 1), bound = u.src(bounds_below ? 1 : 0);
-        if (!range.is(Op::kRange) || !bound.is_const()) continue;
-        const int r = s_.d.IndexOf(range);
-        if (r < 0 || !Has(work.own & ~s_.whole, r)) continue;
-        (bounds_below ? below : behind).emplace(r, bound.const_word() + (bounds_below ? 0 : 1));
-      }
-    }
-    for (const auto& [r, cut] : below) {
-      if (!behind.contains({r, cut}) || cut < kMinPart || s_.size[r] - cut < kMinPart) continue;
-      if (Has(peeled_, r) || room_ < std::popcount(work.own)) return;
-      room_ -= std::popcount(work.own);
-      peeled_ |= Bit(r);
-      moves_.push_back({Move::Kind::kPeel, s_.d.ranges[r].arg(0), cut});
-      return;
-    }
+    const std::optional<ReducedPart> part = peels_ ? FindPart(s_, work) : std::nullopt;
+    if (!part || Has(peeled_, part->range) || room_ < std::popcount(work.own)) return;
+    room_ -= std::popcount(work.own);
+    peeled_ |= Bit(part->range);
+    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[part->range].arg(0), part->size});
   }
 
   // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the
