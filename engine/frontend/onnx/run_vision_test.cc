@@ -105,6 +105,7 @@ TEST(RunSizesOfVision, ImagesAreResizedInBatchesThatEachRunChooses) {
   ImportOptions options;
   options.ranges["N"] = {1, 3};
   const OnnxPlan onnx = Import(file, options);
+  ASSERT_EQ(onnx.inputs.size(), 1u);
   std::mt19937_64 random(8);
   const auto mixed = [](float a, float b) { return 0.75f * a + 0.25f * b; };
   for (int64_t n = 1; n <= 3; ++n) {
