@@ -386,6 +386,9 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
       }
     }
   }
+  // The shorter ranges inside: what a product reads along the longer one is then used at once by
+  // all the accumulators that share it, and few values are live beside these.
+  std::ranges::stable_sort(replicated, std::greater<>{}, SizeOf);
   std::vector<UOp> effects;
   for (const Assignment& c : Combinations(base, replicated)) {
     TG_ASSIGN_OR_RETURN(const UOp value, Value(store, c, nesting));

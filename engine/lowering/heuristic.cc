@@ -32,7 +32,7 @@ namespace {
 
 // Operations of all iterations of a window that is unrolled; and of one whose masks only then do
 // not change in the loop.
-constexpr double kMaxUnrolled = 200, kMaxMasked = 1000;
+constexpr double kMaxUnrolled = 200, kMaxMasked = 600;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 constexpr int64_t kMinShared = 3;   // of a loop that overhangs, for each thread
@@ -187,6 +187,7 @@ class CpuHeuristic {
     }
     std::vector<std::pair<double, Tile>> ranked;  // only where another than the best is wanted
     const auto consider = [&](const Tile& tile) {
+      if (HasMasks(work, tile)) return;
       const double cycles = cost_.Cycles(work, tile);
       if (rank > 0 && !std::isinf(cycles)) ranked.emplace_back(cycles, tile);
       if (cycles < least) {
@@ -204,7 +205,7 @@ class CpuHeuristic {
         if (vectors > 1) {
           const bool reuses = std::ranges::find(reused, lanes) != reused.end();
           const bool sums = tiled && work.is_reduce() && Has(kept, lanes);
-          if (!(reuses || sums) || HasMasks(work, tile) || Overhangs(work, tile)) continue;
+          if (!(reuses || sums) || Overhangs(work, tile)) continue;
           if (!FitsVectors(work, lanes, tile.width, vectors)) continue;
         }
         consider(tile);
@@ -255,13 +256,14 @@ class CpuHeuristic {
     return rows;
   }
 
-  // Whether each vector of kept lanes, in each iteration of a window, has a mask of its own, and is
-  // not copied first. There are few registers for masks.
+  // Whether each of several vectors of kept lanes, in each iteration of a window that a reduction
+  // repeats, has a mask of its own, and is not copied first. There are few registers for masks.
   bool HasMasks(const Work& work, const Tile& tile) const {
     return work.is_reduce() && Has(work.all & ~work.own, tile.lanes) &&
            std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
              return Has(a.gate, tile.lanes) && (a.gate & work.own) != 0 &&
-                    cost_.ReuseOf(work, a, tile) == 1;
+                    (tile.Of(tile.lanes) > tile.width || s_.Iterations(work.own & ~a.gate) > 1) &&
+                    tile.Copies(a.ranges | a.gate) > 1 && cost_.ReuseOf(work, a, tile) == 1;
            });
   }
 
@@ -390,12 +392,27 @@ class CpuHeuristic {
       const bool masks = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && (a.gate & vectors_) != 0;
       });
+      const bool tests = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
+        return Has(a.gate, r) && ((a.gate | a.ranges) & vectors_) == 0 && !Overlaps(a, r);
+      });
+      if (tests) return;
       if (left > 8 || replicas * static_cast<double>(left) > (masks ? kMaxMasked : kMaxUnrolled)) {
         return;
       }
       replicas *= static_cast<double>(left);
       Upcast(r, left, Move::Kind::kUnroll);
     }
+  }
+
+  // Whether iterations of `r` read again what the copies of a tile read, as those of a window do.
+  bool Overlaps(const MemoryAccess& a, int r) const {
+    for (RangeSet set = a.ranges & s_.loops; set != 0; set &= set - 1) {
+      const int tiled = std::countr_zero(set);
+      const int64_t step = a.stride[tiled], window = a.stride[r];
+      if (step == 0 || step == kIrregular || window == kIrregular) continue;
+      if (window % step == 0 && std::abs(window / step) < upcast_[tiled]) return true;
+    }
+    return false;
   }
 
   void Order() {

@@ -133,7 +133,10 @@ class ShapeReader {
     a.address = u.src(0);
     a.store = u.is(Op::kStore);
     a.ranges = shape_.d.of[a.address.src(1).id()];
-    if (a.address.num_src() == 3) a.gate = shape_.d.of[a.address.src(2).id()];
+    if (a.address.num_src() == 3) {
+      a.gate = shape_.d.of[a.address.src(2).id()];
+      FindRows(a.address.src(2), &a);
+    }
     for (size_t r = 0; r < shape_.size.size(); ++r) {
       a.stride.push_back(Stride(a.address.src(1), static_cast<int>(r)));
     }
@@ -143,9 +146,20 @@ class ShapeReader {
     work->accesses.push_back(std::move(a));
   }
 
+  void FindRows(UOp gate, MemoryAccess* a) const {
+    for (uint32_t id : PostOrder(gate)) {
+      const UOp u = g_.at(id);
+      if (!u.is(Op::kFloorMod) || !u.src(0).is(Op::kRange) || !u.src(1).is_const()) continue;
+      a->rows = shape_.d.IndexOf(u.src(0));
+      a->row = u.src(1).const_word();
+    }
+  }
+
   bool IsWeight(UOp address) const {
     const UOp memory = address.src(0);
-    if (!memory.is(Op::kParam) || address.num_src() == 3) return false;
+    if (!memory.is(Op::kParam)) return false;
+    // What a peel leaves of a gate may always hold.
+    if (address.num_src() == 3 && address.src(2).bounds() != Interval{1, 1}) return false;
     const auto slot = static_cast<size_t>(memory.arg(0));
     if (slot >= arguments_.size() || !arguments_[slot].weight) return false;
     const std::vector<uint32_t> index = PostOrder(address.src(1));

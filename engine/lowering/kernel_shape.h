@@ -27,8 +27,11 @@ struct MemoryAccess {
   // A load of a weight without a gate whose index comes from ranges alone: the program may read it
   // from a copy that is kept, see stage.h.
   bool weight = false;
-  RangeSet ranges = 0;          // that the index depends on
-  RangeSet gate = 0;            // that its gate depends on
+  RangeSet ranges = 0;  // that the index depends on
+  RangeSet gate = 0;    // that its gate depends on
+  // A range whose remainder by `row` is what the gate tests, as of the joined rows of an image.
+  int rows = -1;
+  int64_t row = 0;
   std::vector<int64_t> stride;  // in elements, by range; kIrregular where it is not constant
   int64_t bytes = 1;            // of an element
   double buffer_bytes = 0;

@@ -166,7 +166,8 @@ TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
 }
 
 // The masked columns are copied once for all rows: reading the packed rows again for each tile of
-// columns costs less than copying the columns again for each tile of rows.
+// columns costs less than copying the columns again for each tile of rows. The rows are no lanes,
+// because vectors do not divide them and no element may be computed twice.
 TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
   Target cpu = Cpu();
   cpu.vector_bytes = 32;
@@ -174,11 +175,31 @@ TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
   cpu.cache_bytes = 512 << 10;
   const int32_t weights[] = {1};
   Budget budget;
-  const auto program = Lower(Product(2048, 49, 512, DType::kFloat32, Form::kInPlace), cpu,
+  const auto program = Lower(Product(2044, 49, 512, DType::kFloat32, Form::kInPlace), cpu,
                              "product", &budget, nullptr, {.weights = weights});
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(program->packings.size(), 1u);
   EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
+}
+
+// A weight's rows are lanes where columns would overhang: 49 columns are 4 vectors of 16, of which
+// the last one has a single column. Units that are half as wide as the registers make it count.
+TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {
+  const int32_t weights[] = {1};
+  Target cpu = Cpu();
+  cpu.vector_rate = 1;
+  for (const Form form : {Form::kPlain, Form::kInPlace}) {
+    Budget budget;
+    const auto program = Lower(Product(512, 49, 256, DType::kFloat32, form), cpu, "product",
+                               &budget, nullptr, {.weights = weights});
+    ASSERT_TRUE(program.ok()) << program.status();
+    ASSERT_EQ(program->packings.size(), 1u);
+    EXPECT_EQ(program->packings[0].source, 1);
+    for (UOp buffer : Of(*program, Op::kBuffer)) {
+      EXPECT_LE(buffer.arg(2), 16) << "accumulators alone, no copies";
+    }
+    EXPECT_LE(program->flops, 2.0 * 512 * 49 * 256 * 1.05) << "hardly a lane is computed in vain";
+  }
 }
 
 // All rows are one tile, so the copy is not read again in a run, but it is in the next one; where

@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
 
-// Cycles, of a processor that loads twice and computes twice in each.
-constexpr double kLoad = 0.5, kStore = 1, kComputing = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
-constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 0.8;
+// Cycles, of a processor that loads twice in each. What is narrower than a vector begins as often.
+constexpr double kLoad = 0.5, kStore = 1, kNarrow = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
+constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 1.6;
 constexpr double kLoop = 1.5;  // of an iteration
 constexpr int64_t kPage = 4096;
 constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
@@ -26,11 +26,27 @@ constexpr double kSharedCyclesPerByte = 1.0 / 60;
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int kMaxStride = 4;      // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
+constexpr int64_t kLeastRow = 4;   // of neighbours, to be loaded or stored row by row
+
+// How many lines that lie `step` bytes apart the first-level cache keeps, which finds a line by its
+// place in a page. Other operands want some, too.
+int64_t LinesKept(int64_t step) {
+  const int64_t apart = std::gcd(step, kPage);
+  const int64_t sets = kPage / std::max<int64_t>(apart, static_cast<int64_t>(kLineBytes));
+  const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
+  return sets * ways * 3 / 4;
+}
 
 }  // namespace
 
 TileCost::TileCost(const KernelShape& shape, const Target& target) : s_(shape), target_(target) {
   for (int r : s_.outer) outer_ |= Bit(r);
+  // What a kernel copies is in memory at the same time.
+  const auto copying = std::ranges::count_if(s_.works, [](const Work& work) {
+    return work.is_reduce() &&
+           std::ranges::any_of(work.accesses, [](const MemoryAccess& a) { return a.gate != 0; });
+  });
+  panel_bytes_ = PanelBytes(target) / static_cast<double>(std::max<int64_t>(copying, 1));
   for (const Work& work : s_.works) {
     for (const MemoryAccess& a : work.accesses) {
       for (RangeSet set = a.store ? a.ranges : 0; set != 0; set &= set - 1) {
@@ -63,7 +79,9 @@ double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reus
   if (IsMasked(a, tile)) {
     gate = kLaneGate;
   } else if (a.gate != 0) {
-    gate = kBranch;
+    // One test for all copies of a tile that share it, as the elements of a window's row do.
+    const bool shared = a.rows < 0 || (a.row % tile.Of(a.rows) == 0);
+    gate = kBranch / (shared ? static_cast<double>(tile.Copies(a.ranges)) : 1);
   }
   if (!Has(a.ranges, tile.lanes)) return kLoad + gate;
   const int64_t stride = a.stride[tile.lanes];
@@ -73,8 +91,16 @@ double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reus
   }
   const double exchanges = kShuffle * std::log2(static_cast<double>(tile.width));
   if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
-  if (IsSquare(a, tile)) return kLoad + kUnaligned + exchanges;
-  return static_cast<double>(tile.width) * kGather * (a.store ? 2 : 1) + 2;
+  if (const double used = RowShare(a, tile); used > 0) {
+    return ((a.store ? kStore : kLoad) + kUnaligned + exchanges) / used;
+  }
+  const double lane = kGather * (a.store ? 2 : 1) + (Crowds(a, tile) ? kEvicted : 0);
+  return static_cast<double>(tile.width) * lane + 2;
+}
+
+bool TileCost::Crowds(const MemoryAccess& a, const Tile& tile) {
+  const int64_t stride = a.stride[tile.lanes];
+  return stride != kIrregular && tile.Of(tile.lanes) > LinesKept(stride * a.bytes);
 }
 
 bool TileCost::IsMasked(const MemoryAccess& a, const Tile& tile) const {
@@ -87,12 +113,16 @@ bool TileCost::IsRough(const MemoryAccess& a, const Tile& tile) const {
   return IsMasked(a, tile) || (a.stride[tile.lanes] != 1 && a.stride[tile.lanes] <= kMaxStride);
 }
 
-bool TileCost::IsSquare(const MemoryAccess& a, const Tile& tile) const {
-  return tile.lanes >= 0 && IsFar(a, tile.lanes) &&
-         std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
-           return p.range >= 0 && p.range != tile.lanes && a.stride[p.range] == 1 &&
-                  p.amount % tile.width == 0;
-         });
+double TileCost::RowShare(const MemoryAccess& a, const Tile& tile) const {
+  if (tile.lanes < 0 || a.gate != 0 || a.stride[tile.lanes] <= kMaxStride) return 0;
+  if (s_.once && !a.store) return 0;
+  for (const Tile::Part& p : tile.parts) {
+    if (p.range < 0 || p.range == tile.lanes || a.stride[p.range] != 1) continue;
+    if (p.amount < kLeastRow) continue;
+    const int64_t vectors = (p.amount + tile.width - 1) / tile.width;
+    return static_cast<double>(p.amount) / static_cast<double>(vectors * tile.width);
+  }
+  return 0;
 }
 
 double TileCost::AccumulatorBytes(const Work& work, const Tile& tile) {
@@ -123,14 +153,15 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
       bytes *= static_cast<double>(Has(work.own | inner, r) ? s_.size[r] : tile.Of(r));
     }
     if ((panel_of & work.own) == 0) return 1;
-    if (bytes <= PanelBytes(target_)) return reuse;
+    if (bytes <= panel_bytes_) return reuse;
     // A block of the longest reduced range at a time, if the cache has room for the accumulators
     // of as many tiles as make it worth a copy (block_choice.cc).
     int64_t longest = 1;
     for (RangeSet set = work.own; set != 0; set &= set - 1) {
       longest = std::max(longest, s_.size[std::countr_zero(set)]);
     }
-    const bool blocks = inner == 0 && kMaxBlocks * PanelBytes(target_) >= bytes &&
+    const bool alone = panel_bytes_ == PanelBytes(target_);
+    const bool blocks = alone && inner == 0 && kMaxBlocks * PanelBytes(target_) >= bytes &&
                         longest >= kMaxBlocks * kSquares &&
                         kMinReuse * AccumulatorBytes(work, tile) <= PartBytes(target_);
     return blocks ? reuse : 1;
@@ -152,8 +183,13 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
 }
 
 bool TileCost::IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-  return !Has(work.own, tile.lanes) && Has(a.ranges, tile.lanes) && s_.IsPackable(work, a) &&
-         !Has(scattered_, tile.lanes) && s_.outer.size() <= kMaxOrdered;
+  if (Has(work.own, tile.lanes) || !Has(a.ranges, tile.lanes) || IsMasked(a, tile)) return false;
+  if (!s_.IsPackable(work, a) || s_.outer.size() > kMaxOrdered) return false;
+  // Of two operands that no kernel writes, the one whose lanes are the result's is the weight.
+  return !Has(scattered_, tile.lanes) ||
+         std::ranges::none_of(work.accesses, [&](const MemoryAccess& other) {
+           return &other != &a && s_.IsPackable(work, other);
+         });
 }
 
 bool TileCost::IsFar(const MemoryAccess& a, int lanes) const {
@@ -169,25 +205,51 @@ bool TileCost::Conflicts(const Work& work, const MemoryAccess& a, const Tile& ti
   return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
            if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
              return false;
-           const int64_t step = std::gcd(a.stride[p.range] * a.bytes, kPage);
-           const int64_t sets = kPage / std::max<int64_t>(step, static_cast<int64_t>(kLineBytes));
-           const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
-           return p.amount > sets * ways * 3 / 4;  // other operands want some, too
+           return p.amount > LinesKept(a.stride[p.range] * a.bytes);
          });
 }
 
-double TileCost::BytesOf(const MemoryAccess& a, const Tile& tile) const {
+double TileCost::BytesOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
   const int64_t stride = tile.lanes < 0 ? 0 : a.stride[tile.lanes];
   const auto bytes = static_cast<double>(a.bytes), width = static_cast<double>(tile.width);
-  if (stride == 0) return bytes;
-  if (IsSquare(a, tile)) return bytes * width;
-  if (stride == kIrregular) return width * kLineBytes;
-  return width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
+  const auto copies = static_cast<double>(tile.Copies(a.ranges));
+  if (stride == 0) return WalksLines(work, a) ? BytesOfLines(a, tile) : copies * bytes;
+  if (RowShare(a, tile) > 0) return copies * bytes * width;
+  if (stride == kIrregular) return copies * width * kLineBytes;
+  return copies * width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
+}
+
+bool TileCost::WalksLines(const Work& work, const MemoryAccess& a) const {
+  if (!work.is_reduce() || (a.ranges & work.own) == 0 || s_.IsPackable(work, a)) return false;
+  for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
+    const int64_t step = a.stride[std::countr_zero(set)];
+    if (step != kIrregular && static_cast<double>(std::abs(step) * a.bytes) < kLineBytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+double TileCost::BytesOfLines(const MemoryAccess& a, const Tile& tile) {
+  double rows = 1, row = static_cast<double>(a.bytes);
+  for (const Tile::Part& p : tile.parts) {
+    if (!Has(a.ranges, p.range)) continue;
+    const int64_t step = a.stride[p.range];
+    const double span = step == kIrregular ? HUGE_VAL
+                                           : static_cast<double>(std::abs(step) * a.bytes) *
+                                                 static_cast<double>(p.amount);
+    if (span <= 2 * kLineBytes) {
+      row = std::max(row, span);
+    } else {
+      rows *= static_cast<double>(p.amount);
+    }
+  }
+  return rows * std::ceil(row / kLineBytes) * kLineBytes;
 }
 
 double TileCost::Cycles(const Work& work, const Tile& tile) const {
-  double memory = 0, compute = 0, stores = 0, bytes = 0, again = 0;
-  int64_t operands = 1 << 20, loads = 0;
+  double memory = 0, compute = 0, operations = 0, stores = 0, bytes = 0, again = 0;
+  int64_t operands = 1 << 20, loads = 0, tested = 0;
   for (const MemoryAccess& a : work.accesses) {
     const double reuse = ReuseOf(work, a, tile);
     const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
@@ -196,22 +258,25 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
     if (a.store) continue;
     if (reuse > 1 && !std::isinf(reuse) && IsRough(a, tile)) again += RereadCycles(work, a, tile);
     ++loads;
-    bytes += static_cast<double>(tile.Copies(a.ranges)) *
-             (reuse > 1 ? static_cast<double>(a.bytes * tile.width) : BytesOf(a, tile));
+    bytes += reuse > 1 ? static_cast<double>(tile.Copies(a.ranges) * a.bytes * tile.width)
+                       : BytesOf(work, a, tile);
     operands = std::min(operands, tile.Copies(a.ranges));
+    // What a test decides is in registers at its end.
+    if (a.gate != 0 && !Has(a.ranges | a.gate, tile.lanes)) tested += tile.Copies(a.ranges);
   }
   for (const Work::Operation& o : work.operations) {
-    compute += kComputing * o.cost * static_cast<double>(tile.Copies(o.ranges)) /
-               Repeats(work, o.ranges, tile);
+    const double copies = o.cost * static_cast<double>(tile.Copies(o.ranges));
+    operations += copies / Repeats(work, o.ranges, tile);
+    compute += OperationCycles(o, tile) * copies / Repeats(work, o.ranges, tile);
   }
   const int64_t values = tile.Copies(~RangeSet{0});
   if (work.is_reduce()) {
-    const int64_t registers = values + (loads > 1 ? operands : 0) + 1;
+    const int64_t registers = values + (loads > 1 ? operands : 0) + tested + 1;
     if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
   } else {
     memory += stores;
   }
-  if (compute / kComputing > kMaxReplicated) return HUGE_VAL;
+  if (operations > kMaxReplicated) return HUGE_VAL;
   double iterations = 1;
   for (RangeSet set = work.all; set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);
@@ -227,6 +292,12 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   if (work.is_reduce())
     total += iterations / FoldedIterations(work, tile) * StoreCycles(work, tile);
   return total;
+}
+
+double TileCost::OperationCycles(const Work::Operation& o, const Tile& tile) const {
+  const int64_t lanes = Has(o.ranges, tile.lanes) ? tile.width : 1;
+  const double vectors = static_cast<double>(lanes * o.bytes) / target_.vector_bytes;
+  return std::max(kNarrow, std::min(vectors, 1.0) / target_.vector_rate);
 }
 
 double TileCost::RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const {

@@ -1,5 +1,6 @@
 // What the heuristic predicts for one work with one register tile: cycles of a processor that loads
-// twice and computes twice in each. Nothing here chooses; heuristic.cc compares.
+// twice and computes Target::vector_rate times in each. Nothing here chooses; heuristic.cc
+// compares.
 #pragma once
 
 #include <cstdint>
@@ -59,26 +60,36 @@ class TileCost {
   // Whether a load of lanes is more than that of a whole vector, but for lanes that lie far apart.
   bool IsRough(const MemoryAccess& a, const Tile& tile) const;
 
-  // Whether lanes that lie far apart are loaded as whole vectors of what lies between, because the
-  // tile has as many neighbours of each: see engine/render/transposes.h.
-  bool IsSquare(const MemoryAccess& a, const Tile& tile) const;
+  // How much of a vector a row of the tile fills, where lanes that lie far apart are loaded or
+  // stored row by row, because the tile has neighbours of each: see engine/render/transposes.h.
+  // Else 0.
+  double RowShare(const MemoryAccess& a, const Tile& tile) const;
 
   static double AccumulatorBytes(const Work& work, const Tile& tile);
 
-  // Whether its lanes are read from a copy of a weight, which is made once. What is stored stays in
-  // its order.
+  // Whether its lanes are read from a copy of a weight, which is made once.
   bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
   // Whether the rows that a reduction walks along, an element of each at a time, are so far apart
   // that their lines fall onto the same few sets of the first-level cache, more than a set keeps.
-  // That cache finds a line by its place in a page.
   bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
-  // What one copy of a load brings into the first-level cache, where neighbours are used later.
-  double BytesOf(const MemoryAccess& a, const Tile& tile) const;
+  // Whether the lanes of a tile share few sets of the first-level cache.
+  static bool Crowds(const MemoryAccess& a, const Tile& tile);
+
+  // What the copies of a load bring into the first-level cache, where neighbours are used later.
+  double BytesOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  // Whether each step of a reduction reads other lines of a cache, of which all lanes read an
+  // element or a few; and the bytes of these lines.
+  bool WalksLines(const Work& work, const MemoryAccess& a) const;
+  static double BytesOfLines(const MemoryAccess& a, const Tile& tile);
 
   // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
   double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
+  // Of an addition of one copy.
+  double OperationCycles(const Work::Operation& o, const Tile& tile) const;
 
   double FoldedIterations(const Work& work, const Tile& tile) const;
 
@@ -89,6 +100,7 @@ class TileCost {
   const Target& target_;
   RangeSet outer_ = 0;      // the loops that can be ordered
   RangeSet scattered_ = 0;  // in which some store is not contiguous
+  double panel_bytes_ = 0;  // that a copy of masked lanes may have, of those that the kernel copies
 };
 
 }  // namespace telegrad

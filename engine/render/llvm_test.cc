@@ -112,24 +112,26 @@ TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
   EXPECT_GT(Times(*RenderLlvm(Convert(above), kWide), "select <16 x i1>"), 2);
 }
 
-// out[16 * i : 16 * i + 16] = in[i + 64 * (0 : 16)] for i in [first, first + count).
-Program Columns(int64_t first, int64_t count, bool in_place = false) {
+// out[16 * i : 16 * i + 16] = in[i + 64 * (0 : 16)] for i in [first, first + count); `back`: the
+// other way around. In place, `in` is `out`.
+Program Columns(int64_t first, int64_t count, bool in_place = false, bool back = false) {
   Program program = Make([&](Graph& g, std::vector<UOp>& order) {
     const UOp out = g.Param(0, DType::kFloat32, Shape{4096}),
-              in = g.Param(1, DType::kFloat32, Shape{4096});
+              in = g.Param(in_place ? 0 : 1, DType::kFloat32, Shape{4096});
     const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
     const UOp rows = g.Make(Op::kMul, {iota, g.Index(64)});
-    order = {out, in, iota, rows};
+    order = {out, iota, rows};
+    if (!in_place) order.push_back(in);
     for (int64_t i = first; i < first + count; ++i) {
-      const UOp at = g.Make(Op::kAdd, {g.Index(i), rows});
-      const UOp to = g.Make(Op::kAdd, {g.Index(16 * i), iota});
-      const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {in, at})});
+      const UOp column = g.Make(Op::kAdd, {g.Index(i), rows});
+      const UOp row = g.Make(Op::kAdd, {g.Index(16 * i), iota});
+      const UOp from = back ? row : column, to = back ? column : row;
+      const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {in, from})});
       const UOp put = g.Make(Op::kIndex, {out, to});
-      order.insert(order.end(), {at, to, x.src(0), x, put, g.Make(Op::kStore, {put, x})});
+      order.insert(order.end(), {column, row, x.src(0), x, put, g.Make(Op::kStore, {put, x})});
     }
   });
-  program.arguments = {{DType::kFloat32, 4096, false, true},
-                       {DType::kFloat32, 4096, true, in_place}};
+  program.arguments = {{DType::kFloat32, 4096, in_place, true}, {DType::kFloat32, 4096, true}};
   return program;
 }
 
@@ -141,11 +143,32 @@ TEST(RenderLlvm, ASquareOfMemoryIsLoadedRowByRow) {
     EXPECT_EQ(Times(text, "shufflevector"), 64) << first;
     EXPECT_THAT(text, HasSubstr(", i64 960\n")) << "the last row";
   }
-  // One more than a square, one less, and one that is written meanwhile.
-  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 17), kWide), "call <16 x float> @llvm.masked.gather"), 1);
-  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 15), kWide), "call <16 x float> @llvm.masked.gather"), 15);
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 17), kWide), "call <16 x float> @llvm.masked.gather"), 1)
+      << "one more than a square";
   EXPECT_EQ(
-      Times(*RenderLlvm(Columns(0, 16, true), kWide), "call <16 x float> @llvm.masked.gather"), 16);
+      Times(*RenderLlvm(Columns(0, 16, true), kWide), "call <16 x float> @llvm.masked.gather"), 16)
+      << "what is stored may be what the next one loads";
+}
+
+TEST(RenderLlvm, ASquareOfMemoryIsStoredRowByRow) {
+  const std::string text = *RenderLlvm(Columns(3, 16, false, true), kWide);
+  EXPECT_EQ(Times(text, "scatter"), 0);
+  EXPECT_EQ(Times(text, "store <16 x float>"), 16);
+  EXPECT_EQ(Times(text, "shufflevector"), 64);
+  EXPECT_GT(Times(*RenderLlvm(Columns(0, 16, true, true), kWide), "scatter"), 15);
+}
+
+// Rows of 7 elements are masked, where registers are wide enough for that to cost nothing.
+TEST(RenderLlvm, ShortRowsAreMasked) {
+  const std::string loads = *RenderLlvm(Columns(0, 7), kWide);
+  EXPECT_EQ(Times(loads, "= call <16 x float> @llvm.masked.load"), 16);
+  EXPECT_EQ(Times(loads, "gather"), 0);
+  EXPECT_THAT(loads, HasSubstr("i1 1, i1 0"));
+  const std::string stores = *RenderLlvm(Columns(0, 7, false, true), kWide);
+  EXPECT_EQ(Times(stores, "call void @llvm.masked.store"), 16);
+  EXPECT_EQ(Times(stores, "scatter"), 0);
+  EXPECT_EQ(Times(*RenderLlvm(Columns(0, 3), kWide), "call <16 x float> @llvm.masked.gather"), 3)
+      << "too short";
 }
 
 TEST(RenderLlvm, OnlyProgramOpsHaveAPrinter) {

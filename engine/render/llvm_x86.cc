@@ -1,6 +1,7 @@
 // Lanes a few elements apart are loaded as the vectors that they lie in, from the first lane's
-// element to the last one's, and picked from those. Stores to a large result that nothing reads go
-// past the caches, where an argument is aligned to a line as it starts.
+// element to the last one's, and picked from those. Lanes that are rows apart are loaded and stored
+// row by row, where a program accesses neighbours of each. Stores to a large result that nothing
+// reads go past the caches, where an argument is aligned to a line as it starts.
 #include "engine/render/llvm_x86.h"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ constexpr int64_t kMaxStride = 4;  // of lanes that are loaded as whole vectors
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLeastStreamed = 16;  // bytes of one store
 constexpr int64_t kLeastFetched = 32;   // bytes of one load
+constexpr int64_t kLeastMasked = 32;    // of registers whose elements are masked at no cost
 
 // Of llvm.prefetch. What is read once pushes nothing out of the first level: a step of Llama took
 // 32 ms with all levels, 29 ms without prefetches, and 23 ms with the second level.
@@ -52,9 +54,10 @@ absl::Status X86Kernel::Begin() {
     const std::string beyond = out_.Let("and i64 ", address, ", ", kLineBytes - 1);
     out_.Name(StrCat("s", slot), "icmp eq i64 ", beyond, ", 0");
   }
-  squares_ = FindTransposes(program_, target_.vector_bytes, kMaxStride + 1);
-  for (size_t i = 0; i < squares_.size(); ++i) {
-    for (UOp load : squares_[i]) square_[load.id()] = i;
+  rectangles_ = FindTransposes(program_, target_.vector_bytes, kMaxStride + 1,
+                               target_.vector_bytes >= kLeastMasked);
+  for (size_t i = 0; i < rectangles_.size(); ++i) {
+    for (UOp access : rectangles_[i]) rectangle_[access.id()] = i;
   }
   int64_t bytes = 0;
   for (const UOp buffer : Buffers()) {
@@ -197,18 +200,23 @@ std::string X86Kernel::LoadStrided(const Address& at) {
   return value;
 }
 
-// The rows of the square as vectors, then exchanged block by block, first of one element, then of
-// two and so on: after it vector i has element i of every row.
-void X86Kernel::LoadTransposed(UOp u, const Address& at, const Transpose& square) {
-  const std::string type = at.type();
-  const auto own = static_cast<int64_t>(std::ranges::find(square, u) - square.begin());
-  std::vector<std::string> rows;
+std::string X86Kernel::RowOf(UOp u, const Address& at, const Transpose& rectangle, int64_t lane) {
+  const auto own = static_cast<int64_t>(std::ranges::find(rectangle, u) - rectangle.begin());
+  return out_.Let("getelementptr inbounds ", LlvmMemoryType(at.dtype, 1), ", ptr ", at.pointer,
+                  ", i64 ", lane * at.stride - own);
+}
+
+std::string X86Kernel::RowMask(const Address& at, const Transpose& rectangle) {
+  std::string mask = "<";
   for (int64_t i = 0; i < at.lanes; ++i) {
-    const std::string pointer = out_.Let("getelementptr inbounds ", LlvmMemoryType(at.dtype, 1),
-                                         ", ptr ", at.pointer, ", i64 ", i * at.stride - own);
-    rows.push_back(out_.Let("load ", type, ", ptr ", pointer, ", align ", ByteSize(at.dtype),
-                            at.memory->of_loads));
+    StrAppend(&mask, i == 0 ? "" : ", ", "i1 ", i < std::ssize(rectangle) ? 1 : 0);
   }
+  return mask + ">";
+}
+
+// Block by block, first of one element, then of two and so on.
+void X86Kernel::Exchange(const Address& at, std::vector<std::string>* rows) {
+  const std::string type = at.type();
   for (int64_t size = 1; size < at.lanes; size *= 2) {
     std::vector<int64_t> upper(at.lanes), lower(at.lanes);
     for (int64_t i = 0; i < at.lanes; ++i) {
@@ -217,12 +225,53 @@ void X86Kernel::LoadTransposed(UOp u, const Address& at, const Transpose& square
     }
     for (int64_t i = 0; i < at.lanes; ++i) {
       if ((i & size) != 0) continue;
-      const std::string pair = StrCat(type, " ", rows[i], ", ", type, " ", rows[i + size], ", ");
-      rows[i] = out_.Let("shufflevector ", pair, LlvmShuffle(upper));
-      rows[i + size] = out_.Let("shufflevector ", pair, LlvmShuffle(lower));
+      std::string &x = (*rows)[i], &y = (*rows)[i + size];
+      const std::string pair = StrCat(type, " ", x, ", ", type, " ", y, ", ");
+      x = out_.Let("shufflevector ", pair, LlvmShuffle(upper));
+      y = out_.Let("shufflevector ", pair, LlvmShuffle(lower));
     }
   }
-  for (int64_t i = 0; i < at.lanes; ++i) transposed_[square[i].id()] = rows[i];
+}
+
+void X86Kernel::LoadTransposed(UOp u, const Address& at, const Transpose& rectangle) {
+  const std::string type = at.type(), align = StrCat(ByteSize(at.dtype));
+  std::vector<std::string> rows;
+  for (int64_t i = 0; i < at.lanes; ++i) {
+    const std::string pointer = RowOf(u, at, rectangle, i);
+    rows.push_back(
+        std::ssize(rectangle) == at.lanes
+            ? out_.Let("load ", type, ", ptr ", pointer, ", align ", align, at.memory->of_loads)
+            : out_.Call(StrCat("llvm.masked.load.", at.suffix(), ".p0"), type,
+                        {{"ptr", pointer},
+                         {"i32", align},
+                         {at.mask_type(), RowMask(at, rectangle)},
+                         {type, "poison"}},
+                        "", at.memory->of_loads));
+  }
+  Exchange(at, &rows);
+  for (size_t i = 0; i < rectangle.size(); ++i) transposed_[rectangle[i].id()] = rows[i];
+}
+
+void X86Kernel::StoreTransposed(UOp u, const Address& at, const Transpose& rectangle) {
+  const std::string type = at.type(), align = StrCat(ByteSize(at.dtype));
+  std::vector<std::string> rows;
+  for (UOp store : rectangle) rows.push_back(transposed_.at(store.id()));
+  rows.resize(at.lanes, "poison");
+  Exchange(at, &rows);
+  for (int64_t i = 0; i < at.lanes; ++i) {
+    const std::string pointer = RowOf(u, at, rectangle, i);
+    if (std::ssize(rectangle) == at.lanes) {
+      out_.Line("store ", type, " ", rows[i], ", ptr ", pointer, ", align ", align,
+                at.memory->of_stores);
+    } else {
+      out_.CallVoid(StrCat("llvm.masked.store.", at.suffix(), ".p0"),
+                    {{type, rows[i]},
+                     {"ptr", pointer},
+                     {"i32", align},
+                     {at.mask_type(), RowMask(at, rectangle)}},
+                    at.memory->of_stores);
+    }
+  }
 }
 
 // Behind the last panel comes the first one again, so that nothing beyond the argument is asked
@@ -288,8 +337,8 @@ void X86Kernel::FetchRowAhead(UOp load, const Address& at) {
 absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
   FetchAheadOf(u, at);
   FetchRowAhead(u, at);
-  if (const auto it = square_.find(u.id()); it != square_.end()) {
-    if (!transposed_.contains(u.id())) LoadTransposed(u, at, squares_[it->second]);
+  if (const auto it = rectangle_.find(u.id()); it != rectangle_.end()) {
+    if (!transposed_.contains(u.id())) LoadTransposed(u, at, rectangles_[it->second]);
     return transposed_.at(u.id());
   }
   if (at.kind == Address::kSpread && at.stride > 1 && at.stride <= kMaxStride) {
@@ -299,6 +348,14 @@ absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
 }
 
 absl::Status X86Kernel::StoreLanes(UOp u, const Address& at, const std::string& value) {
+  if (const auto it = rectangle_.find(u.id()); it != rectangle_.end()) {
+    const Transpose& rectangle = rectangles_[it->second];
+    transposed_[u.id()] = value;
+    const bool last =
+        std::ranges::all_of(rectangle, [&](UOp store) { return transposed_.contains(store.id()); });
+    if (last) StoreTransposed(u, at, rectangle);
+    return absl::OkStatus();
+  }
   const int64_t bytes = at.lanes * ByteSize(at.dtype);
   if (at.kind == Address::kContiguous && at.gate.empty() && at.memory->argument >= 0 &&
       bytes >= kLeastStreamed && Streams(at.memory->argument) &&

@@ -31,8 +31,16 @@ class X86Kernel final : public LlvmKernel {
   // Whether a reduction's loop holds so many accumulators that two of its iterations do not fit
   // into the registers.
   bool FillsRegisters(UOp range) const;
-  // All loads of a square, where `u`, the first of them, stands.
-  void LoadTransposed(UOp u, const Address& at, const Transpose& square);
+  // All loads of a rectangle, where `u`, the first of them, stands; all of its stores, where the
+  // last of them does.
+  void LoadTransposed(UOp u, const Address& at, const Transpose& rectangle);
+  void StoreTransposed(UOp u, const Address& at, const Transpose& rectangle);
+  // Of as many vectors as each has lanes: after it, vector i has element i of every one.
+  void Exchange(const Address& at, std::vector<std::string>* rows);
+  // The pointer to what lane `lane` has of a row of a rectangle; the mask of a row that is shorter
+  // than a vector.
+  std::string RowOf(UOp u, const Address& at, const Transpose& rectangle, int64_t lane);
+  static std::string RowMask(const Address& at, const Transpose& rectangle);
   // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
   void FetchAheadOf(UOp load, const Address& at);
   void FetchRowAhead(UOp load, const Address& at);
@@ -41,8 +49,9 @@ class X86Kernel final : public LlvmKernel {
   bool Streams(int64_t slot) const;
   void StoreStreamed(UOp u, const Address& at, std::string_view value);
 
-  std::vector<Transpose> squares_;
-  absl::flat_hash_map<uint32_t, size_t> square_;  // of a load: its index
+  std::vector<Transpose> rectangles_;
+  absl::flat_hash_map<uint32_t, size_t> rectangle_;  // of a load or store: its index
+  // Of a load, what it has loaded; of a store, what it stores once the others of its rectangle do.
   absl::flat_hash_map<uint32_t, std::string> transposed_;
   absl::flat_hash_set<std::pair<uint32_t, int64_t>> fetched_;  // in which loop, of which argument
   size_t whole_loops_ = 0;                                     // that are not to be unrolled

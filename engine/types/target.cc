@@ -1,5 +1,6 @@
 #include "engine/types/target.h"
 
+#include <cpuid.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,12 +18,13 @@ std::string Target::Key() const {
          std::to_string(warp) + "|" + std::to_string(group_threads) + "|" +
          std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
-         std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix));
+         std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
+         std::to_string(vector_rate);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 18> parts;
+  std::array<std::string_view, 19> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -56,13 +58,27 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.unit_cycles = number(16, int64_t{0});
   const int matrix = number(17, 0);
   target.matrix = static_cast<MatrixUnit>(matrix);
+  target.vector_rate = number(18, 0);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
+  good &= target.vector_rate >= 1;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }
+
+namespace {
+
+// Whether the processor says that its units are 256 bits wide and not 512, as AMD's do: CPUID
+// Fn8000_001A, EAX, bits 2 (FP256) and 3 (FP512) of the AMD64 Architecture Programmer's Manual,
+// volume 3. An instruction for 512 bits then takes a unit twice.
+bool HasUnitsOf256Bits() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(0x8000001a, &a, &b, &c, &d) != 0 && (a >> 2 & 3) == 1;
+}
+
+}  // namespace
 
 Target HostShape(int threads) {
   Target target;
@@ -70,6 +86,7 @@ Target HostShape(int threads) {
   if (__builtin_cpu_supports("avx512f") != 0) {
     target.vector_bytes = 64;
     target.vector_registers = 32;
+    if (HasUnitsOf256Bits()) target.vector_rate = 1;
   } else {
     target.vector_bytes = __builtin_cpu_supports("avx2") != 0 ? 32 : 16;
     target.vector_registers = 16;

@@ -18,6 +18,7 @@ struct Target {
   std::string features;   // "+avx2,+fma,...", sorted: what the code may use
   int vector_bytes = 16;  // width of the widest useful vector register
   int vector_registers = 16;
+  int vector_rate = 2;                     // products of whole vectors that begin in one cycle
   int threads = 1;                         // workers that run one launch
   int64_t cache_bytes = int64_t{1} << 20;  // that each of them has to itself
   // Results of at least so many bytes, if nothing else is read or written there, go past the caches

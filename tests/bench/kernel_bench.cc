@@ -3,7 +3,8 @@
 //   kernel_bench MODEL COUNT        a row of kModels
 //   kernel_bench FILE.uop COUNT     a tensor graph, or one kernel, in its text form
 //   kernel_bench FILE.onnx COUNT    a model whose shapes are fixed, with its weights in the file
-//   kernel_bench MODEL COUNT NAME   one of its kernels, whose text form is printed first
+//   kernel_bench MODEL COUNT NAME   one of its kernels, whose text form and moves are printed first
+//   kernel_bench MODEL COUNT NAME MOVES   the same with these moves in place of the heuristic's
 //
 // One line for each unique kernel, the slowest first: how often the graph launches it, how long all
 // its launches take together and their share, their mean processor time (twice the time where two
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,8 +61,8 @@ struct Row {
 
 class Bench {
  public:
-  Bench(Device* device, int count, std::string only)
-      : device_(*device), count_(count), only_(std::move(only)) {}
+  Bench(Device* device, int count, std::string only, std::optional<std::string> moves)
+      : device_(*device), count_(count), only_(std::move(only)), moves_(std::move(moves)) {}
 
   absl::Status Graph(const FrozenGraph& graph) {
     Budget budget;
@@ -129,8 +131,11 @@ class Bench {
   absl::Status Measure(Row* row) {
     Budget budget;
     const auto lowering = Clock::now();
-    TG_ASSIGN_OR_RETURN(const Program program, Lower(row->kernel, device_.target(), row->name,
-                                                     &budget, nullptr, {.weights = row->weights}));
+    const bool packs = row->launches == 0;
+    TG_ASSIGN_OR_RETURN(const Program program,
+                        Lower(row->kernel, device_.target(), row->name, &budget, nullptr,
+                              {.weights = row->weights, .moves = packs ? std::nullopt : moves_}));
+    if (!only_.empty()) std::printf("moves of %s: %s\n", row->name.c_str(), program.moves.c_str());
     for (const Program::Packing& packing : program.packings) {
       rows_.push_back({StrCat("pack", row->name.substr(6), "_", packing.source), packing.kernel});
     }
@@ -181,14 +186,16 @@ class Bench {
   Device& device_;
   const int count_;
   const std::string only_;  // the name of a kernel, or all
+  const std::optional<std::string> moves_;
   std::vector<Row> rows_;
 };
 
-absl::Status Run(const std::string& what, int count, const std::string& only) {
+absl::Status Run(const std::string& what, int count, const std::string& only,
+                 std::optional<std::string> moves) {
   CpuOptions options;
   options.target = HostTarget(0);
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenCpu(options));
-  Bench bench(device.get(), count, only);
+  Bench bench(device.get(), count, only, std::move(moves));
   for (const testing::NamedModel& model : testing::kModels) {
     if (model.name != what) continue;
     TG_ASSIGN_OR_RETURN(const Plan plan, model.plan());
@@ -210,12 +217,13 @@ absl::Status Run(const std::string& what, int count, const std::string& only) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  const int count = argc == 3 || argc == 4 ? std::atoi(argv[2]) : 0;
+  const int count = argc >= 3 && argc <= 5 ? std::atoi(argv[2]) : 0;
   if (count <= 0) {
-    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop|FILE.onnx COUNT [KERNEL]\n");
+    std::fprintf(stderr, "Usage: kernel_bench MODEL|FILE.uop|FILE.onnx COUNT [KERNEL [MOVES]]\n");
     return 2;
   }
-  if (const absl::Status status = telegrad::Run(argv[1], count, argc == 4 ? argv[3] : "");
+  if (const absl::Status status = telegrad::Run(argv[1], count, argc > 3 ? argv[3] : "",
+                                                argc > 4 ? std::optional(argv[4]) : std::nullopt);
       !status.ok()) {
     std::fprintf(stderr, "kernel_bench: %s\n", status.ToString().c_str());
     return 1;

@@ -318,7 +318,8 @@ TEST(ProductGraphTest, GradientsOfConvolutionsAreConvolutions) {
   const Explanation half = Explain(in, strided, -1);
   const Explanation e = Explain(in, strided, 0);
   EXPECT_EQ(e.kernels.size(), 2u);
-  EXPECT_LT(e.flops, 1.05 * half.flops);
+  // Vectors of the positions between strides overhang; those of the channels do not.
+  EXPECT_LT(e.flops, 1.15 * half.flops);
 }
 
 struct Launches {
