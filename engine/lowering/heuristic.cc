@@ -26,6 +26,7 @@
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/stage.h"
 #include "engine/lowering/tile_cost.h"
+#include "engine/lowering/tile_search.h"
 
 namespace telegrad {
 namespace {
@@ -35,12 +36,9 @@ namespace {
 constexpr double kMaxUnrolled = 200, kMaxMasked = 600;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
-constexpr int64_t kMinShared = 3;   // of a loop that overhangs, for each thread
 
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
-
-constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
 
 class CpuHeuristic {
  public:
@@ -52,7 +50,8 @@ class CpuHeuristic {
         peels_(peels),
         rank_(rank),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
-        cost_(s_, target_) {}
+        cost_(s_, target_),
+        tiles_(s_, target_, cost_, peels) {}
   CpuHeuristic(const CpuHeuristic&) = delete;
   CpuHeuristic& operator=(const CpuHeuristic&) = delete;
 
@@ -124,167 +123,11 @@ class CpuHeuristic {
            (work.is_reduce() ? 1 : 0.5);
   }
 
-  // Lanes are as many as fit into a register of the widest element that is loaded, computed or
-  // stored: f16 that is computed in f32 has f32's lanes, else a tile would need twice the
-  // registers.
-  int64_t WidestBytes(const Work& work) const {
-    int64_t bytes = 1;
-    for (const Work::Operation& o : work.operations) bytes = std::max(bytes, o.bytes);
-    for (const MemoryAccess& a : work.accesses) bytes = std::max(bytes, a.bytes);
-    return bytes;
-  }
-
-  // Lanes are one axis: no work may depend on two ranges of lanes.
-  bool MayBeLanes(int range) const {
-    return std::ranges::all_of(s_.works, [&](const Work& w) {
-      return !Has(w.all, range) || (w.all & vectors_ & ~Bit(range)) == 0;
-    });
-  }
-
-  // Amounts that leave a remainder move the last tile back, which is wrong where an element may be
-  // computed only once.
-  bool Fits(int range, int64_t amount) const {
-    const int64_t size = s_.size[range];
-    return size % amount == 0 || (!s_.once && size > amount);
-  }
-
-  // The lanes that `range` may have: powers of two.
-  int64_t Width(const Work& work, int range) const {
-    const int64_t most = std::max<int64_t>(1, target_.vector_bytes / WidestBytes(work));
-    const int64_t size = s_.size[range];
-    int64_t width = most;
-    if (Has(work.own, range)) {
-      while (width > size || (!peels_ && size % width != 0)) width /= 2;
-      return width;
-    }
-    while (width > 2 && width / 2 >= size) width /= 2;
-    return size == 1 ? 1 : width;
-  }
-
   Tile Best(const Work& work, bool tiled, size_t rank) {
-    Tile best;
-    // A range that is lanes already is lanes here.
-    const RangeSet given = work.all & vectors_;
-    if (given != 0) {
-      best.lanes = std::countr_zero(given);
-      best.width = lanes_[best.lanes];
-      return best;
-    }
-    double least = cost_.Cycles(work, best);
-    const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole;
-    std::vector<int> candidates{-1};
-    for (RangeSet set = kept | (work.own & ~s_.whole); set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      if (s_.size[r] > 1 && Width(work, r) > 1 && MayBeLanes(r)) candidates.push_back(r);
-    }
-    // Ranges that some load does not depend on.
-    std::vector<int> reused;
-    for (RangeSet set = kept; tiled && work.is_reduce() && set != 0; set &= set - 1) {
-      const int r = std::countr_zero(set);
-      const bool reuses = std::ranges::any_of(
-          work.accesses, [&](const MemoryAccess& a) { return !a.store && a.stride[r] == 0; });
-      if (reuses && s_.size[r] > 1) reused.push_back(r);
-    }
-    std::vector<std::pair<double, Tile>> ranked;  // only where another than the best is wanted
-    const auto consider = [&](const Tile& tile) {
-      if (HasMasks(work, tile)) return;
-      const double cycles = cost_.Cycles(work, tile);
-      if (rank > 0 && !std::isinf(cycles)) ranked.emplace_back(cycles, tile);
-      if (cycles < least) {
-        least = cycles;
-        best = tile;
-      }
-    };
-    for (int lanes : candidates) {
-      Tile tile;
-      tile.lanes = lanes;
-      if (lanes >= 0) tile.width = Width(work, lanes);
-      for (int64_t vectors : {1, 2, 3, 4, 7, 8, 16}) {
-        tile.parts[0] = {lanes, vectors};
-        tile.parts[1] = tile.parts[2] = {};
-        if (vectors > 1) {
-          const bool reuses = std::ranges::find(reused, lanes) != reused.end();
-          const bool sums = tiled && work.is_reduce() && Has(kept, lanes);
-          if (!(reuses || sums) || Overhangs(work, tile)) continue;
-          if (!FitsVectors(work, lanes, tile.width, vectors)) continue;
-        }
-        consider(tile);
-        for (int r : RowsOf(work, lanes)) {
-          if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, tile.width)) continue;
-          tile.parts[1] = {r, tile.width};
-          consider(tile);
-          tile.parts[1] = {};
-        }
-        for (size_t i = 0; i < reused.size(); ++i) {
-          if (reused[i] == lanes) continue;
-          for (int64_t m : kAmounts) {
-            if (m == 1 || !Fits(reused[i], m)) continue;
-            tile.parts[1] = {reused[i], m};
-            tile.parts[2] = {};
-            if (vectors * m > target_.vector_registers) break;
-            consider(tile);
-            for (size_t j = i + 1; j < reused.size(); ++j) {
-              if (reused[j] == lanes) continue;
-              for (int64_t n : kAmounts) {
-                if (n == 1 || !Fits(reused[j], n)) continue;
-                if (vectors * m * n > target_.vector_registers) break;
-                tile.parts[2] = {reused[j], n};
-                consider(tile);
-              }
-              tile.parts[2] = {};
-            }
-          }
-        }
-      }
-    }
-    if (rank == 0) return best;
-    std::ranges::stable_sort(ranked, {}, [](const auto& one) { return one.first; });
-    exhausted_ = rank >= ranked.size();
-    return exhausted_ ? best : ranked[rank].second;
-  }
-
-  // The ranges along which loads whose lanes lie far apart are contiguous.
-  std::vector<int> RowsOf(const Work& work, int lanes) const {
-    std::vector<int> rows;
-    for (const MemoryAccess& a : work.accesses) {
-      if (lanes < 0 || !cost_.IsFar(a, lanes)) continue;
-      for (RangeSet set = a.ranges & s_.loops & ~s_.whole; set != 0; set &= set - 1) {
-        const int r = std::countr_zero(set);
-        if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);
-      }
-    }
-    return rows;
-  }
-
-  // Whether each of several vectors of kept lanes, in each iteration of a window that a reduction
-  // repeats, has a mask of its own, and is not copied first. There are few registers for masks.
-  bool HasMasks(const Work& work, const Tile& tile) const {
-    return work.is_reduce() && Has(work.all & ~work.own, tile.lanes) &&
-           std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
-             return Has(a.gate, tile.lanes) && (a.gate & work.own) != 0 &&
-                    (tile.Of(tile.lanes) > tile.width || s_.Iterations(work.own & ~a.gate) > 1) &&
-                    tile.Copies(a.ranges | a.gate) > 1 && cost_.ReuseOf(work, a, tile) == 1;
-           });
-  }
-
-  // Whether a tile of several masked vectors computes many lanes in vain that one vector would not,
-  // where the masks are not a matter of a copy.
-  bool Overhangs(const Work& work, const Tile& tile) const {
-    const int64_t size = s_.size[tile.lanes], lanes = tile.Of(tile.lanes);
-    const auto computed = [&](int64_t step) { return (size + step - 1) / step * step; };
-    if (computed(lanes) * 20 <= computed(tile.width) * 21) return false;
-    // With a copy, the loop over lanes is the outer one: threads have to share it evenly.
-    const bool shared = computed(lanes) / lanes >= kMinShared * target_.threads;
-    return std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
-      return cost_.IsMasked(a, tile) && !(shared && cost_.ReuseOf(work, a, tile) > 1);
-    });
-  }
-
-  // Vectors that overhang are gated, unless there are whole ones to move the last tile back over.
-  bool FitsVectors(const Work& work, int range, int64_t width, int64_t vectors) const {
-    const int64_t size = s_.size[range], tile = width * vectors;
-    if (tile >= size) return tile - size < width;  // the whole range
-    return Fits(range, tile) || (work.is_reduce() && !Has(work.own, range) && s_.whole == 0);
+    const TileSearch::Lanes lanes{vectors_, lanes_};
+    const std::optional<Tile> tile = tiles_.Best(work, lanes, tiled, rank);
+    exhausted_ |= !tile;
+    return tile ? *tile : *tiles_.Best(work, lanes, tiled, 0);
   }
 
   void Apply(const Work& work, const Tile& tile, bool first, bool tiled) {
@@ -465,7 +308,7 @@ class CpuHeuristic {
     // Of about the same size. A part moved back computes again what it has in common with another.
     const auto all = static_cast<double>(trips(loop));
     auto even = static_cast<int64_t>(std::ceil(all / std::ceil(all / part)));
-    while (even > 0 && !Fits(loop, even * at(loop))) --even;
+    while (even > 0 && !tiles_.Fits(loop, even * at(loop))) --even;
     return even > 0 && even < trips(loop) ? even : 0;
   }
 
@@ -478,6 +321,7 @@ class CpuHeuristic {
   int heaviest_ = -1;       // the work that is tiled
   int room_;                // for ranges, of which splits and peels make more
   const TileCost cost_;
+  const TileSearch tiles_;
   RangeSet vectors_ = 0, peeled_ = 0;
   RangeSet taken_ = 0;  // of the works that have been looked at
   std::vector<int64_t> lanes_ = std::vector<int64_t>(kMaxRanges, 1);
