@@ -89,10 +89,12 @@ double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reus
   if (stride > 1 && stride <= kMaxStride && !a.store) {
     return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
   }
-  const double exchanges = kShuffle * std::log2(static_cast<double>(tile.width));
+  const double exchanges =
+      std::max(kShuffle, 1.0 / target_.vector_rate) * std::log2(static_cast<double>(tile.width));
   if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
   if (const double used = RowShare(a, tile); used > 0) {
-    return ((a.store ? kStore : kLoad) + kUnaligned + exchanges) / used;
+    // A row begins anywhere, so that it lies in two lines.
+    return (2 * (a.store ? kStore : kLoad) + exchanges) / used;
   }
   const double lane = kGather * (a.store ? 2 : 1) + (Crowds(a, tile) ? kEvicted : 0);
   return static_cast<double>(tile.width) * lane + 2;
