@@ -20,7 +20,7 @@ constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 1.6;
 constexpr double kLoop = 1.5;  // of an iteration
 constexpr int64_t kPage = 4096;
 constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
-constexpr double kSecondLevelCyclesPerByte = 1.0 / 20;  // from the second-level cache
+constexpr double kSecondLevelCyclesPerByte = 1.0 / 26;  // from the second-level cache
 // From the cache that all workers share, of rows that the processor loads ahead.
 constexpr double kSharedCyclesPerByte = 1.0 / 60;
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
@@ -251,7 +251,7 @@ double TileCost::BytesOfLines(const MemoryAccess& a, const Tile& tile) {
 
 double TileCost::Cycles(const Work& work, const Tile& tile) const {
   double memory = 0, compute = 0, operations = 0, stores = 0, bytes = 0, again = 0;
-  int64_t operands = 1 << 20, loads = 0, tested = 0;
+  int64_t operands = 0, longest = 0, tested = 0;
   for (const MemoryAccess& a : work.accesses) {
     const double reuse = ReuseOf(work, a, tile);
     const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
@@ -259,10 +259,10 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
     (a.store ? stores : memory) += cycles;
     if (a.store) continue;
     if (reuse > 1 && !std::isinf(reuse) && IsRough(a, tile)) again += RereadCycles(work, a, tile);
-    ++loads;
     bytes += reuse > 1 ? static_cast<double>(tile.Copies(a.ranges) * a.bytes * tile.width)
                        : BytesOf(work, a, tile);
-    operands = std::min(operands, tile.Copies(a.ranges));
+    operands += tile.Copies(a.ranges);
+    longest = std::max(longest, tile.Copies(a.ranges));
     // What a test decides is in registers at its end.
     if (a.gate != 0 && !Has(a.ranges | a.gate, tile.lanes)) tested += tile.Copies(a.ranges);
   }
@@ -273,7 +273,8 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   }
   const int64_t values = tile.Copies(~RangeSet{0});
   if (work.is_reduce()) {
-    const int64_t registers = values + (loads > 1 ? operands : 0) + tested + 1;
+    // Of the operand that has the most copies, one is live at a time.
+    const int64_t registers = values + operands - longest + tested + 1;
     if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
   } else {
     memory += stores;
@@ -286,7 +287,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   }
   // What a reduction walks over seldom stays in the first-level cache until the next tile.
   if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelCacheBytes) {
-    memory = std::max(memory, bytes * kSecondLevelCyclesPerByte);
+    memory += bytes * kSecondLevelCyclesPerByte;
   }
   const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
   double total = iterations * one + again;
