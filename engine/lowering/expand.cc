@@ -52,8 +52,12 @@ bool IsShared(UOp nest) {
 
 class Expander {
  public:
-  Expander(Rewriter& b, Dependence dependence, int64_t warp)
-      : b_(b), g_(*b.graph()), d_(std::move(dependence)), warp_(warp) {}
+  Expander(Rewriter& b, Dependence dependence, const Target& target)
+      : b_(b),
+        g_(*b.graph()),
+        d_(std::move(dependence)),
+        warp_(target.warp),
+        has_workgroups_(target.has_workgroups()) {}
 
   absl::StatusOr<UOp> Run(UOp sink);
   // The end of a loop, as a value of the loops around it.
@@ -95,6 +99,7 @@ class Expander {
   Graph& g_;
   Dependence d_;
   const int64_t warp_;
+  const bool has_workgroups_;
   int64_t next_slot_ = 0;
   std::vector<UOp> threads_;  // ranges, outermost first
   std::vector<bool> plain_;   // by node: it needs no REDUCE, nest or gate
@@ -387,8 +392,9 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
     }
   }
   // The shorter ranges inside: what a product reads along the longer one is then used at once by
-  // all the accumulators that share it, and few values are live beside these.
-  std::ranges::stable_sort(replicated, std::greater<>{}, SizeOf);
+  // all the accumulators that share it, and few values are live beside these. Registers of a GPU's
+  // thread are assigned by another compiler, in its own order.
+  if (!has_workgroups_) std::ranges::stable_sort(replicated, std::greater<>{}, SizeOf);
   std::vector<UOp> effects;
   for (const Assignment& c : Combinations(base, replicated)) {
     TG_ASSIGN_OR_RETURN(const UOp value, Value(store, c, nesting));
@@ -446,11 +452,11 @@ absl::StatusOr<UOp> Expander::Run(UOp sink) {
 
 }  // namespace
 
-absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp) {
+absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
   std::optional<Dependence> dependence = FindDependence(sink);
   if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
   // Ends that reductions decide are values of their own: a RANGE stays as it is.
-  Expander ends(b, *dependence, warp);
+  Expander ends(b, *dependence, target);
   Replacements with;
   for (uint32_t id : PostOrder(sink)) {
     const UOp range = b.graph()->at(id);
@@ -466,7 +472,7 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp) {
     dependence = FindDependence(sink);
     if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
   }
-  return Expander(b, *std::move(dependence), warp).Run(sink);
+  return Expander(b, *std::move(dependence), target).Run(sink);
 }
 
 }  // namespace telegrad

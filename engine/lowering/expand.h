@@ -5,11 +5,13 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/rewrite/rewriter.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
 // The result is SINK(END(STORE, ranges...)...) over loops only; see program.h for the forms it
-// uses. Threads exchange values in warps of so many, or, where that is 1, in local memory only.
-absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, int64_t warp);
+// uses. Threads exchange values in the target's warps, or, where these are of one thread, in local
+// memory only.
+absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target);
 
 }  // namespace telegrad

@@ -235,6 +235,7 @@ class CpuHeuristic {
       const bool masks = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && (a.gate & vectors_) != 0;
       });
+      // Tests that no lanes have are branches: more of them at a time only keep more values live.
       const bool tests = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && ((a.gate | a.ranges) & vectors_) == 0 && !Overlaps(a, r);
       });

@@ -24,8 +24,8 @@ inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 struct MemoryAccess {
   UOp address;
   bool store = false;
-  // A load of a weight without a gate whose index comes from ranges alone: the program may read it
-  // from a copy that is kept, see stage.h.
+  // A load of a weight that no gate forbids and whose index comes from ranges alone: a program may
+  // read it from a copy that is kept, see stage.h.
   bool weight = false;
   RangeSet ranges = 0;  // that the index depends on
   RangeSet gate = 0;    // that its gate depends on

@@ -139,11 +139,12 @@ TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
 }
 
 // The rows of a tile are neighbours in the copy of a left operand. Of two operands that no kernel
-// writes, the right one is taken for the weight.
+// writes, the right one is taken for the weight. Vectors do not divide the rows, which else may be
+// lanes.
 TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
   const auto lower = [](std::span<const int32_t> weights) {
     Budget budget;
-    auto program = Lower(Product(384, 1024, 384, DType::kFloat32), Cpu(), "product", &budget,
+    auto program = Lower(Product(390, 1024, 384, DType::kFloat32), Cpu(), "product", &budget,
                          nullptr, {.weights = weights});
     EXPECT_TRUE(program.ok()) << program.status();
     return program.value_or(Program{});
@@ -199,6 +200,29 @@ TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {
       EXPECT_LE(buffer.arg(2), 16) << "accumulators alone, no copies";
     }
     EXPECT_LE(program->flops, 2.0 * 512 * 49 * 256 * 1.05) << "hardly a lane is computed in vain";
+  }
+}
+
+// Where no element may be computed twice, lanes that leave a remainder are gated, and a gated tile
+// cannot be stored row by row: such lanes would be scattered one by one.
+TEST(Lower, LanesOfWhatIsReplacedAreContiguousOrLeaveNoRemainder) {
+  for (const int64_t rows : {15, 100}) {
+    for (const int bytes : {32, 64}) {
+      Target cpu = Cpu();
+      cpu.vector_bytes = bytes;
+      Budget budget;
+      const auto program =
+          Lower(Product(rows, 64, 32, DType::kFloat32, Form::kInPlace), cpu, "product", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      for (UOp store : Of(*program, Op::kStore)) {
+        if (store.src(1).shape().empty() || !Memory(store.src(0)).is(Op::kParam)) continue;
+        const std::vector<uint32_t> index = PostOrder(store.src(0).src(1));
+        EXPECT_TRUE(std::ranges::none_of(index, [&](uint32_t id) {
+          const UOp u = program->graph->at(id);
+          return u.is(Op::kMul) && !u.shape().empty();
+        })) << "lanes are rows apart";
+      }
+    }
   }
 }
 

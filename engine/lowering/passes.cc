@@ -115,7 +115,7 @@ UOp Share(PassContext& c, UOp root) {
 }
 
 UOp Expand(PassContext& c, UOp root) {
-  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target().warp));
+  return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target()));
 }
 
 // The gate that makes an access safe whatever its index is.

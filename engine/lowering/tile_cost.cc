@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
 
-// Cycles, of a processor that loads twice in each. What is narrower than a vector begins as often.
+// Cycles, of a processor that loads twice in each. Operations that are narrower than a vector begin
+// no more than twice in each, too.
 constexpr double kLoad = 0.5, kStore = 1, kNarrow = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
 constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 1.6;
 constexpr double kLoop = 1.5;  // of an iteration
@@ -26,7 +27,6 @@ constexpr double kSharedCyclesPerByte = 1.0 / 60;
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int kMaxStride = 4;      // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
-constexpr int64_t kLeastRow = 4;   // of neighbours, to be loaded or stored row by row
 
 // How many lines that lie `step` bytes apart the first-level cache keeps, which finds a line by its
 // place in a page. Other operands want some, too.
@@ -118,9 +118,13 @@ bool TileCost::IsRough(const MemoryAccess& a, const Tile& tile) const {
 double TileCost::RowShare(const MemoryAccess& a, const Tile& tile) const {
   if (tile.lanes < 0 || a.gate != 0 || a.stride[tile.lanes] <= kMaxStride) return 0;
   if (s_.once && !a.store) return 0;
+  // A tile that is rounded up has gates of its own.
+  if (IsMasked(a, tile) || s_.size[tile.lanes] < tile.Of(tile.lanes)) return 0;
   for (const Tile::Part& p : tile.parts) {
     if (p.range < 0 || p.range == tile.lanes || a.stride[p.range] != 1) continue;
-    if (p.amount < kLeastRow) continue;
+    if (p.amount < kLeastRow || s_.size[p.range] < p.amount) continue;
+    const int64_t rest = p.amount % tile.width;
+    if (rest != 0 && (rest < kLeastRow || !target_.masks_rows(a.store, a.bytes))) return 0;
     const int64_t vectors = (p.amount + tile.width - 1) / tile.width;
     return static_cast<double>(p.amount) / static_cast<double>(vectors * tile.width);
   }
@@ -198,6 +202,10 @@ bool TileCost::IsFar(const MemoryAccess& a, int lanes) const {
   return !a.store && a.gate == 0 && !s_.once && a.stride[lanes] > kMaxStride;
 }
 
+bool TileCost::IsScattered(const MemoryAccess& a, int lanes) {
+  return a.store && a.gate == 0 && a.stride[lanes] > kMaxStride;
+}
+
 bool TileCost::Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const {
   if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return false;
   bool along = false;
@@ -263,7 +271,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
                        : BytesOf(work, a, tile);
     operands += tile.Copies(a.ranges);
     longest = std::max(longest, tile.Copies(a.ranges));
-    // What a test decides is in registers at its end.
+    // Loads behind a test keep a register each until it is over.
     if (a.gate != 0 && !Has(a.ranges | a.gate, tile.lanes)) tested += tile.Copies(a.ranges);
   }
   for (const Work::Operation& o : work.operations) {

@@ -51,7 +51,10 @@ class TileCost {
   // loops can be ordered so that it is copied first; else 1. See stage.h.
   double ReuseOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
+  // Whether the lanes of a load, or of a store, lie far apart, and no gate forbids to access more
+  // of each row at once.
   bool IsFar(const MemoryAccess& a, int lanes) const;
+  static bool IsScattered(const MemoryAccess& a, int lanes);
 
  private:
   // `reuse`: how often a load whose lanes lie far apart is read from a copy, if it is copied first.
@@ -80,8 +83,8 @@ class TileCost {
   // What the copies of a load bring into the first-level cache, where neighbours are used later.
   double BytesOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
-  // Whether each step of a reduction reads other lines of a cache, of which all lanes read an
-  // element or a few; and the bytes of these lines.
+  // Whether a load that all lanes share reads another line of the cache in each step of a
+  // reduction; and the bytes of the lines that the copies of a tile read in one step.
   bool WalksLines(const Work& work, const MemoryAccess& a) const;
   static double BytesOfLines(const MemoryAccess& a, const Tile& tile);
 

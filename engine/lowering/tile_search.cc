@@ -65,8 +65,9 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
       }
       consider(tile);
       for (int r : RowsOf(work, lanes)) {
-        if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, tile.width)) continue;
-        tile.parts[1] = {r, tile.width};
+        const int64_t amount = std::min(s_.size[r], tile.width);
+        if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, amount)) continue;
+        tile.parts[1] = {r, amount};
         consider(tile);
         tile.parts[1] = {};
       }
@@ -131,7 +132,7 @@ int64_t TileSearch::Width(const Work& work, int range) const {
 std::vector<int> TileSearch::RowsOf(const Work& work, int lanes) const {
   std::vector<int> rows;
   for (const MemoryAccess& a : work.accesses) {
-    if (lanes < 0 || !cost_.IsFar(a, lanes)) continue;
+    if (lanes < 0 || !(a.store ? cost_.IsScattered(a, lanes) : cost_.IsFar(a, lanes))) continue;
     for (RangeSet set = a.ranges & s_.loops & ~s_.whole; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);

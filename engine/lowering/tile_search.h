@@ -25,8 +25,8 @@ class TileSearch {
     std::span<const int64_t> widths;
   };
 
-  // The tile that is best but for `rank` others; nullopt where there are not so many. Lanes alone
-  // where it is not `tiled`. A range that is lanes already is lanes here.
+  // The tile at place `rank`, of which 0 is the best; nullopt where there are not so many. Lanes
+  // alone where it is not `tiled`. A range that is lanes already is lanes here.
   std::optional<Tile> Best(const Work& work, const Lanes& lanes_of, bool tiled, size_t rank) const;
 
   // Amounts that leave a remainder move the last tile back, which is wrong where an element may be
@@ -48,8 +48,9 @@ class TileSearch {
   // The ranges along which loads whose lanes lie far apart are contiguous.
   std::vector<int> RowsOf(const Work& work, int lanes) const;
 
-  // Whether each of several vectors of kept lanes, in each iteration of a window that a reduction
-  // repeats, has a mask of its own, and is not copied first. There are few registers for masks.
+  // Whether several masked vectors of kept lanes, or one in each iteration of a window that a
+  // reduction repeats, have a mask each and are not copied first. There are few registers for
+  // masks.
   bool HasMasks(const Work& work, const Tile& tile) const;
 
   // Whether a tile of several masked vectors computes many lanes in vain that one vector would not,

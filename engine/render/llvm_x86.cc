@@ -18,7 +18,6 @@ constexpr int64_t kMaxStride = 4;  // of lanes that are loaded as whole vectors
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLeastStreamed = 16;  // bytes of one store
 constexpr int64_t kLeastFetched = 32;   // bytes of one load
-constexpr int64_t kLeastMasked = 32;    // of registers whose elements are masked at no cost
 
 // Of llvm.prefetch. What is read once pushes nothing out of the first level: a step of Llama took
 // 32 ms with all levels, 29 ms without prefetches, and 23 ms with the second level.
@@ -54,8 +53,7 @@ absl::Status X86Kernel::Begin() {
     const std::string beyond = out_.Let("and i64 ", address, ", ", kLineBytes - 1);
     out_.Name(StrCat("s", slot), "icmp eq i64 ", beyond, ", 0");
   }
-  rectangles_ = FindTransposes(program_, target_.vector_bytes, kMaxStride + 1,
-                               target_.vector_bytes >= kLeastMasked);
+  rectangles_ = FindTransposes(program_, target_, kMaxStride + 1);
   for (size_t i = 0; i < rectangles_.size(); ++i) {
     for (UOp access : rectangles_[i]) rectangle_[access.id()] = i;
   }

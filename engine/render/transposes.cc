@@ -41,8 +41,8 @@ bool IsOpen(UOp address) {
 
 class Finder {
  public:
-  Finder(const Program& program, int64_t vector_bytes, int64_t distance, bool partial)
-      : program_(program), bytes_(vector_bytes), distance_(distance), partial_(partial) {}
+  Finder(const Program& program, const Target& target, int64_t distance)
+      : program_(program), target_(target), distance_(distance) {}
 
   std::vector<Transpose> Run() {
     for (uint32_t id : program_.order) {
@@ -84,7 +84,7 @@ class Finder {
     if (index.dtype() != DType::kInt64 || index.shape().empty()) return std::nullopt;
     const int64_t lanes = value.shape()[0], bytes = ByteSize(value.dtype());
     if (lanes < kLeastRow || !std::has_single_bit(static_cast<uint64_t>(lanes)) ||
-        lanes * bytes > bytes_) {
+        lanes * bytes > target_.vector_bytes) {
       return std::nullopt;
     }
     const std::optional<LaneOffsets> split = SplitLanes(index);
@@ -135,7 +135,10 @@ class Finder {
     const auto finish = [&] {
       const auto size = static_cast<int64_t>(run.size());
       const bool whole = size == common.lanes;
-      if (whole || (partial_ && size >= kLeastRow && common.bytes >= 4)) out_.push_back(run);
+      const bool store = size > 0 && run[0].is(Op::kStore);
+      if (whole || (size >= kLeastRow && target_.masks_rows(store, common.bytes))) {
+        out_.push_back(run);
+      }
       run.clear();
     };
     for (const auto& [constant, access] : accesses) {
@@ -147,17 +150,17 @@ class Finder {
   }
 
   const Program& program_;
-  const int64_t bytes_, distance_;
-  const bool partial_;
+  const Target& target_;
+  const int64_t distance_;
   std::map<int64_t, Accesses> block_;  // by slot
   std::vector<Transpose> out_;
 };
 
 }  // namespace
 
-std::vector<Transpose> FindTransposes(const Program& program, int64_t vector_bytes,
-                                      int64_t distance, bool partial) {
-  return Finder(program, vector_bytes, distance, partial).Run();
+std::vector<Transpose> FindTransposes(const Program& program, const Target& target,
+                                      int64_t distance) {
+  return Finder(program, target, distance).Run();
 }
 
 }  // namespace telegrad

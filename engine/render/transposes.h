@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/ir/program.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -14,12 +15,9 @@ namespace telegrad {
 // the last one does.
 using Transpose = std::vector<UOp>;
 
-inline constexpr int64_t kLeastRow = 4;
-
-// Of vectors of at most `vector_bytes`, rows at least `distance` elements apart. Rows shorter than
-// a vector only where `partial`, and of elements of at least 4 bytes: the rest of the vector is
-// masked.
-std::vector<Transpose> FindTransposes(const Program& program, int64_t vector_bytes,
-                                      int64_t distance, bool partial);
+// Rows are at least `distance` elements apart, and shorter than a vector only where the target
+// masks them.
+std::vector<Transpose> FindTransposes(const Program& program, const Target& target,
+                                      int64_t distance);
 
 }  // namespace telegrad

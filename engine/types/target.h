@@ -45,6 +45,12 @@ struct Target {
 
   bool has_workgroups() const { return group_threads > 1; }
 
+  // Whether a row of `bytes` an element that is shorter than a vector is worth a masked load, or
+  // store. Masked stores of AVX2 are slower than storing the elements one by one.
+  bool masks_rows(bool store, int64_t bytes) const {
+    return vector_bytes >= (store ? 64 : 32) && bytes >= 4;
+  }
+
   // Every field, unambiguously: equal keys mean interchangeable code.
   std::string Key() const;
   // What Key() made; nullopt for any other text.
@@ -52,6 +58,9 @@ struct Target {
 
   friend bool operator==(const Target&, const Target&) = default;
 };
+
+// Elements of a row of memory that is accessed as a vector where lanes lie in other rows.
+inline constexpr int64_t kLeastRow = 4;
 
 // The processor that this process runs on, without what only a compiler has names for: `cpu` and
 // `features` are empty. `threads` below 1 means as many as the hardware has.

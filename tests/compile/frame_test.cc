@@ -130,6 +130,7 @@ TEST(Target, KeysReadBack) {
   target.features = "+avx2,+fma";
   target.vector_bytes = 64;
   target.vector_registers = 32;
+  target.vector_rate = 1;
   target.threads = 3;
   target.cache_bytes = int64_t{3} << 40;
   target.stream_bytes = 5;
