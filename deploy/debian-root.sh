@@ -50,7 +50,7 @@ drop_roots() {
     if mountpoint -q "$place"; then umount -l "$place"; fi
   done
   # Never through a mount that stayed, of the same file system (a bind mount) either.
-  if cut -d' ' -f2 /proc/self/mounts | grep -qF "$(realpath "$work")/"; then
+  if cut -d' ' -f2 /proc/self/mounts | grep -F "$(realpath "$work")/" >/dev/null; then
     root_error "something is mounted below $work, so it is not removed"
     return 1
   fi

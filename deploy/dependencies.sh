@@ -60,7 +60,7 @@ is_installed() {
 }
 
 # is_available PACKAGE: whether the package lists at hand offer it.
-is_available() { apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'; }
+is_available() { apt-cache policy "$1" 2>/dev/null | grep '^  Candidate: [^(]' >/dev/null; }
 
 missing=()
 for package in "${packages[@]}"; do

@@ -9,7 +9,7 @@ for program in "$1"/bin/*; do
   others=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
     grep -vxE 'libc\.so\.6|libm\.so\.6|ld-linux-x86-64\.so\.2' || true)
   [ -z "$others" ] || { echo "$name needs $others"; failed=1; }
-  if readelf -d "$program" | grep -qE 'RPATH|RUNPATH'; then echo "$name has a run path"; failed=1; fi
+  if readelf -d "$program" | grep -E 'RPATH|RUNPATH' >/dev/null; then echo "$name has a run path"; failed=1; fi
   newest=$(objdump -T "$program" | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -1)
   [ "$(printf '%s\nGLIBC_2.36\n' "$newest" | sort -V | tail -1)" = GLIBC_2.36 ] ||
     { echo "$name needs $newest"; failed=1; }
