@@ -175,7 +175,7 @@ TEST(CpuKernels, AFoldInBlocksReadsItsPanelOnce) {
 // read where it lies.
 TEST(CpuKernels, NearRowsOfALongFoldAreCopied) {
   constexpr int64_t kRows = 256, kColumns = 784;
-  for (const int64_t folded : {32, 256}) {
+  for (const int64_t folded : {32, 512}) {
     Builder b;
     b.Out(b.Product(b.In({kRows, folded}), b.In({folded, kColumns})));
     const RandomGraph graph = b.Done();
