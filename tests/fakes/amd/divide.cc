@@ -76,11 +76,25 @@ float FusedScaled(float a, float b, float c, bool scale) {
   const double exact = FmaToOdd(a, b, c);
   return static_cast<float>(std::ldexp(exact, Biased(c) > 127 ? 64 : -64));
 }
+// sum + error, which is less than half of the sum's last place, times 2^scale, rounded once: a
+// denormal result has fewer places than the sum, and where these leave it halfway between two, the
+// error decides.
+double Scaled(double sum, double error, int scale) {
+  constexpr double kPlace = std::numeric_limits<double>::denorm_min();
+  const double scaled = std::ldexp(sum, scale);
+  const double rest = sum - std::ldexp(scaled, -scale);
+  const bool halfway = rest != 0 && std::abs(rest) == std::ldexp(kPlace, -scale) / 2;
+  const bool beyond = error != 0 && std::signbit(error) == std::signbit(rest);
+  return halfway && beyond ? scaled + std::copysign(kPlace, rest) : scaled;
+}
+
 double FusedScaled(double a, double b, double c, bool scale) {
   const double sum = std::fma(a, b, c);
   if (!scale) return sum;
-  const double error = std::fma(a, b, -sum) + c;
-  return std::ldexp(RoundToOdd(sum, error), Biased(c) > 1023 ? 128 : -128);
+  // Of a sum that is near one of its summands, the difference to that is exact.
+  const bool near_c = std::abs(c) >= std::abs(a * b);
+  const double error = near_c ? std::fma(a, b, c - sum) : std::fma(a, b, -sum) + c;
+  return Scaled(sum, error, Biased(c) > 1023 ? 128 : -128);
 }
 
 template <class T>
