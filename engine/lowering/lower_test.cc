@@ -203,6 +203,26 @@ TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {
   }
 }
 
+// An element of the operand that has more copies is used by all sums that share it, one right after
+// the other, whatever the order of the moves: then few of them are live at a time.
+TEST(Lower, CopiesOfATileShareWhatTheLongerRangeReads) {
+  for (const char* moves : {"UPCAST r1 14, UPCAST r0 2, VECTORIZE r0 16, THREAD r0, OUTER r0",
+                            "UPCAST r0 2, UPCAST r1 14, VECTORIZE r0 16, THREAD r0, OUTER r0"}) {
+    const int32_t weights[] = {1};
+    Budget budget;
+    const auto program = Lower(Product(512, 196, 256, DType::kFloat32), Cpu(), "product", &budget,
+                               nullptr, {.weights = weights, .moves = moves});
+    ASSERT_TRUE(program.ok()) << program.status();
+    const std::vector<UOp> sums = Of(*program, Op::kMulAcc);
+    ASSERT_EQ(sums.size(), 28u);
+    int changes = 0;  // of the element that all lanes share
+    const auto shared = [](UOp sum) { return sum.src(sum.src(0).shape().empty() ? 0 : 1); };
+    for (size_t i = 1; i < sums.size(); ++i)
+      changes += shared(sums[i]) == shared(sums[i - 1]) ? 0 : 1;
+    EXPECT_EQ(changes, 13) << moves;
+  }
+}
+
 // Where no element may be computed twice, lanes that leave a remainder are gated, and a gated tile
 // cannot be stored row by row: such lanes would be scattered one by one.
 TEST(Lower, LanesOfWhatIsReplacedAreContiguousOrLeaveNoRemainder) {

@@ -1,6 +1,6 @@
 // What the heuristic predicts for one work with one register tile: cycles of a processor that loads
-// twice and computes Target::vector_rate times in each. Nothing here chooses; heuristic.cc
-// compares.
+// twice and computes Target::vector_rate times in each. Nothing here chooses;
+// tile_search.cc compares.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "engine/render/lane_offsets.h"
@@ -100,8 +98,10 @@ class Finder {
   static bool AreApart(const Common& common, const std::map<int64_t, UOp>& accesses) {
     std::map<int64_t, int64_t> last;  // row, by the place in it
     for (const auto& [constant, access] : accesses) {
-      const int64_t place = (constant % common.stride + common.stride) % common.stride;
-      const int64_t row = (constant - place) / common.stride;
+      // Rounded down, for constants of any size.
+      const int64_t rest = constant % common.stride;
+      const int64_t place = rest < 0 ? rest + common.stride : rest;
+      const int64_t row = constant / common.stride - (rest < 0 ? 1 : 0);
       const auto [it, first] = last.emplace(place, row);
       if (!first && row - std::exchange(it->second, row) < common.lanes) return false;
     }
@@ -131,7 +131,7 @@ class Finder {
 
   void Cut(const Common& common, const std::map<int64_t, UOp>& accesses) {
     Transpose run;
-    int64_t next = 0;
+    int64_t last = 0;
     const auto finish = [&] {
       const auto size = static_cast<int64_t>(run.size());
       const bool whole = size == common.lanes;
@@ -142,8 +142,9 @@ class Finder {
       run.clear();
     };
     for (const auto& [constant, access] : accesses) {
-      if (constant != next || static_cast<int64_t>(run.size()) == common.lanes) finish();
-      next = constant + 1;
+      const bool follows = !run.empty() && constant - 1 == last;
+      if (!follows || static_cast<int64_t>(run.size()) == common.lanes) finish();
+      last = constant;
       run.push_back(access);
     }
     finish();

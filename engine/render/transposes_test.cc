@@ -1,6 +1,8 @@
 // Which accesses are done row by row, and where the order of a program forbids it.
 #include "engine/render/transposes.h"
 
+#include <limits>
+
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -110,6 +112,18 @@ TEST_F(TransposesTest, RowsOfOneStoreAreNoRowsOfAnother) {
     }
     EXPECT_EQ(Find().size(), rows == kColumnLanes ? 2u : 0u) << rows;
   }
+}
+
+// Indices are sums modulo 2^64, so that constants may have any value.
+TEST_F(TransposesTest, ConstantsOfAnySize) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (int64_t c = 0; c < 5; ++c) {
+    Store(At(0, kLeast + c), Some());
+    Store(At(0, kMost - c), Some());
+  }
+  for (const Transpose& t : Find()) EXPECT_EQ(t.size(), 5u);
+  EXPECT_EQ(Find().size(), 2u) << "the greatest and the least are no neighbours";
 }
 
 TEST_F(TransposesTest, LoopsAndGatesEndThem) {

@@ -8,7 +8,8 @@ mapfile -d '' scripts < <(find . \( -path ./build -o -name '.?*' \) -prune -o -n
 scripts+=(deploy/debian/*)
 [ ${#scripts[@]} -gt 10 ] || { echo "found only ${#scripts[@]} scripts" >&2; exit 1; }
 shellcheck -x "${scripts[@]}"
-# grep -q ends at the first match, what writes to it by SIGPIPE then, and with pipefail the pipe has failed.
+# grep -q exits at the first match. SIGPIPE may then end the program that writes to it, and with pipefail the whole pipe
+# counts as failed.
 if grep -nE '[|] *grep (-[a-zA-Z]+ )*-[a-zA-Z]*q' "${scripts[@]}" /dev/null; then
   echo "these pipes may fail although grep finds something: use grep ... >/dev/null" >&2
   exit 1

@@ -122,7 +122,8 @@ TEST(AmdFloatTest, DivisionsNearTheLimits) {
     x.push_back(number());
     y.push_back(number());
   }
-  // What is left of the quotient beyond its last place is less than that place of the remainder.
+  // A denormal quotient that lies just beside the middle of two numbers: which one is nearer is
+  // decided by an error far below the last place of the sum that is scaled.
   x[0] = 1;
   y[0] = std::bit_cast<double>(uint64_t{0xffd75a8c17110bef});
   for (size_t i = 0; i < kTestElements; ++i) quotient.push_back(x[i] / y[i]);
