@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kFirstGuessNs = 100'000;     // before a batch has run anywhere
 constexpr int64_t kAvoidedNs = 5'000'000'000;  // after a device has lost a batch
 constexpr int64_t kStaleNs = 1'000'000'000;    // after which a device is tried again
-constexpr int64_t kOld = 7, kNew = 1;          // weights of the mean
+constexpr int64_t kOldNs = 10'000'000'000;     // after which a batch size is tried again
 
 using Instances = std::vector<std::unique_ptr<ServedModel::Instance>>;
 
@@ -21,12 +21,12 @@ using Instances = std::vector<std::unique_ptr<ServedModel::Instance>>;
 // again.
 int64_t MeanNs(const Instances& instances, size_t place, int64_t now) {
   const ServedModel::Instance& instance = *instances[place];
-  const int64_t known = instance.mean_ns.load(std::memory_order_relaxed);
-  const bool fresh = now - instance.learned_ns.load(std::memory_order_relaxed) < kStaleNs;
+  const int64_t known = instance.time.ns();
+  const bool fresh = now - instance.time.learned_ns() < kStaleNs;
   if (known > 0 && fresh) return known;
   int64_t least = known > 0 ? known : INT64_MAX;
   for (const auto& other : instances) {
-    const int64_t ns = other->mean_ns.load(std::memory_order_relaxed);
+    const int64_t ns = other->time.ns();
     if (ns > 0) least = std::min(least, ns);
   }
   return least == INT64_MAX ? kFirstGuessNs : least;
@@ -102,19 +102,36 @@ void Batcher::Release(const Batch& batch) const {
   instance.maker.expected_ns->fetch_sub(batch.expected_ns, std::memory_order_relaxed);
 }
 
-// The first batch tells nothing: its pages are cold. A shorter time counts for more than a longer
-// one, which may be somebody else's.
+// How many of the rows that wait for this batch it takes, all of them with these tails.
+int64_t Batcher::BestRowsLocked(size_t place, int64_t rows, const InputShapes& tails, int64_t now) {
+  const std::vector<int64_t>& all = model_.batch_sizes();
+  FormCache& forms = *model_.instances()[place]->forms;
+  std::vector<BatchSize> sizes;
+  for (const int64_t size : all) {
+    const auto form = forms.Find({.shapes = WithBatch(tails, size)});
+    BatchSize& known = sizes.emplace_back(BatchSize{.rows = size, .made = form != nullptr});
+    if (form != nullptr) {
+      known.ns = form->time->ns();
+      known.stale = now - form->time->learned_ns() > kOldNs;
+    }
+    if (size >= rows) break;
+  }
+  const BatchChoice choice = ChooseBatch(sizes, rows);
+  std::atomic<int64_t>& next_form_ns = model_.instances()[place]->next_form_ns;
+  if (choice.wanted > 0 && next_form_ns.load(std::memory_order_relaxed) <= now) {
+    next_form_ns.store(INT64_MAX, std::memory_order_relaxed);
+    wanted_.push_back({place, choice.wanted, WithBatch(tails, choice.wanted)});
+  }
+  return choice.rows;
+}
+
 void Batcher::Learn(const Batch& batch) const {
-  ServedModel::Instance& here = *model_.instances()[batch.place];
-  if (here.learned_ns.exchange(batch.times.run_ns, std::memory_order_relaxed) == 0) return;
   const int64_t taken = batch.taken->ns.load(std::memory_order_relaxed);
   const int64_t ns =
       std::max<int64_t>(taken > 0 ? taken : batch.times.run_ns - batch.times.gathered_ns, 1);
-  const int64_t before = here.mean_ns.load(std::memory_order_relaxed);
-  const int64_t mean = before == 0   ? ns
-                       : ns < before ? (before + ns) / 2
-                                     : (kOld * before + kNew * ns) / (kOld + kNew);
-  here.mean_ns.store(mean, std::memory_order_relaxed);
+  model_.instances()[batch.place]->time.Add(ns, batch.times.run_ns);
+  // Times that contain waiting for other batches tell nothing of a size.
+  if (taken > 0) batch.form->time->Add(taken, batch.times.run_ns);
 }
 
 // True if the batch runs elsewhere now. States are only where they are, and nobody knows whether a

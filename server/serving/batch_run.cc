@@ -35,12 +35,6 @@ int64_t BytesOf(const BufferSet& buffers, const Form& form) {
   return bytes;
 }
 
-InputShapes WithBatch(const InputShapes& tails, int64_t rows) {
-  InputShapes out = tails;
-  for (Shape& shape : out) shape.insert(shape.begin(), rows);
-  return out;
-}
-
 void TracePhases(const Waiting& waiting, const BatchTimes& times) {
   OperationTrace& trace = *waiting.request.trace;
   trace.Add("queue", waiting.arrived_ns, times.taken_ns);

@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kMostWaiting = 4096;
 constexpr int64_t kUnbatchedRunning = 16;
 constexpr int64_t kNsPerUs = 1000;
+constexpr int64_t kNotAgainNs = 60'000'000'000;  // after a form that no request needs has failed
 
 // By its instances.
 std::vector<int64_t> MostRunning(const ServedModel& model) {
@@ -204,11 +205,28 @@ Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_n
   }
   if (count == 0) return nullptr;
   if (preferred_count > 0) return TakeFirstLocked(preferred_count);
-  if (closed || rows >= config.max_batch) return TakeFirstLocked(count);
-  const int64_t leaves = oldest + config.batching->delay_us * kNsPerUs;
-  if (leaves <= now) return TakeFirstLocked(count);
-  *wake_ns = std::min(*wake_ns, leaves);
-  return nullptr;
+  if (!closed && rows < config.max_batch) {
+    const int64_t leaves = oldest + config.batching->delay_us * kNsPerUs;
+    if (leaves > now) {
+      *wake_ns = std::min(*wake_ns, leaves);
+      return nullptr;
+    }
+  }
+  if (!config.ragged.empty()) return TakeFirstLocked(count);
+  return TakeFirstLocked(CountLocked(BestRowsLocked(place, rows, *tails, now)));
+}
+
+// How many requests have so many rows: at least one.
+size_t Batcher::CountLocked(int64_t rows) const {
+  size_t count = 0;
+  for (const auto& [level, queue] : levels_) {
+    for (const Waiting& waiting : queue) {
+      rows -= waiting.rows;
+      if (count > 0 && rows < 0) return count;
+      ++count;
+    }
+  }
+  return count;
 }
 
 // A batch that ends at once asks for the next one from within: that is left to a worker, so that a
@@ -224,6 +242,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
   Refused refused;
   std::vector<BatchPtr> batches;
   std::vector<std::shared_ptr<Sequence>> gone;  // without the lock
+  std::vector<Wanted> wanted;
   int64_t wake_ns = INT64_MAX;
   {
     const MutexLock lock(mutex_);
@@ -235,6 +254,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
       batch->model = model;
       batches.push_back(std::move(batch));
     }
+    wanted = std::exchange(wanted_, {});
     // One alarm at a time, the earliest; what comes too early does no harm.
     const bool idle = waiting_ == 0 && (sequences_ == nullptr || sequences_->size() == 0);
     if (idle || (wake_ns_ <= wake_ns && wake_ns_ > now)) {
@@ -252,6 +272,14 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
   }
   for (auto& [waiting, status] : refused) Refuse(*model, waiting, status);
   for (const BatchPtr& batch : batches) Start(batch);
+  for (const Wanted& form : wanted) {
+    const auto made = [model, place = form.place](const absl::StatusOr<FormCache::FormPtr>& got) {
+      const int64_t later = got.ok() ? 0 : model->maker().env->clock->Ns() + kNotAgainNs;
+      model->instances()[place]->next_form_ns.store(later, std::memory_order_relaxed);
+    };
+    model->instances()[form.place]->forms->Get({.shapes = form.shapes}, form.rows, nullptr, tenant_,
+                                               made);
+  }
 }
 
 bool Batcher::Trim() {

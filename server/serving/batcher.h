@@ -20,6 +20,12 @@ namespace telegrad {
 
 class ServedModel;
 
+// The shapes of a batch's inputs, of those without the batch's dimension.
+inline InputShapes WithBatch(InputShapes tails, int64_t rows) {
+  for (Shape& shape : tails) shape.insert(shape.begin(), rows);
+  return tails;
+}
+
 // A request that has been checked.
 struct Waiting {
   InferRequest request;
@@ -80,15 +86,25 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   // Requests of one level; those whose time is over and that are only delayed are in the last.
   static constexpr uint64_t kDelayed = UINT64_MAX;
 
+  // A form that is worth making for later batches.
+  struct Wanted {
+    size_t place = 0;
+    int64_t rows = 0;
+    InputShapes shapes;
+  };
+
   void Dispatch(const std::shared_ptr<ServedModel>& model);
   bool IsFullLocked(uint64_t level, int64_t most) const TG_REQUIRES(mutex_);
   void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
+  size_t CountLocked(int64_t rows) const TG_REQUIRES(mutex_);
   BatchPtr TakeSequencesLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   // Those of the model's instances that have room, the one that would end first before the others.
   std::vector<size_t> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
   BatchPtr NextLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  int64_t BestRowsLocked(size_t place, int64_t rows, const InputShapes& tails, int64_t now)
+      TG_REQUIRES(mutex_);
   void Occupy(Batch* batch, size_t place, int64_t now) const;
   void Release(const Batch& batch) const;
   void Learn(const Batch& batch) const;
@@ -132,6 +148,7 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   std::vector<int64_t> running_ TG_GUARDED_BY(mutex_);              // by the model's instances
   std::unique_ptr<SequenceTable> sequences_ TG_GUARDED_BY(mutex_);  // null: the model has none
   int64_t wake_ns_ TG_GUARDED_BY(mutex_) = INT64_MAX;               // the alarm that is set
+  std::vector<Wanted> wanted_ TG_GUARDED_BY(mutex_);
   std::vector<std::pair<std::shared_ptr<const Form>, std::unique_ptr<BufferSet>>> kept_
       TG_GUARDED_BY(mutex_);
 };

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/execution/executable.h"
+#include "server/serving/batch_size.h"
 #include "server/serving/form_source.h"
 #include "server/serving/model_config.h"
 #include "server/serving/response_cache.h"
@@ -43,6 +44,8 @@ struct Form {
   int64_t rows = 0;          // of the batch; 0 where the model does not batch
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs
+  // Of the device's for a run.
+  const std::shared_ptr<LearnedTime> time = std::make_shared<LearnedTime>(2);
 };
 
 // Makes forms of any model for one device. What it points to outlives it.

@@ -38,9 +38,10 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
     const FormMaker& maker;
     const int64_t count;  // see ModelDevice
     const std::shared_ptr<FormCache> forms;
-    std::atomic<int64_t> mean_ns{0};     // of the device's time for a batch, lately; 0: unknown
-    std::atomic<int64_t> learned_ns{0};  // when that was, as the clock has it; 0: never
-    std::atomic<int64_t> avoid_ns{0};    // until then, as the clock has it: a run was lost there
+    LearnedTime time{1};  // of the device's for a batch, lately
+    // From when on a form may be made that no request needs, as the clock has it.
+    std::atomic<int64_t> next_form_ns{0};
+    std::atomic<int64_t> avoid_ns{0};  // until then, as the clock has it: a run was lost there
   };
 
   // Compiles what has to be there before the first request: the smallest and the preferred batch

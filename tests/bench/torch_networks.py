@@ -25,9 +25,9 @@ def transformer(causal):
 
         def attend(self, x, bias):
             parts = self.qkv[0](x).split(768, -1) if causal else [linear(x) for linear in self.qkv]
-            q, k, v = (part.reshape(1, 128, 12, 64).transpose(1, 2) for part in parts)
+            q, k, v = (part.reshape(-1, 128, 12, 64).transpose(1, 2) for part in parts)
             weights = (q @ k.transpose(2, 3) / 8 + bias).softmax(-1)
-            return self.out((weights @ v).transpose(1, 2).reshape(1, 128, 768))
+            return self.out((weights @ v).transpose(1, 2).reshape(-1, 128, 768))
 
         def forward(self, x, bias):
             if causal:
@@ -51,7 +51,7 @@ def transformer(causal):
                 bias = self.mask
             else:
                 x = self.norm(x + self.types(torch.zeros_like(tokens)))
-                bias = (1 - mask).reshape(1, 1, 1, 128) * -10000.0
+                bias = (1 - mask).reshape(-1, 1, 1, 128) * -10000.0
             for layer in self.layers:
                 x = layer(x, bias)
             return self.norm(x) @ self.tokens.weight.T if causal else x
@@ -164,10 +164,16 @@ def make(name):
     return {"unet": unet, "llama": llama}[name]() if name in ("unet", "llama") else transformer(name == "gpt2")
 
 
-def export(name, path):
+def export(name, path, batch=None):
+    """`batch` names the first dimension of all inputs, where it is not to be 1: of bert and gpt2."""
     import torch
     torch.manual_seed(0)
     net, inputs = make(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(net.eval(), inputs, path, dynamo=False, opset_version=17)
+        more = {}
+        if batch:
+            names = ["tokens", "mask"][:len(inputs)]
+            more = {"input_names": names, "output_names": ["out"],
+                    "dynamic_axes": {value: {0: batch} for value in [*names, "out"]}}
+        torch.onnx.export(net.eval(), inputs, path, dynamo=False, opset_version=17, **more)
