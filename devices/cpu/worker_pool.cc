@@ -20,8 +20,9 @@ constexpr uint32_t kOpen = 1u << 12;
 constexpr uint32_t kInside = kOpen - 1;
 constexpr uint32_t kJob = kOpen << 1;  // one in the job's number
 
-// Parts for each thread: enough that one that starts late or runs slow leaves little to wait for.
-constexpr int64_t kPartsPerThread = 4;
+// Parts for each thread, at least: one that starts late or runs slow leaves little to wait for. The
+// last ones are smaller, so that all threads end at about the same time whatever the number is.
+constexpr int64_t kPartsPerThread = 4, kLastPartsPerThread = 2;
 
 // Kernels compute as IEEE 754 says: to nearest, with subnormal numbers, without traps. A thread may
 // come with other settings, its own or those of the thread that started it, and gets them back.
@@ -58,10 +59,12 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::TakeParts() {
-  while (true) {
-    const int64_t begin = next_.fetch_add(part_, std::memory_order_relaxed);
-    if (begin >= end_) return;
-    body_(buffers_, begin, std::min(begin + part_, end_));
+  int64_t begin = next_.load(std::memory_order_relaxed);
+  while (begin < end_) {
+    const int64_t part = std::clamp<int64_t>((end_ - begin) / last_parts_, 1, part_);
+    if (!next_.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) continue;
+    body_(buffers_, begin, begin + part);
+    begin = next_.load(std::memory_order_relaxed);
   }
 }
 
@@ -94,8 +97,10 @@ void WorkerPool::RunJob(Body body, void* const* buffers, int64_t begin, int64_t 
   body_ = body;
   buffers_ = buffers;
   end_ = end;
-  part_ = helpers <= 0 ? iterations
-                       : std::max<int64_t>(1, iterations / ((helpers + 1) * kPartsPerThread));
+  const int64_t sharing = std::max(helpers, 0) + 1;
+  part_ =
+      sharing == 1 ? iterations : std::max<int64_t>(1, iterations / (sharing * kPartsPerThread));
+  last_parts_ = sharing == 1 ? 1 : sharing * kLastPartsPerThread;
   next_.store(begin, std::memory_order_relaxed);
   if (helpers <= 0) return RunParts();
   const uint32_t emptied = emptied_.load(std::memory_order_relaxed);

@@ -47,8 +47,9 @@ class WorkerPool {
   Body body_ = nullptr;
   void* const* buffers_ = nullptr;
   int64_t end_ = 0;
-  int64_t part_ = 1;
-  uint64_t number_ = 0;  // of the job, from 1
+  int64_t part_ = 1;        // at most
+  int64_t last_parts_ = 1;  // into so many parts is divided what is left
+  uint64_t number_ = 0;     // of the job, from 1
   std::atomic<int64_t> next_{0};
 
   std::atomic<uint64_t> running_{0}, interrupted_{0};  // numbers of jobs

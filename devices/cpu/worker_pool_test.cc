@@ -47,6 +47,36 @@ TEST(WorkerPool, RunsEachIterationOnce) {
   }
 }
 
+// Whoever takes them: the first parts are an eighth of all, the last ones a single iteration.
+TEST(WorkerPool, PartsGetSmallerTowardsTheEnd) {
+  struct Parts {
+    std::mutex mutex;
+    std::vector<std::pair<int64_t, int64_t>> all;
+  };
+  WorkerPool pool(2);
+  for (const int64_t n : {17, 28, 100}) {
+    Parts parts;
+    void* context[] = {&parts};
+    const auto note = [](void* const* to, int64_t begin, int64_t end) {
+      auto& noted = *static_cast<Parts*>(to[0]);
+      const std::lock_guard lock(noted.mutex);
+      noted.all.emplace_back(begin, end - begin);
+    };
+    pool.Run(note, context, 0, n, 1);
+    std::ranges::sort(parts.all);
+    EXPECT_EQ(parts.all.front().second, n / 8);
+    EXPECT_EQ(parts.all.back().second, 1);
+    int64_t at = 0, before = n;
+    for (const auto& [begin, size] : parts.all) {
+      EXPECT_EQ(begin, at);
+      EXPECT_LE(size, before);
+      at += size;
+      before = size;
+    }
+    EXPECT_EQ(at, n);
+  }
+}
+
 #if defined(__x86_64__)
 // Both the calling thread and the workers, which inherit from the one that starts them.
 TEST(WorkerPool, ComputesInIeeeArithmeticWhateverTheCallerDoes) {

@@ -37,18 +37,27 @@ constexpr double kMaxUnrolled = 200, kMaxMasked = 600;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 
+// Tiles that are tried for a shared loop that does not divide evenly, and how much less one has to
+// take.
+constexpr int kMostShares = 4;
+constexpr double kWorthAnotherTile = 0.98;
+
+constexpr double kCyclesAThread = 30'000;  // at least, of those that share a loop
+
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
 
 class CpuHeuristic {
  public:
   // `peels`: find what is to be peeled, else all other moves. `rank`: which tile the heaviest work
-  // gets; 0 is the best one.
-  CpuHeuristic(KernelShape shape, const Target& target, bool peels, size_t rank = 0)
+  // gets; 0 is the best one. It does not get one with an `avoided` amount of a range.
+  CpuHeuristic(KernelShape shape, const Target& target, bool peels, size_t rank = 0,
+               std::span<const Tile::Part> avoided = {})
       : s_(std::move(shape)),
         target_(target),
         peels_(peels),
         rank_(rank),
+        avoided_(avoided),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
         cost_(s_, target_),
         tiles_(s_, target_, cost_, peels) {}
@@ -89,6 +98,10 @@ class CpuHeuristic {
 
   // Of the heaviest work, after Run.
   double predicted() const { return predicted_; }
+  // After Run: how many times as long the thread with most iterations of the shared loop takes as
+  // the mean one, and what the tile has of that loop's range.
+  double imbalance() const { return imbalance_; }
+  Tile::Part shared() const { return shared_; }
   bool exhausted() const { return exhausted_; }
 
   // Cycles of all works with a list of moves.
@@ -125,7 +138,9 @@ class CpuHeuristic {
 
   Tile Best(const Work& work, bool tiled, size_t rank) {
     const TileSearch::Lanes lanes{vectors_, lanes_};
-    const std::optional<Tile> tile = tiles_.Best(work, lanes, tiled, rank);
+    const std::optional<Tile> tile = tiles_.Best(
+        work, lanes, tiled, rank,
+        rank == 0 && heaviest_ >= 0 && &work == &s_.works[heaviest_] ? avoided_ : Avoided{});
     exhausted_ |= !tile;
     return tile ? *tile : *tiles_.Best(work, lanes, tiled, 0);
   }
@@ -271,6 +286,7 @@ class CpuHeuristic {
       blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
     }
     const int64_t parts = PartsOfUnits(order, blocks, tile);
+    if (order.thread >= 0) Share(order, parts, tile);
     for (size_t i = 0; i < order.loops.size(); ++i) {
       const int64_t part = i == 1 && parts > 0 ? parts : i == blocks.outside ? blocks.parts : 0;
       if (part > 0)
@@ -280,6 +296,21 @@ class CpuHeuristic {
       }
       moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]].arg(0), 0});
     }
+  }
+
+  void Share(const LoopOrder& order, int64_t parts, const std::vector<int64_t>& tile) {
+    const auto trips = [&](int r) {
+      const int64_t step = tile[static_cast<size_t>(r)];
+      return (s_.size[r] + step - 1) / step;
+    };
+    int64_t units = trips(order.thread);
+    if (parts > 0) units *= (trips(order.loops[1]) + parts - 1) / parts;
+    // As many threads as it is worth waking: see devices/cpu/launch_cost.h.
+    const auto busy = static_cast<int64_t>(std::min(predicted_ / kCyclesAThread, 1e6));
+    const int64_t threads = std::clamp<int64_t>(busy, 1, target_.threads);
+    const int64_t most = (units + threads - 1) / threads;
+    shared_ = {order.thread, tile[static_cast<size_t>(order.thread)]};
+    imbalance_ = static_cast<double>(most * threads) / static_cast<double>(units);
   }
 
   // How many iterations of the loop directly inside of the shared one are a unit of a launch, where
@@ -313,10 +344,15 @@ class CpuHeuristic {
     return even > 0 && even < trips(loop) ? even : 0;
   }
 
+  using Avoided = std::span<const Tile::Part>;
+
   const KernelShape s_;
   const Target& target_;
   const bool peels_;
   const size_t rank_;
+  const Avoided avoided_;
+  double imbalance_ = 1;
+  Tile::Part shared_;
   double predicted_ = 0;    // cycles of the heaviest work
   bool exhausted_ = false;  // there are not so many tiles
   int heaviest_ = -1;       // the work that is tiled
@@ -363,10 +399,29 @@ double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, con
   return shape ? CpuHeuristic(*shape, target, /*peels=*/false).Predict(moves) : 0;
 }
 
+// A tile that is a little slower may divide the shared loop among the threads more evenly: 11
+// iterations take two threads as long as 12.
 MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink, arguments);
   if (!shape) return {};
-  return CpuHeuristic(*std::move(shape), target, /*peels=*/false).Run();
+  std::vector<Tile::Part> avoided;
+  MoveList best;
+  double least = 0;
+  for (int tries = 0; tries < kMostShares; ++tries) {
+    CpuHeuristic heuristic(*shape, target, /*peels=*/false, 0, avoided);
+    MoveList moves = heuristic.Run();
+    const double cycles = heuristic.predicted() * heuristic.imbalance();
+    if (tries == 0 || cycles < kWorthAnotherTile * least) {
+      least = cycles;
+      best = std::move(moves);
+    }
+    const Tile::Part shared = heuristic.shared();
+    // No other tile gains more than what is uneven now.
+    if (heuristic.imbalance() * kWorthAnotherTile < 1) break;
+    if (shared.range < 0 || shared.amount == 1) break;
+    avoided.push_back(shared);
+  }
+  return best;
 }
 
 }  // namespace telegrad

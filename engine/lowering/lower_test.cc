@@ -2,6 +2,7 @@
 #include "engine/lowering/lower.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <span>
 #include <string>
@@ -252,6 +253,19 @@ TEST(Lower, LanesOfWhatIsReplacedAreContiguousOrLeaveNoRemainder) {
             << "lanes are rows apart: " << program->moves;
       }
     }
+  }
+}
+
+// Tiles of 48 lanes leave an odd number of iterations of the shared loop, 11 for 512 columns, and
+// two threads take as long for 12. A single thread has no such preference.
+TEST(Lower, SharedLoopsDivideEvenlyAmongTheThreads) {
+  for (const auto& [rows, columns, folded] :
+       {std::array{49, 512, 4608}, {98, 512, 4608}, {147, 384, 4608}, {49, 768, 4608}}) {
+    Budget budget;
+    const auto program =
+        Lower(Product(rows, columns, folded, DType::kFloat32), Cpu(), "product", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->iterations % 2, 0) << rows << " " << columns << ": " << program->iterations;
   }
 }
 

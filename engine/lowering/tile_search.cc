@@ -15,7 +15,7 @@ constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
 }  // namespace
 
 std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bool tiled,
-                                     size_t rank) const {
+                                     size_t rank, std::span<const Tile::Part> avoided) const {
   Tile best;
   // A range that is lanes already is lanes here.
   const RangeSet given = work.all & lanes_of.ranges;
@@ -43,6 +43,10 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
   std::vector<std::pair<double, Tile>> ranked;  // only where another than the best is wanted
   const auto consider = [&](const Tile& tile) {
     if (HasMasks(work, tile)) return;
+    if (std::ranges::any_of(avoided,
+                            [&](const Tile::Part& p) { return tile.Of(p.range) == p.amount; })) {
+      return;
+    }
     const double cycles = cost_.Cycles(work, tile);
     if (rank > 0 && !std::isinf(cycles)) ranked.emplace_back(cycles, tile);
     if (cycles < least) {

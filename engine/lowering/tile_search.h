@@ -27,7 +27,9 @@ class TileSearch {
 
   // The tile at place `rank`, of which 0 is the best; nullopt where there are not so many. Lanes
   // alone where it is not `tiled`. A range that is lanes already is lanes here.
-  std::optional<Tile> Best(const Work& work, const Lanes& lanes_of, bool tiled, size_t rank) const;
+  // Tiles with one of the `avoided` amounts of a range are passed over.
+  std::optional<Tile> Best(const Work& work, const Lanes& lanes_of, bool tiled, size_t rank,
+                           std::span<const Tile::Part> avoided = {}) const;
 
   // Amounts that leave a remainder move the last tile back, which is wrong where an element may be
   // computed only once.
