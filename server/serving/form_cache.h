@@ -16,6 +16,7 @@
 #include "engine/base/mutex.h"
 #include "server/serving/form.h"
 #include "server/serving/infer.h"
+#include "server/tenant/tenant.h"
 
 namespace telegrad {
 
@@ -79,9 +80,20 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   const FormMaker& maker_;
   const ModelConfig config_;
   const std::shared_ptr<FormSource> source_;
-  // Nobody keeps the promise: it is broken when its last owner is destroyed, of this and its forms.
-  std::shared_ptr<std::promise<void>> alive_ = std::make_shared<std::promise<void>>();
-  const std::shared_future<void> gone_ = alive_->get_future().share();
+  // Destroyed with the last owner, of this and its forms. Temporaries, and copies of weights that
+  // kernels have packed, are kept for the next run of any model: those of a model that is gone may
+  // be many, and no run may come that would find them. So all of them go with it; runs of other
+  // models allocate theirs again.
+  struct Alive {
+    explicit Alive(std::weak_ptr<Engine> of) : engine(std::move(of)) {}
+    ~Alive() {
+      if (const auto owned = engine.lock()) owned->ReleaseMemory();
+    }
+    std::promise<void> gone;  // nobody keeps it: it is broken
+    const std::weak_ptr<Engine> engine;
+  };
+  std::shared_ptr<Alive> alive_ = std::make_shared<Alive>(maker_.owner->engine);
+  const std::shared_future<void> gone_ = alive_->gone.get_future().share();
   mutable Mutex mutex_;
   std::map<FormKey, Entry> forms_ TG_GUARDED_BY(mutex_);
   // By input: whether a form that was made depends on its values. Before one was, any may.
