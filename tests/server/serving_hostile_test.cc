@@ -170,6 +170,58 @@ TEST_F(HostileInferenceTest, NamesThatLeaveTheRepository) {
   std::filesystem::remove_all(outside);
 }
 
+// y = x + w, where w, of four floats, is what the file has.
+std::string AddWeightOf(const std::string& file) {
+  namespace field = onnx::field;
+  std::string entry, weight;
+  onnx::PutBytesField(field::kEntryKey, "location", &entry);
+  onnx::PutBytesField(field::kEntryValue, file, &entry);
+  onnx::PutVarintField(field::kDims, 4, &weight);
+  onnx::PutVarintField(field::kDataType, 1, &weight);
+  onnx::PutBytesField(field::kTensorName, "w", &weight);
+  onnx::PutBytesField(field::kExternalData, entry, &weight);
+  onnx::PutVarintField(field::kDataLocation, 1, &weight);
+  return onnx::test::ModelWriter()
+      .RawInitializer(weight)
+      .Input("x", DType::kFloat32, {4})
+      .Node("Add", {"x", "w"}, {"y"})
+      .Output("y")
+      .File(13);
+}
+
+// A model names other files, of labels and of weights: they are below its own folder.
+TEST_F(HostileInferenceTest, FilesThatLeaveTheFolderOfTheModel) {
+  const std::string secret(16, 's');
+  WriteFile("secret.txt", secret);
+  std::filesystem::create_directories(models_.path() / "labels");
+  std::filesystem::create_symlink(models_.path() / "secret.txt", models_.path() / "labels" / "l");
+  const std::string absolute = (models_.path() / "secret.txt").string();
+  for (const std::string& file : {std::string("../secret.txt"), absolute, std::string("l")}) {
+    WriteModel("labels", AddModel(1),
+               StrCat("max_batch_size: 4 output { name: 'y' data_type: TYPE_FP32 dims: 4 "
+                      "label_filename: '",
+                      file, "' }"));
+    const absl::Status status = Load("labels");
+    EXPECT_FALSE(status.ok()) << file;
+    EXPECT_FALSE(IsReady("labels")) << file;
+  }
+  std::filesystem::create_directories(models_.path() / "weights" / "1");
+  std::filesystem::create_symlink(models_.path() / "secret.txt",
+                                  models_.path() / "weights" / "1" / "l");
+  for (const std::string& file : {std::string("../../secret.txt"), absolute, std::string("l")}) {
+    WriteModel("weights", AddWeightOf(file));
+    const absl::Status status = Load("weights");
+    EXPECT_FALSE(status.ok()) << file;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w'")) << file;
+    EXPECT_FALSE(IsReady("weights")) << file;
+  }
+  // The same from a file that is below it.
+  WriteFile("weights/1/below", secret);
+  WriteModel("weights", AddWeightOf("below"));
+  const absl::Status below = Load("weights");
+  EXPECT_TRUE(below.ok()) << below;
+}
+
 TEST_F(HostileInferenceTest, LoadsThatBringTheirOwnFiles) {
   grpc::ClientContext context;
   inference::RepositoryModelLoadRequest request;

@@ -55,6 +55,12 @@ class ServingHttpTest : public ServingTest {
     }
     return out;
   }
+  // Whether the server hangs up without a word, within the time that Dial waits.
+  static bool IsHungUpOn(const UniqueFd& fd) {
+    char byte;
+    const ssize_t n = recv(fd.get(), &byte, 1, 0);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+  }
   std::string Raw(std::string_view request) {
     const UniqueFd fd = Dial();
     Send(fd, request);
@@ -330,13 +336,13 @@ TEST_F(SlowHttpTest, AHeadThatNeverEndsIsHungUpOn) {
 TEST_F(SlowHttpTest, ABodyThatNeverEndsIsHungUpOn) {
   const UniqueFd fd = Dial();
   Send(fd, "POST /v2/models/add/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n");
-  EXPECT_EQ(Rest(fd), "");  // returns
+  EXPECT_TRUE(IsHungUpOn(fd));
   ExpectAlive();
 }
 
 TEST_F(SlowHttpTest, AnIdleConnectionIsHungUpOn) {
   const UniqueFd fd = Dial();
-  EXPECT_EQ(Rest(fd), "");  // returns
+  EXPECT_TRUE(IsHungUpOn(fd));
   ExpectAlive();
 }
 
