@@ -13,6 +13,7 @@ Installs missing packages, builds the release preset, runs its tests and makes D
            chaos at full size, the tsan and asan (with UBSan) presets and fuzzing, which takes hours on two cores
   --fuzz SECONDS  time for which --full runs each fuzz target (default 60)
   --soak SECONDS  time for which --full runs the soak test (default 300)
+  --everything SECONDS  time for which --full runs the soak of everything together (default 300)
   -j JOBS         number of tests that run at a time (default 2)
 Exits 0 only if everything was built and every test passed.
 END
@@ -22,18 +23,20 @@ full=false
 jobs=2
 fuzz_seconds=60
 soak_seconds=300
+everything_seconds=300
 while [ $# -gt 0 ]; do
   case "$1" in
     --full) full=true ;;
     --fuzz) fuzz_seconds=${2:-}; shift ;;
     --soak) soak_seconds=${2:-}; shift ;;
+    --everything) everything_seconds=${2:-}; shift ;;
     -j) jobs=${2:-}; shift ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
   shift
 done
-for number in "$jobs" "$fuzz_seconds" "$soak_seconds"; do
+for number in "$jobs" "$fuzz_seconds" "$soak_seconds" "$everything_seconds"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
 done
 
@@ -105,6 +108,7 @@ if $full; then
   step "random moves" env TELEGRAD_CASES=20000 build/release/tests/conformance/random_moves_test
   step soak tests/soak/run.sh "$soak_seconds"
   step faults tests/soak/faults.sh
+  step everything tests/soak/everything.sh "$everything_seconds"
   step "opencl races" tests/opencl/races.sh build/release/tests/opencl/graphs_on_opencl_test
   step "captures on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/captures_on_hip_test
   step "gpu bundle" tests/gpu/run.sh
