@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 CLIENTS = 16
 BATCHES = (1, 2, 4, 8, 16)
@@ -136,6 +137,19 @@ class Bench:
                               *(text.format(1) for text in INPUTS[name])], stdout=subprocess.PIPE, text=True, check=True)
         return [float(word) for word in out.stdout.split()]
 
+    def settle(self, address, name, count, metrics):
+        """Asks until nothing more is compiled: sizes of batches are compiled in the background and then tried."""
+        before = None
+        while True:
+            self.infer(address, name, count)
+            with urllib.request.urlopen(f"http://{metrics}/metrics") as page:
+                now = sorted(line for line in page.read().decode().splitlines()
+                             if line.startswith(("telegrad_kernels_compiled_total ", "telegrad_compiling ",
+                                                 "telegrad_executables_compiled_total ")))
+            if now == before and "telegrad_compiling 0" in now:
+                return
+            before = now
+
     def batch_ms(self, runner, count):
         runner.stdin.write(f"{count}\n")
         runner.stdin.flush()
@@ -156,15 +170,17 @@ class Bench:
             runners[batch].stdout.readline()
         (folder / "server.py").write_text(SERVER)
         http, grpc = free_port(), free_port()
+        metrics = f"127.0.0.1:{free_port()}"
         rows = []
-        with Process([self.server, "--models", models, "--listen", "127.0.0.1:0", "--log-level", "off"],
+        with Process([self.server, "--models", models, "--listen", "127.0.0.1:0", "--metrics", metrics, "--log-level",
+                      "off"],
                      stdout=subprocess.PIPE) as ours, \
                 Process([sys.executable, folder / "server.py", name, files["N"], threads, http, grpc],
                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             address = ours.address()
             once = self.batch_ms(runners[1], 3)
             count = max(CLIENTS * 6, int(self.seconds * 1e3 / once))
-            self.infer(address, name, count)  # forms of all sizes are compiled
+            self.settle(address, name, count, metrics)
             for _ in range(turns):
                 mine = self.infer(address, name, count)
                 fixed = {b: self.batch_ms(runner, max(3, int(self.seconds * 1e3 / once / b / 2)))
