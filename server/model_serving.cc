@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                          .response_cache = flags.GetInt("models-response-cache"),
                          .shared_memory = flags.GetString("models-shared-memory"),
                          .read = &ReadServedModel,
-                         .parse = &ParseConfigText};
+                         .parse = &ParseConfigText,
+                         .parse_json = &ParseConfigJson};
   TG_ASSIGN_OR_RETURN(serving->models_, ModelServer::Start(std::move(options), &serving->env_,
                                                            NewOwner(flags.GetInt("models-memory"),
                                                                     make_engine, env.metrics)));

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "engine/base/json.h"
 #include "engine/base/status.h"
 #include "server/http/infer_json.h"
+#include "server/http/json_members.h"
+#include "server/http/load_json.h"
 #include "server/http/model_json.h"
 #include "server/http/page.h"
 #include "server/http/routes.h"
@@ -21,6 +22,7 @@ namespace {
 using What = Route::What;
 
 constexpr int64_t kMostControlBytes = 64 << 10;  // of a request that is no inference
+constexpr int64_t kLoadCopies = 3;  // of a load's body: itself, and what ParseLoadJson says
 constexpr const char* kJsonLength = "inference-header-content-length";
 
 struct HttpCaller {
@@ -80,13 +82,15 @@ class InferenceExchange final : public HttpExchange {
 
   absl::Status Take(int64_t bytes) override {
     bytes_ += bytes;
-    if (route_.what != What::kInfer) {
+    const bool load = route_.what == What::kLoad && caller_.principal.admin;
+    if (route_.what != What::kInfer && !load) {
       if (bytes_ <= kMostControlBytes) return absl::OkStatus();
       return ResourceExhausted("a request of ", bytes_, " bytes; this one takes ",
                                kMostControlBytes);
     }
-    TG_ASSIGN_OR_RETURN(
-        auto paid, Reservation::Take(caller_.tenant->accounts.shared(Quota::kHostStaging), bytes));
+    TG_ASSIGN_OR_RETURN(auto paid,
+                        Reservation::Take(caller_.tenant->accounts.shared(Quota::kHostStaging),
+                                          load ? kLoadCopies * bytes : bytes));
     paid_.push_back(std::move(paid));
     return absl::OkStatus();
   }
@@ -114,6 +118,7 @@ class InferenceExchange final : public HttpExchange {
   absl::StatusOr<HttpAnswer> Tell();
   absl::Status RegisterRegion(const std::string& body);
   absl::StatusOr<HttpAnswer> Settings(const std::string& body);
+  absl::StatusOr<std::shared_ptr<const GivenModel>> Given(const std::string& body) const;
   void Control(const std::string& body, HttpReply reply);
   void Infer(std::string body, HttpReply reply);
 
@@ -198,41 +203,6 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
   return Internal("a request without a handler");
 }
 
-// Takes an object whose members are read by `member`, null for one that is passed over.
-template <typename Member>
-bool ReadMembers(JsonReader& reader, Member member) {
-  if (!reader.Eat('{')) return false;
-  if (reader.Eat('}')) return true;
-  do {
-    std::string key;
-    if (!reader.String(&key) || !reader.Eat(':') || !member(key)) return false;
-  } while (reader.Eat(','));
-  return reader.Eat('}');
-}
-
-// A body may have parameters, of which none but unload_dependents is known, the result.
-absl::StatusOr<bool> ReadControl(const std::string& body) {
-  if (body.empty()) return false;
-  JsonReader reader(body);
-  std::string refused;
-  bool parts = false;
-  const auto parameter = [&](const std::string& name) {
-    if (name == "unload_dependents") return reader.Bool(&parts);
-    refused = name;
-    return reader.SkipValue();
-  };
-  const bool read = ReadMembers(reader, [&](const std::string& key) {
-    return key == "parameters" ? ReadMembers(reader, parameter) : reader.SkipValue();
-  });
-  if (!read || !reader.AtEnd()) {
-    return InvalidArgument("the body is wrong at byte ", reader.position(),
-                           ": expected an object in JSON");
-  }
-  if (refused.empty()) return parts;
-  return Unimplemented("parameter '", Clip(refused, 64),
-                       "': models are loaded as their folder has them; change the files there");
-}
-
 absl::Status InferenceExchange::RegisterRegion(const std::string& body) {
   SharedRegions::Region region{.name = route_.model, .key = {}};
   JsonReader reader(body);
@@ -267,18 +237,30 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Settings(const std::string& body) 
   return Json(TraceSettingsJson(now));
 }
 
+// The body, and what is read of it, are paid for as they come (see Take).
+absl::StatusOr<std::shared_ptr<const GivenModel>> InferenceExchange::Given(
+    const std::string& body) const {
+  TG_ASSIGN_OR_RETURN(LoadOverrides overrides, ParseLoadJson(body));
+  return GivenModel::Keep(std::move(overrides),
+                          caller_.tenant->accounts.shared(Quota::kHostMemory));
+}
+
 void InferenceExchange::Control(const std::string& body, HttpReply reply) {
-  const absl::StatusOr<bool> parts = ReadControl(body);
-  absl::Status status = parts.status();
   if (!caller_.principal.admin) {
-    status = absl::PermissionDeniedError("only an administrator may load and unload models");
+    return reply(ErrorAnswer(
+        absl::PermissionDeniedError("only an administrator may load and unload models")));
   }
-  if (!status.ok()) return reply(ErrorAnswer(status));
-  const auto done = [reply = std::move(reply)](const absl::Status& over) {
+  const auto done = [reply](const absl::Status& over) {
     reply(over.ok() ? HttpAnswer{} : ErrorAnswer(over));
   };
-  if (route_.what == What::kLoad) return models_.repository().Load(route_.model, done);
-  models_.repository().Unload(route_.model, *parts, done);
+  if (route_.what == What::kLoad) {
+    auto given = Given(body);
+    if (!given.ok()) return done(given.status());
+    return models_.repository().Load(route_.model, *std::move(given), done);
+  }
+  const absl::StatusOr<UnloadJson> unload = ParseUnloadJson(body);
+  if (!unload.ok()) return done(unload.status());
+  models_.repository().Unload(route_.model, unload->parts, done);
 }
 
 void InferenceExchange::Infer(std::string body, HttpReply reply) {

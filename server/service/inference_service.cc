@@ -60,21 +60,6 @@ void Write(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMetad
   out->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
 }
 
-absl::Status CheckAdmin(const Caller& caller) {
-  if (caller.principal.admin) return absl::OkStatus();
-  return absl::PermissionDeniedError("only an administrator may load and unload models");
-}
-
-template <typename Request>
-absl::StatusOr<Request> ParseRepository(const grpc::ByteBuffer& bytes) {
-  Request request;
-  TG_RETURN_IF_ERROR(ParseMessage(bytes, &request));
-  if (!request.repository_name().empty()) {
-    return Unimplemented("repositories are not chosen by name; leave repository_name empty");
-  }
-  return request;
-}
-
 }  // namespace
 
 int64_t DeadlineNs(const grpc::CallbackServerContext& context) {
@@ -230,45 +215,6 @@ absl::Status InferenceService::SystemSharedMemoryUnregister(
     inference::SystemSharedMemoryUnregisterResponse*) {
   TG_ASSIGN_OR_RETURN(ModelServer * models, Models());
   return models->regions().Unregister(caller.tenant->name, request.name());
-}
-
-RawStream* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext*, Caller caller) {
-  return new AsyncCall(kMaxUnaryBytes, [this, caller = std::move(caller)](
-                                           const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
-    const auto models = Models();
-    const auto request = ParseRepository<inference::RepositoryModelLoadRequest>(bytes);
-    absl::Status status = models.status();
-    status.Update(CheckAdmin(caller));
-    status.Update(request.status());
-    if (status.ok() && !request->parameters().empty()) {
-      // A configuration or a file from outside would be what the repository's owner never saw.
-      status =
-          Unimplemented("parameter '", Clip(request->parameters().begin()->first, 64),
-                        "': models are loaded as their folder has them; change the files there");
-    }
-    if (!status.ok()) return reply(status);
-    (*models)->repository().Load(request->model_name(), [reply](const absl::Status& loaded) {
-      reply(loaded, SerializeMessage(inference::RepositoryModelLoadResponse()));
-    });
-  });
-}
-
-RawStream* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext*, Caller caller) {
-  return new AsyncCall(kMaxUnaryBytes, [this, caller = std::move(caller)](
-                                           const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
-    const auto models = Models();
-    const auto request = ParseRepository<inference::RepositoryModelUnloadRequest>(bytes);
-    absl::Status status = models.status();
-    status.Update(CheckAdmin(caller));
-    status.Update(request.status());
-    if (!status.ok()) return reply(status);
-    const auto parts = request->parameters().find("unload_dependents");
-    const bool with_parts = parts != request->parameters().end() && parts->second.bool_param();
-    (*models)->repository().Unload(
-        request->model_name(), with_parts, [reply](const absl::Status& unloaded) {
-          reply(unloaded, SerializeMessage(inference::RepositoryModelUnloadResponse()));
-        });
-  });
 }
 
 RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Caller caller) {

@@ -289,7 +289,10 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   parser.SetRecursionLimit(kMostNesting);
   google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&stream, &in)) return InvalidArgument(error.text());
+  return FromProto(in, text.find("max_batch_size") != text.npos);
+}
 
+absl::StatusOr<ModelConfig> FromProto(const inference::ModelConfig& in, bool batch_said) {
   ModelConfig out{.name = in.name()};
   TG_ASSIGN_OR_RETURN(out.format, FormatFrom(in.platform(), in.backend()));
   TG_RETURN_IF_ERROR(ReadSteps(in, &out));
@@ -313,7 +316,7 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   }
   // Written as 0 it says as much as any other number.
   out.max_batch = in.max_batch_size();
-  out.batch_said = in.max_batch_size() != 0 || text.find("max_batch_size") != text.npos;
+  out.batch_said = in.max_batch_size() != 0 || batch_said;
   for (const auto& input : in.input()) TG_RETURN_IF_ERROR(ReadIo(input, &out.inputs));
   for (const auto& output : in.output()) TG_RETURN_IF_ERROR(ReadIo(output, &out.outputs));
   for (const TensorSpec& spec : out.outputs) {

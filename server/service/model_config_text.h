@@ -13,6 +13,13 @@ namespace telegrad {
 // and not done here. Fields that are not known are passed over and logged.
 absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text);
 
+// Of the message in JSON, as a load may bring it along. INVALID_ARGUMENT says what of it is wrong;
+// else as above.
+absl::StatusOr<ModelConfig> ParseConfigJson(std::string_view json);
+
+// `batch_said`: max_batch_size is written, if only as 0.
+absl::StatusOr<ModelConfig> FromProto(const inference::ModelConfig& in, bool batch_said);
+
 void ToProto(const ModelConfig& config, inference::ModelConfig* out);
 
 }  // namespace telegrad

@@ -59,12 +59,22 @@ absl::StatusOr<UniqueFd> ModelFolder::OpenBelow(std::string_view name, int flags
   return fd;
 }
 
+// The path of a name from the top of the files of a load.
+std::string ModelFolder::Given(std::string_view name) const {
+  return below_.empty() ? std::string(name) : StrCat(below_, "/", name);
+}
+
 absl::StatusOr<ModelFolder> ModelFolder::Folder(std::string_view name) const {
+  if (given_ != nullptr) {
+    if (given_->IsFolder(Given(name))) return ModelFolder(given_, Given(name));
+    return NotFound("'", Clip(name, 256), "' is not among the folders that the load brought along");
+  }
   TG_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(name, O_RDONLY | O_DIRECTORY));
   return ModelFolder(std::move(fd));
 }
 
 absl::StatusOr<std::vector<std::string>> ModelFolder::Folders() const {
+  if (given_ != nullptr) return given_->Folders(below_);
   TG_ASSIGN_OR_RETURN(UniqueFd again, OpenBelow(".", O_RDONLY | O_DIRECTORY));
   const int fd = again.release();
   DIR* const directory = fdopendir(fd);
@@ -84,9 +94,13 @@ absl::StatusOr<std::vector<std::string>> ModelFolder::Folders() const {
   return out;
 }
 
-bool ModelFolder::Has(std::string_view name) const { return OpenBelow(name, O_PATH).ok(); }
+bool ModelFolder::Has(std::string_view name) const {
+  if (given_ != nullptr) return given_->IsFile(Given(name)) || given_->IsFolder(Given(name));
+  return OpenBelow(name, O_PATH).ok();
+}
 
 absl::StatusOr<UniqueFd> ModelFolder::OpenFile(std::string_view name) const {
+  if (given_ != nullptr) return given_->Open(Given(name));
   // Not blocked by a pipe that somebody has put there.
   TG_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(name, O_RDONLY | O_NONBLOCK));
   struct stat about{};
@@ -118,6 +132,7 @@ absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, 
 }
 
 uint64_t ModelFolder::Stamp(std::string_view name) const {
+  if (given_ != nullptr) return Has(name) ? 1 : 0;
   const auto fd = OpenBelow(name, O_PATH);
   struct stat about{};
   if (!fd.ok() || fstat(fd->get(), &about) != 0) return 0;

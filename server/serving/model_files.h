@@ -1,5 +1,6 @@
-// The files of one folder of a model repository. A name is opened below its folder only: no part of
-// the way there is a link, a parent or an absolute path, whatever changes meanwhile.
+// The files of one folder of a model repository, or of one that came with a load. A name is opened
+// below its folder only: no part of the way there is a link, a parent or an absolute path, whatever
+// changes meanwhile.
 #pragma once
 
 #include <map>
@@ -12,6 +13,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
+#include "server/serving/given_model.h"
 
 namespace telegrad {
 
@@ -23,6 +25,8 @@ class ModelFolder {
  public:
   // NOT_FOUND, or FAILED_PRECONDITION where it is no folder.
   static absl::StatusOr<ModelFolder> Open(const std::string& path);
+  // The top of the files of a load.
+  explicit ModelFolder(std::shared_ptr<const GivenFiles> given) : given_(std::move(given)) {}
   absl::StatusOr<ModelFolder> Folder(std::string_view name) const;
 
   // Names of folders in it; those that are no model's name are left out.
@@ -33,13 +37,19 @@ class ModelFolder {
   // A file, for ReadFile.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view name) const;
   // Changes when the file's content is replaced: its length, time and number; 0 without a file.
+  // Files of a load never change (see GivenModel::stamp).
   uint64_t Stamp(std::string_view name) const;
 
  private:
   explicit ModelFolder(UniqueFd fd) : fd_(std::move(fd)) {}
+  ModelFolder(std::shared_ptr<const GivenFiles> given, std::string below)
+      : given_(std::move(given)), below_(std::move(below)) {}
   absl::StatusOr<UniqueFd> OpenBelow(std::string_view name, int flags) const;
+  std::string Given(std::string_view name) const;
 
-  UniqueFd fd_;
+  UniqueFd fd_;                              // on the disk
+  std::shared_ptr<const GivenFiles> given_;  // else
+  std::string below_;                        // where in them, "" for the top
 };
 
 // All of an open file, from its beginning.

@@ -78,8 +78,9 @@ ModelServer::ModelServer(ServingOptions options, const Environment* env,
                            : FormMaker::MakeRoom()},
       devices_(maker_, options_.devices),
       repository_(std::make_unique<ModelRepository>(
-          RepositoryOptions{.roots = options_.roots, .parse = options_.parse}, &maker_, &devices_,
-          &alarm_)) {}
+          RepositoryOptions{
+              .roots = options_.roots, .parse = options_.parse, .parse_json = options_.parse_json},
+          &maker_, &devices_, &alarm_)) {}
 
 ModelServer::~ModelServer() = default;
 

@@ -32,7 +32,7 @@ struct ServingOptions {
   int64_t response_cache = 0;        // bytes of answers that are kept for repetition
   std::string shared_memory;  // what names of memory that clients may share begin with; "": none
   ReadModel read;
-  ParseModelConfig parse;
+  ParseModelConfig parse, parse_json;  // see RepositoryOptions
 };
 
 // Thread-safe.

@@ -1,5 +1,5 @@
-// Scans the folders, compares stamps of files with those that were loaded, and loads versions
-// one by one. The previous version serves until the new one is ready.
+// Compares stamps of files with those that were loaded, and loads versions one by one. The previous
+// version serves until the new one is ready.
 #include "server/serving/repository.h"
 
 #include <algorithm>
@@ -13,18 +13,6 @@
 
 namespace telegrad {
 namespace {
-
-constexpr size_t kMostVersions = 1024;
-constexpr int64_t kMaxLabelBytes = 16 << 20;
-
-std::vector<std::string> LinesOf(std::string_view text) {
-  std::vector<std::string> out = absl::StrSplit(ToAbsl(text), '\n');
-  if (!out.empty() && out.back().empty()) out.pop_back();
-  for (std::string& line : out) {
-    if (line.ends_with('\r')) line.pop_back();
-  }
-  return out;
-}
 
 std::vector<std::string> SpacesOf(const std::vector<ModelRoot>& roots) {
   std::set<std::string> out;
@@ -54,120 +42,6 @@ absl::Status ModelRepository::CheckRoots() const {
   return absl::OkStatus();
 }
 
-std::vector<std::string> ModelRepository::Names() const {
-  std::set<std::string> names;
-  for (const ModelRoot& root : options_.roots) {
-    const auto folder = ModelFolder::Open(root.path);
-    if (!folder.ok()) continue;
-    const auto folders = folder->Folders();
-    if (!folders.ok()) continue;
-    for (const std::string& name : *folders) names.insert(FullName(root.space, name));
-  }
-  return {names.begin(), names.end()};
-}
-
-absl::StatusOr<ModelFolder> ModelRepository::FolderOf(const std::string& name) const {
-  if (!IsModelName(name)) {
-    return InvalidArgument("'", Clip(name, 256),
-                           "' is not a model's name: 1 to 255 letters, digits, "
-                           "'.', '_' and '-', the first no '.'");
-  }
-  std::optional<ModelFolder> found;
-  for (const ModelRoot& root : options_.roots) {
-    const std::string prefix = FullName(root.space, "");
-    if (!name.starts_with(prefix) || name.size() == prefix.size()) continue;
-    const auto opened = ModelFolder::Open(root.path);
-    if (!opened.ok()) continue;
-    auto folder = opened->Folder(name.substr(prefix.size()));
-    if (absl::IsNotFound(folder.status())) continue;
-    TG_RETURN_IF_ERROR(folder.status());
-    if (found) {
-      return FailedPrecondition("model '", name,
-                                "' is in several folders of --models, expected one");
-    }
-    found = *std::move(folder);
-  }
-  if (!found) return NotFound("model '", name, "' is in no folder of --models");
-  return *std::move(found);
-}
-
-uint64_t ModelRepository::StampOf(const ModelFolder& folder,
-                                  const std::vector<std::string>& parts) const {
-  uint64_t stamp = folder.Stamp(kModelConfigFile);
-  const auto versions = folder.Folders();
-  for (const std::string& version : versions.ok() ? *versions : std::vector<std::string>()) {
-    const int64_t number = ModelVersionOf(version);
-    if (number == 0) continue;
-    const auto inner = folder.Folder(version);
-    if (!inner.ok()) continue;
-    stamp = Mix64(stamp, static_cast<uint64_t>(number));
-    for (const ModelFormatInfo& format : kModelFormats) {
-      if (!format.file.empty()) stamp = Mix64(stamp, inner->Stamp(format.file));
-    }
-  }
-  for (const std::string& part : parts) {
-    const auto of = FolderOf(part);
-    stamp = Mix64(stamp, of.ok() ? StampOf(*of, {}) : 0);
-  }
-  return stamp;
-}
-
-absl::StatusOr<ModelRepository::Found> ModelRepository::Look(const std::string& name) const {
-  TG_ASSIGN_OR_RETURN(ModelFolder folder, FolderOf(name));
-  Found out;
-  out.config_stamp = folder.Stamp(kModelConfigFile);
-  if (folder.Has(kModelConfigFile)) {
-    TG_ASSIGN_OR_RETURN(const std::string text, folder.Read(kModelConfigFile, kMaxConfigBytes));
-    auto config = options_.parse(text);
-    if (!config.ok()) {
-      return absl::Status(config.status().code(),
-                          StrCat("config.pbtxt: ", ToStd(config.status().message())));
-    }
-    out.config = *std::move(config);
-  }
-  const std::string_view space = SpaceOf(name);
-  const std::string_view plain =
-      space.empty() ? std::string_view(name) : std::string_view(name).substr(space.size() + 1);
-  if (!out.config.name.empty() && out.config.name != name && out.config.name != plain) {
-    return InvalidArgument("config.pbtxt names the model '", out.config.name,
-                           "', and its folder is '", plain, "'");
-  }
-  out.config.name = name;
-  ResolveSteps(name, &out.config.steps);
-  TG_ASSIGN_OR_RETURN(const std::vector<std::string> folders, folder.Folders());
-  std::vector<int64_t> available;
-  for (const std::string& version : folders) {
-    if (const int64_t number = ModelVersionOf(version); number > 0) available.push_back(number);
-  }
-  if (available.size() > kMostVersions) {
-    return ResourceExhausted("the folder has ", available.size(), " versions; ", kMostVersions,
-                             " are allowed");
-  }
-  out.versions = out.config.versions.Choose(available);
-  if (out.versions.empty()) {
-    return FailedPrecondition("of the ", available.size(),
-                              " versions in its folder, none is to be served; expected folders "
-                              "named 1, 2, ... with a model, and a version_policy that "
-                              "chooses some");
-  }
-  out.parts = PartsOf(out.config);
-  out.stamp = StampOf(folder, out.parts);
-  out.folder = std::make_shared<const ModelFolder>(std::move(folder));
-  return out;
-}
-
-absl::StatusOr<std::vector<std::vector<std::string>>> ModelRepository::LabelsOf(
-    const Found& found, const ModelConfig& config) const {
-  std::vector<std::vector<std::string>> labels;
-  for (const TensorSpec& output : config.outputs) {
-    labels.emplace_back();
-    if (output.labels.empty()) continue;
-    TG_ASSIGN_OR_RETURN(const std::string text, found.folder->Read(output.labels, kMaxLabelBytes));
-    labels.back() = LinesOf(text);
-  }
-  return labels;
-}
-
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const Found& found,
                                                                           int64_t version) const {
   if (!found.config.steps.empty()) return LoadEnsemble(found, version);
@@ -188,15 +62,19 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
 }
 
 // On a thread that compiles, one task of a model at a time.
-absl::Status ModelRepository::LoadNow(const std::string& name) {
-  auto found = Look(name);
+absl::Status ModelRepository::LoadNow(const std::string& name,
+                                      std::shared_ptr<const GivenModel> given) {
+  auto found = Look(name, given);
+  bool wanted = false;  // before
   std::map<int64_t, std::shared_ptr<ServedModel>> before;
   std::map<int64_t, uint64_t> stamps;
   {
     const MutexLock lock(mutex_);
     Entry& entry = entries_[name];
-    entry.wanted = true;
+    entry.on_disk |= given == nullptr || given->files == nullptr;
+    wanted = std::exchange(entry.wanted, true);
     if (!found.ok()) {
+      if (given != nullptr) entry.wanted = wanted;  // there is nothing that could come of it
       entry.reason = std::string(found.status().message());
       for (auto& [version, state] : entry.states) {
         if (state.state == "READY") state.reason = StrCat("not loaded anew: ", entry.reason);
@@ -262,6 +140,11 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
   Entry& entry = entries_[name];
   entry.evicted = false;
   entry.versions.swap(loaded);  // what is replaced goes when the lock is given back
+  if (failed.ok()) {
+    entry.given.swap(given);
+  } else if (given != nullptr && entry.versions.empty()) {
+    entry.wanted = wanted;
+  }
   entry.states = std::move(states);
   entry.stamps = std::move(stamps);
   std::erase_if(entry.stamps, [&](const auto& s) { return !entry.versions.contains(s.first); });
@@ -275,14 +158,21 @@ absl::Status ModelRepository::LoadNow(const std::string& name) {
 
 void ModelRepository::UnloadNow(const std::string& name) {
   std::map<int64_t, std::shared_ptr<ServedModel>> dropped;  // without the lock
+  std::shared_ptr<const GivenModel> given;
   const MutexLock lock(mutex_);
   Entry& entry = entries_[name];
   dropped.swap(entry.versions);
+  given.swap(entry.given);
   for (auto& [version, state] : entry.states) state = {"UNAVAILABLE", "unloaded"};
   entry.stamps.clear();
   entry.reason = "unloaded";
   entry.wanted = false;
   entry.evicted = false;
+}
+
+// A model that came with a load alone leaves nothing behind, whatever its name was.
+bool ModelRepository::IsNothing(const Entry& entry) {
+  return !entry.on_disk && !entry.wanted && entry.versions.empty() && entry.waking.empty();
 }
 
 void ModelRepository::Enqueue(const std::string& name, Task task) {
@@ -312,6 +202,7 @@ void ModelRepository::Next(const std::string& name) {
           Entry& entry = entries_[name];
           more = !entry.waiting.empty();
           entry.busy = more;
+          if (!more && IsNothing(entry)) entries_.erase(name);
         }
         if (more) Next(name);
         tell();
@@ -319,11 +210,22 @@ void ModelRepository::Next(const std::string& name) {
       maker_.owner->share);
 }
 
-void ModelRepository::Load(const std::string& name, Done done) {
-  const absl::Status there = FolderOf(name).status();
+void ModelRepository::Load(const std::string& name, std::shared_ptr<const GivenModel> given,
+                           Done done) {
+  const absl::Status there = PlaceOf(name, given).status();
   if (!there.ok()) return done(there);  // so that unknown names leave nothing behind
+  if (given != nullptr)
+    Log(LogLevel::kInfo, "model_given", {{"name", name}, {"bytes", given->bytes}});
+  Enqueue(name, [this, name, given = std::move(given), done = std::move(done)]() mutable {
+    return [done, loaded = LoadNow(name, std::move(given))] { done(loaded); };
+  });
+}
+
+void ModelRepository::Reload(const std::string& name, Done done) {
+  const absl::Status there = PlaceOf(name).status();
+  if (!there.ok()) return done(there);
   Enqueue(name, [this, name, done = std::move(done)] {
-    return [done, loaded = LoadNow(name)] { done(loaded); };
+    return [done, loaded = LoadNow(name, GivenOf(name))] { done(loaded); };
   });
 }
 
@@ -353,19 +255,22 @@ void ModelRepository::LoadAll() {
 void ModelRepository::Follow() {
   const std::vector<std::string> names = Names();
   for (const std::string& name : names) {
-    const auto folder = FolderOf(name);
+    const auto place = PlaceOf(name, nullptr);
     std::vector<std::string> parts;
     {
       const MutexLock lock(mutex_);
       if (const auto it = entries_.find(name); it != entries_.end()) parts = it->second.parts;
     }
-    const uint64_t stamp = folder.ok() ? StampOf(*folder, parts) : 0;
+    const uint64_t stamp = place.ok() ? StampOf(*place, parts) : 0;
     {
       const MutexLock lock(mutex_);
       // A new one has no entry before its load is under way: nobody sees it as one that failed.
       const auto it = entries_.find(name);
       const Entry* const entry = it == entries_.end() ? nullptr : &it->second;
-      if (entry != nullptr && (entry->busy || (entry->wanted && entry->stamp == stamp))) continue;
+      if (entry != nullptr &&
+          (entry->busy || entry->given != nullptr || (entry->wanted && entry->stamp == stamp))) {
+        continue;
+      }
     }
     Load(name, [](const absl::Status&) {});
   }
@@ -373,7 +278,8 @@ void ModelRepository::Follow() {
   {
     const MutexLock lock(mutex_);
     for (const auto& [name, entry] : entries_) {
-      if (entry.wanted && !entry.busy && !std::ranges::binary_search(names, name)) {
+      if (entry.wanted && !entry.busy && entry.given == nullptr &&
+          !std::ranges::binary_search(names, name)) {
         gone.push_back(name);
       }
     }

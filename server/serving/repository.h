@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "server/serving/ensemble.h"
+#include "server/serving/given_model.h"
 #include "server/serving/served_model.h"
 
 namespace telegrad {
@@ -30,7 +31,7 @@ absl::StatusOr<ModelRoot> ParseModelRoot(std::string_view text);
 
 struct RepositoryOptions {
   std::vector<ModelRoot> roots;
-  ParseModelConfig parse;
+  ParseModelConfig parse, parse_json;  // of config.pbtxt, and of one that a load brings along
 };
 
 // A row of the index. States are those of the protocol.
@@ -61,10 +62,15 @@ class ModelRepository {
 
   // Loads what the folder has now, versions that are the same are kept as they are. NOT_FOUND where
   // there is no such folder. What is asked of one model is done in order.
-  void Load(const std::string& name, Done done);
+  void Load(const std::string& name, Done done) { Load(name, nullptr, std::move(done)); }
+  // Loads what `given` has instead of the configuration in the folder, or of all of the folder,
+  // which then need not be there. The model stays so, also while it is evicted, until another load
+  // of it succeeds or it is unloaded. Null: the folder as it is.
+  void Load(const std::string& name, std::shared_ptr<const GivenModel> given, Done done);
   // `parts`: of an ensemble, those of its models that no other ensemble has, too.
   void Unload(const std::string& name, bool parts, Done done);
-  // Loads what is new or has changed since it was loaded, unloads what is gone.
+  // Loads what is new or has changed since it was loaded, unloads what is gone. Models of which a
+  // load brought something along are left as they are.
   void Follow();
   // Loads all, and is not ready before that.
   void LoadAll();
@@ -105,8 +111,16 @@ class ModelRepository {
     std::vector<Done> waking;  // who waits for it to be loaded again
     std::deque<Task> waiting;
     uint64_t stamp = 0;
-    std::map<int64_t, uint64_t> stamps;  // of what each version was loaded from
-    std::vector<std::string> parts;      // of an ensemble: all models that it is made of
+    std::map<int64_t, uint64_t> stamps;       // of what each version was loaded from
+    std::vector<std::string> parts;           // of an ensemble: all models that it is made of
+    std::shared_ptr<const GivenModel> given;  // by the last load that succeeded; null: nothing
+    bool on_disk = false;                     // it was once loaded from a folder of --models
+  };
+  // Where a model's files are: in its folder below a root, or among those that a load brought
+  // along.
+  struct Place {
+    ModelFolder folder;
+    std::shared_ptr<const GivenModel> given;  // whose configuration it is; null: the folder's
   };
   // What a folder says.
   struct Found {
@@ -120,14 +134,25 @@ class ModelRepository {
 
   void Enqueue(const std::string& name, Task task);
   void Next(const std::string& name);
-  absl::Status LoadNow(const std::string& name);
+  absl::Status LoadNow(const std::string& name, std::shared_ptr<const GivenModel> given);
+  // Loads it again as it was loaded, with what was given then.
+  void Reload(const std::string& name, Done done);
   void UnloadNow(const std::string& name);
+  static bool IsNothing(const Entry& entry);
   // The part of a name before its dot that is a namespace; empty for none.
   std::string_view SpaceOf(std::string_view name) const;
   // The models that the steps of the ensemble `name` mean: of its own namespace before all others.
   void ResolveSteps(std::string_view name, std::vector<EnsembleStep>* steps) const;
   absl::StatusOr<ModelFolder> FolderOf(const std::string& name) const;
-  absl::StatusOr<Found> Look(const std::string& name) const;
+  std::shared_ptr<const GivenModel> GivenOf(std::string_view name) const;
+  absl::StatusOr<Place> PlaceOf(const std::string& name,
+                                std::shared_ptr<const GivenModel> given) const;
+  absl::StatusOr<Place> PlaceOf(const std::string& name) const {
+    return PlaceOf(name, GivenOf(name));
+  }
+  absl::StatusOr<ModelConfig> ConfigIn(const Place& place) const;
+  absl::StatusOr<Found> Look(const std::string& name,
+                             std::shared_ptr<const GivenModel> given) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found,
                                                            int64_t version) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadEnsemble(const Found& found,
@@ -140,7 +165,8 @@ class ModelRepository {
                                                                  const ModelConfig& config) const;
   absl::StatusOr<EnsemblePart> PartOf(const std::string& name, int64_t version) const;
   std::vector<std::string> PartsOf(const ModelConfig& config) const;
-  uint64_t StampOf(const ModelFolder& folder, const std::vector<std::string>& parts) const;
+  static uint64_t ConfigStampOf(const Place& place);
+  uint64_t StampOf(const Place& place, const std::vector<std::string>& parts) const;
   uint64_t VersionStamp(const Found& found, int64_t version) const;
   void LoadEnsemblesOf(const std::string& part);
   void UnloadPartsOf(const std::string& ensemble);

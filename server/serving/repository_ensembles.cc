@@ -1,6 +1,7 @@
 // Of the repository, what ensembles need of other models. An ensemble reads the files of its parts
-// itself: it does not matter in which order they are loaded, nor whether a part is served under its
-// own name. Weights are by content, so that both have the same ones.
+// itself, those that a load of a part brought along included: it does not matter in which order
+// they are loaded, nor whether a part is served under its own name. Weights are by content, so that
+// both have the same ones.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,7 +15,7 @@ namespace telegrad {
 
 absl::StatusOr<EnsemblePart> ModelRepository::PartOf(const std::string& name,
                                                      int64_t version) const {
-  TG_ASSIGN_OR_RETURN(const Found found, Look(name));
+  TG_ASSIGN_OR_RETURN(const Found found, Look(name, GivenOf(name)));
   EnsemblePart out{.config = found.config};
   if (!found.config.steps.empty()) return out;
   const int64_t number = version < 0 ? found.versions.back() : version;
@@ -101,10 +102,8 @@ std::vector<std::string> ModelRepository::PartsOf(const ModelConfig& config) con
     steps.pop_back();
     if (!seen.insert(name).second) continue;
     out.push_back(name);
-    const auto folder = FolderOf(name);
-    if (!folder.ok() || !folder->Has(kModelConfigFile)) continue;
-    const auto text = folder->Read(kModelConfigFile, kMaxConfigBytes);
-    auto part = text.ok() ? options_.parse(*text) : text.status();
+    const auto place = PlaceOf(name);
+    auto part = place.ok() ? ConfigIn(*place) : place.status();
     if (part.ok()) ResolveSteps(name, &part->steps);
     if (part.ok()) steps.insert(steps.end(), part->steps.begin(), part->steps.end());
   }
@@ -127,7 +126,7 @@ void ModelRepository::LoadEnsemblesOf(const std::string& part) {
       if (entry.wanted && std::ranges::binary_search(entry.parts, part)) names.push_back(name);
     }
   }
-  for (const std::string& name : names) Load(name, [](const absl::Status&) {});
+  for (const std::string& name : names) Reload(name, [](const absl::Status&) {});
 }
 
 void ModelRepository::UnloadPartsOf(const std::string& ensemble) {

@@ -69,7 +69,7 @@ void ModelRepository::Wake(const std::string& name, Done done) {
     entry.waking.push_back(std::move(done));
     if (entry.waking.size() > 1) return;
   }
-  Load(name, [this, name](const absl::Status& loaded) {
+  Reload(name, [this, name](const absl::Status& loaded) {
     std::vector<Done> waking;
     {
       const MutexLock lock(mutex_);

@@ -35,7 +35,7 @@ void ModelRepository::ResolveSteps(std::string_view name, std::vector<EnsembleSt
   if (space.empty()) return;
   for (EnsembleStep& step : *steps) {
     const std::string own = FullName(space, step.model);
-    if (FolderOf(own).ok()) step.model = own;
+    if (PlaceOf(own).ok()) step.model = own;
   }
 }
 

@@ -222,16 +222,6 @@ TEST_F(HostileInferenceTest, FilesThatLeaveTheFolderOfTheModel) {
   EXPECT_TRUE(below.ok()) << below;
 }
 
-TEST_F(HostileInferenceTest, LoadsThatBringTheirOwnFiles) {
-  grpc::ClientContext context;
-  inference::RepositoryModelLoadRequest request;
-  inference::RepositoryModelLoadResponse response;
-  request.set_model_name("add");
-  (*request.mutable_parameters())["file:1/model.onnx"].set_bytes_param(AddModel(9));
-  const grpc::Status status = stub_->RepositoryModelLoad(&context, request, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
-}
-
 // A model whose every shape fails, asked by many at once: each gets its error.
 TEST_F(HostileInferenceTest, ALongQueueOfFailures) {
   WriteModel("fails", onnx::test::ModelWriter()

@@ -5,6 +5,7 @@ CTest shows as skipped.
 """
 
 import asyncio
+import json
 import os
 import queue
 import subprocess
@@ -221,12 +222,42 @@ class ServingTest(unittest.TestCase):
             np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 2)
             with self.assertRaises(InferenceServerException):
                 client.load_model("nothing")
-            with self.assertRaisesRegex(InferenceServerException, "folder"):
-                client.load_model("other", config="{}")
+            with self.assertRaisesRegex(InferenceServerException, "not known"):
+                client.load_model("other", files={"model.onnx": b""})
         index = {m["name"]: m["state"] for m in self.http.get_model_repository_index()}
         self.assertEqual(index, {"add": "READY", "other": "READY", "sum": "READY"})
         index = {m.name: m.state for m in self.grpc.get_model_repository_index().models}
         self.assertEqual(index, {"add": "READY", "other": "READY", "sum": "READY"})
+
+    def test_loads_what_it_brings_along(self):
+        """As Triton's documentation has it: a configuration alone, and with the files of a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            add_model(folder, "given", 5)
+            with open(os.path.join(folder, "given", "1", "model.onnx"), "rb") as file:
+                model = file.read()
+        for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
+            config = json.dumps({"max_batch_size": 3, "backend": "onnxruntime"})
+            client.load_model("other", config=config)
+            read = client.get_model_config("other", as_json=True) if module is grpc_client else None
+            read = read["config"] if read else client.get_model_config("other")
+            self.assertEqual(read["max_batch_size"], 3)
+            np.testing.assert_array_equal(client.infer("other", self.inputs(module)).as_numpy("y"), self.VALUES + 2)
+            client.load_model("other", config=config, files={"file:7/model.onnx": model})
+            result = client.infer("other", self.inputs(module), model_version="7")
+            np.testing.assert_array_equal(result.as_numpy("y"), self.VALUES + 5)
+            for files in ({"file:7/model.onnx": b"no model"}, {"file:../model.onnx": model}):
+                with self.assertRaises(InferenceServerException):
+                    client.load_model("other", config=config, files=files)
+            with self.assertRaisesRegex(InferenceServerException, "config"):
+                client.load_model("other", files={"file:7/model.onnx": model})
+            self.assertTrue(client.is_model_ready("other", "7"))
+            client.load_model("other")
+            self.assertFalse(client.is_model_ready("other", "7"))
+            np.testing.assert_array_equal(client.infer("other", self.inputs(module)).as_numpy("y"), self.VALUES + 2)
+            client.load_model("new", config=config, files={"file:1/model.onnx": model})
+            np.testing.assert_array_equal(client.infer("new", self.inputs(module)).as_numpy("y"), self.VALUES + 5)
+            client.unload_model("new")
+            self.assertFalse(client.is_model_ready("new"))
 
     def test_sequences(self):
         for client, module in ((self.grpc, grpc_client), (self.http, http_client)):
