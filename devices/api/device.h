@@ -230,6 +230,12 @@ class Device {
   // `length` is -1. UNIMPLEMENTED where a device has none.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Open(std::string_view path, int64_t offset,
                                                        int64_t length, OpenMode mode);
+  // The first `size` bytes of memory of this device that another process has allocated, for which
+  // its driver made `handle`. Closed when the last reference goes; the process keeps the memory for
+  // so long. INVALID_ARGUMENT for a handle that the driver does not open and for memory that is
+  // smaller. UNIMPLEMENTED where a device opens none.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
+                                                               int64_t size);
   virtual absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) = 0;
   // INVALID_ARGUMENT for a command that this device cannot encode.
   virtual absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
@@ -245,6 +251,10 @@ class Device {
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
                                                             OpenMode) {
   return absl::UnimplementedError(name() + " has no files");
+}
+
+inline absl::StatusOr<std::shared_ptr<Memory>> Device::ImportHandle(std::string_view, int64_t) {
+  return absl::UnimplementedError(name() + " opens no memory of other processes");
 }
 
 // The one of two devices that encodes and runs a copy between their memories, on its copy queue;

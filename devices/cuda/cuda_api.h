@@ -24,6 +24,7 @@ using CUkernel = struct CUkern_st*;
 using CUarray = struct CUarray_st*;
 using CUhostFn = stream::HostFunction;
 using CUresult = stream::Result;
+using CUipcMemHandle = stream::MemoryHandle;
 
 enum CudaResult : int {
   CUDA_SUCCESS = 0,

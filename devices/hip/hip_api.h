@@ -22,6 +22,7 @@ using hipGraphNode_t = stream::NodeHandle;
 using hipGraphExec_t = stream::ExecHandle;
 using hipHostFn_t = stream::HostFunction;
 using hipError_t = stream::Result;
+using hipIpcMemHandle_t = stream::MemoryHandle;
 
 enum HipResult : int {
   hipSuccess = 0,

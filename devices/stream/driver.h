@@ -24,6 +24,11 @@ using NodeHandle = struct NodeOfDriver*;
 using ExecHandle = struct ExecOfDriver*;
 using HostFunction = void (*)(void* data);
 
+// What stands for memory of another process; that process's driver made it.
+struct MemoryHandle {
+  char bytes[64];  // NOLINT(modernize-avoid-c-arrays): as the drivers'
+};
+
 // Of a driver's function. These numbers, and those of the flags, are the same in all.
 using Result = int;
 inline constexpr Result kSuccess = 0;
@@ -31,6 +36,7 @@ inline constexpr Result kNotReady = 600;
 inline constexpr unsigned int kNonBlocking = 1;          // a stream
 inline constexpr unsigned int kTimed = 0, kUntimed = 2;  // events
 inline constexpr unsigned int kPortable = 1;             // pinned memory
+inline constexpr unsigned int kLazyPeerAccess = 1;       // imported memory; the one that there is
 
 // A function, with the name that messages have.
 template <typename Function>

@@ -3,6 +3,7 @@
 #include "devices/stream/memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,13 @@ constexpr int64_t kWaste = 8;  // a block that is kept serves if at most an eigh
 
 }  // namespace
 
-StreamMemory::~StreamMemory() { owner_->Return({address_, block_}); }
+StreamMemory::~StreamMemory() {
+  if (imported_) {
+    owner_->Close(address_);
+  } else {
+    owner_->Return({address_, block_});
+  }
+}
 
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
                                                            int64_t limit) {
@@ -60,6 +67,48 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
   }
   return std::make_shared<StreamMemory>(shared_from_this(), block.address, block.bytes, size,
                                         *zeroing);
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Memories::Import(std::string_view handle, int64_t size) {
+  const Calls& calls = context_->calls();
+  MemoryHandle opaque;
+  if (calls.memory_import.function == nullptr) {
+    return Unimplemented(context_->name(), " opens no memory of other processes");
+  }
+  if (handle.size() != sizeof(opaque.bytes)) {
+    return InvalidArgument(context_->name(), ": a memory handle of ", handle.size(),
+                           " bytes; expected ", sizeof(opaque.bytes));
+  }
+  if (size < 1) return InvalidArgument(context_->name(), ": ", size, " bytes of shared memory");
+  std::memcpy(opaque.bytes, handle.data(), handle.size());
+  TG_RETURN_IF_ERROR(context_->health());
+  TG_RETURN_IF_ERROR(context_->Enter());
+  // Context::Check could take an error for the end of the device, and this one is of the handle.
+  const auto refused = [&](const char* call, Result result) {
+    const absl::Status status = context_->driver().Check(call, result);
+    return InvalidArgument(context_->name(),
+                           ": the memory handle cannot be opened: ", ToStd(status.message()));
+  };
+  Address address = 0;
+  Result result = calls.memory_import(&address, opaque, kLazyPeerAccess);
+  if (result != kSuccess) return refused(calls.memory_import.name, result);
+  auto out = std::make_shared<StreamMemory>(shared_from_this(), address, size);
+  Address base = 0;
+  size_t bytes = 0;
+  result = calls.memory_range(&base, &bytes, address);
+  if (result != kSuccess) return refused(calls.memory_range.name, result);
+  // The address is the allocation's first, whatever address the handle was made of.
+  if (address != base || static_cast<uint64_t>(size) > bytes) {
+    return InvalidArgument(context_->name(), ": the memory of the handle has ", bytes,
+                           " bytes, not ", size);
+  }
+  return out;
+}
+
+void Memories::Close(Address address) const {
+  if (context_->stuck()) return;
+  context_->EnterToRelease();
+  context_->calls().memory_close(address);
 }
 
 absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {

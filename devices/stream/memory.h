@@ -1,6 +1,7 @@
 // A GPU's memory. Freed memory is kept for the next allocation of about its size, because the
 // library's own free may wait for everything that runs. New memory is zeroed by the GPU on a
-// stream of its own; the first use on another stream waits for that.
+// stream of its own; the first use on another stream waits for that. Memory of another process is
+// opened and closed, and neither zeroed nor counted.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ class Memories;
 
 class StreamMemory final : public Memory {
  public:
+  // `zeroing`: which of its owner's it is; 0 for none.
   StreamMemory(std::shared_ptr<Memories> owner, Address address, int64_t block, int64_t size,
                uint64_t zeroing)
       : Memory(nullptr, size),
@@ -25,6 +27,14 @@ class StreamMemory final : public Memory {
         address_(address),
         block_(block),
         zeroing_(zeroing) {}
+  // Memory of another process, which is open at `address`.
+  StreamMemory(std::shared_ptr<Memories> owner, Address address, int64_t size)
+      : Memory(nullptr, size),
+        owner_(std::move(owner)),
+        address_(address),
+        block_(0),
+        zeroing_(0),
+        imported_(true) {}
   ~StreamMemory() override;
 
   Memories& owner() const { return *owner_; }
@@ -37,6 +47,7 @@ class StreamMemory final : public Memory {
   const Address address_;
   const int64_t block_;  // bytes that it takes
   const uint64_t zeroing_;
+  const bool imported_ = false;
 };
 
 // Thread-safe.
@@ -48,6 +59,8 @@ class Memories : public std::enable_shared_from_this<Memories> {
   ~Memories();
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
+  // As Device::ImportHandle.
+  absl::StatusOr<std::shared_ptr<Memory>> Import(std::string_view handle, int64_t size);
   // Counts what the driver takes for the stacks of so many threads, once for all programs: it keeps
   // the most that one needs. RESOURCE_EXHAUSTED if that is not left.
   absl::Status HoldStacks(int64_t bytes, int64_t threads);
@@ -76,6 +89,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::Status Shrink(int64_t left) TG_REQUIRES(grow_);
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
   void Return(const Block& block);
+  void Close(Address address) const;
 
   const std::shared_ptr<Context> context_;
   const int64_t limit_;

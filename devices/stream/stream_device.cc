@@ -62,6 +62,11 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::Alloc(int64_t size) {
   return memories_->Alloc(size);
 }
 
+absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_view handle,
+                                                                   int64_t size) {
+  return memories_->Import(handle, size);
+}
+
 absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
   TG_ASSIGN_OR_RETURN(auto program,
                       StreamProgram::Load(context_, image, description_.target.local_bytes));

@@ -56,6 +56,8 @@ class StreamDevice final : public Device {
   bool host_visible() const override { return false; }
   bool Reaches(const Device& other) const override;
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;
+  absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
+                                                       int64_t size) override;
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override;

@@ -14,6 +14,7 @@
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/failing_fixture.h"
 #include "tests/devices/hip_fixture.h"
+#include "tests/fakes/foreign_memory.h"
 #include "tests/opencl/opencl_fixture.h"
 
 namespace telegrad {
@@ -29,13 +30,15 @@ struct Life {
 
 struct RefusingDriver {
   std::function<std::vector<std::unique_ptr<Device>>(std::vector<std::string>*)> open;
-  ProgramImage next;  // adds 1 to the byte of its iteration
+  ProgramImage next;        // adds 1 to the byte of its iteration
+  std::string handle = {};  // of 8 bytes of another process; empty: there are none
 };
 
 constexpr char kRead[] = "gikm";
 
-// Opens devices, moves bytes to the first, between two of its buffers, to the second where there is
-// one, and back, and runs programs and a copy: traced, and again with other buffers.
+// Opens devices, moves bytes to the first, between two of its buffers, to memory of another process
+// and to the second device where there are such, and back, and runs programs and a copy: traced,
+// and again with other buffers.
 Life Live(const RefusingDriver& driver, Device& host) {
   Life life;
   auto devices = driver.open(&life.said);
@@ -69,6 +72,11 @@ Life Live(const RefusingDriver& driver, Device& host) {
     TG_RETURN_IF_ERROR(traced.Wait());
     TG_ASSIGN_OR_RETURN(const TimelinePoint moved, Copy(device, b, a));
     TG_RETURN_IF_ERROR(moved.Wait());
+    if (!driver.handle.empty()) {
+      TG_ASSIGN_OR_RETURN(auto shared, device.ImportHandle(driver.handle, 8));
+      TG_ASSIGN_OR_RETURN(const TimelinePoint given, Copy(device, Whole(shared), b));
+      TG_RETURN_IF_ERROR(given.Wait());
+    }
     for (int i = 0; i < 3; ++i) {
       TG_ASSIGN_OR_RETURN(const TimelinePoint replayed, device.queue().Submit(commands, {b}, {}));
       TG_RETURN_IF_ERROR(replayed.Wait());
@@ -248,9 +256,10 @@ class RefusingCuda : public ::testing::Test {
               return OpenCudas({.library = TELEGRAD_FAILING_CUDA, .memory_limit = memory_limit},
                                notes);
             },
-            next_};
+            next_, foreign_.handle()};
   }
 
+  ForeignMemory foreign_{TELEGRAD_FAKE_CUDA, "cuda", 8};
   FakeCuda fake_;
   FailingLibrary library_{TELEGRAD_FAILING_CUDA, TELEGRAD_FAKE_CUDA};
   ProgramImage next_ = NextImage();
@@ -264,6 +273,7 @@ TEST_F(RefusingCuda, EveryCall) {
                      {{"cuStreamCreate"}, {"cuStreamDestroy_v2"}},
                      {{"cuEventCreate"}, {"cuEventDestroy_v2"}},
                      {{"cuMemAlloc_v2"}, {"cuMemFree_v2"}},
+                     {{"cuIpcOpenMemHandle_v2"}, {"cuIpcCloseMemHandle"}},
                      {{"cuMemHostAlloc"}, {"cuMemFreeHost"}},
                      {{"cuModuleLoadDataEx"}, {"cuModuleUnload"}},
                      {{"cuGraphCreate"}, {"cuGraphDestroy"}},
@@ -280,16 +290,18 @@ TEST(RefusingHip, EveryCall) {
   ASSERT_TRUE(library.works());
   const auto image = NextHip();
   ASSERT_TRUE(image.ok()) << image.status();
+  const ForeignMemory foreign(TELEGRAD_FAKE_HIP, "hip", 8);
   const RefusingDriver driver{
       [](std::vector<std::string>* notes) {
         return OpenHips({.library = TELEGRAD_FAILING_HIP, .memory_limit = 1 << 20}, notes);
       },
-      *image};
+      *image, foreign.handle()};
   constexpr int kInvalidValue = 1;
   Refusing refusing(library, driver, kInvalidValue,
                     {{{"hipStreamCreateWithFlags"}, {"hipStreamDestroy"}},
                      {{"hipEventCreateWithFlags"}, {"hipEventDestroy"}},
                      {{"hipMalloc"}, {"hipFree"}},
+                     {{"hipIpcOpenMemHandle"}, {"hipIpcCloseMemHandle"}},
                      {{"hipHostMalloc"}, {"hipHostFree"}},
                      {{"hipModuleLoadData"}, {"hipModuleUnload"}},
                      {{"hipGraphCreate"}, {"hipGraphDestroy"}},

@@ -25,6 +25,11 @@ struct Uuid {
   char bytes[16];
 };
 
+// CUipcMemHandle
+struct IpcHandle {
+  char bytes[64];
+};
+
 // CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNodeParams {
   Handle func;

@@ -67,6 +67,8 @@ int HostCopy(bool to_device, DevicePointer device, const void* host, size_t byte
   }
   if (bytes == 0) return fakecuda::CUDA_SUCCESS;
   Driver& driver = call.driver();
+  const int64_t most = driver.knobs.largest_host_copy;
+  if (most >= 0 && bytes > static_cast<uint64_t>(most)) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   const auto at = reinterpret_cast<uint64_t>(host);
   if (host == nullptr || fakecuda::IsDeviceAddress(at) || !Reaches(call, device, bytes)) {
     return fakecuda::CUDA_ERROR_INVALID_VALUE;

@@ -48,7 +48,7 @@ FAKE_CUDA_API int cuMemFree_v2(DevicePointer address) {
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
   const auto it = driver.allocations.find(address);
-  if (it == driver.allocations.end() || it->second.internal) {
+  if (it == driver.allocations.end() || it->second.internal || it->second.opened > 0) {
     driver.Problem("cuMemFree of what is no allocation (any more)");
     return fakecuda::CUDA_ERROR_INVALID_VALUE;
   }

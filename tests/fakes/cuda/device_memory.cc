@@ -32,20 +32,42 @@ Range& Reserved() {
 
 uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
+// 0 if there are not as many.
+uint64_t TakeAddresses(uint64_t bytes) {
+  Range& range = Reserved();
+  const uint64_t base = RoundUp(range.next, kAllocationAlign);
+  if (bytes > kRangeBytes || base + bytes + kGap > range.begin + kRangeBytes) return 0;
+  range.next = base + bytes + kGap;
+  return base;
+}
+
 }  // namespace
 
+DevicePointer MapDevice(Driver& driver, Handle context, uint64_t bytes,
+                        std::shared_ptr<uint8_t> host) {
+  const uint64_t base = TakeAddresses(bytes);
+  if (base == 0) return 0;
+  Allocation& allocation = driver.allocations[base];
+  allocation.context = context;
+  allocation.region = {.base = base, .bytes = bytes, .host = host.get(), .keep = host};
+  allocation.opened = 1;
+  ++driver.counters.live_imports;
+  return base;
+}
+
 DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, bool internal) {
-  Range& range = Reserved();
   Device& device = driver.devices[static_cast<size_t>(driver.contexts.at(context).device)];
   if (bytes > kRangeBytes) return 0;
   const auto charged = static_cast<int64_t>(RoundUp(bytes, kAllocationAlign));
   if (charged > driver.knobs.memory - device.used) return 0;
-  const uint64_t base = RoundUp(range.next, kAllocationAlign);
-  if (base + bytes + kGap > range.begin + kRangeBytes) return 0;
   auto* const host = new (std::nothrow) uint8_t[bytes];
   if (host == nullptr) return 0;
   std::memset(host, 0xcd, bytes);
-  range.next = base + bytes + kGap;
+  const uint64_t base = TakeAddresses(bytes);
+  if (base == 0) {
+    delete[] host;
+    return 0;
+  }
   Allocation& allocation = driver.allocations[base];
   allocation.context = context;
   allocation.region = {.base = base,
@@ -68,7 +90,9 @@ void FreeDevice(Driver& driver, DevicePointer base) {
   const Allocation& allocation = it->second;
   driver.devices[static_cast<size_t>(driver.contexts.at(allocation.context).device)].used -=
       allocation.charged;
-  if (!allocation.internal) {
+  if (allocation.opened > 0) {
+    --driver.counters.live_imports;
+  } else if (!allocation.internal) {
     --driver.counters.live_allocations;
     driver.counters.live_bytes -= static_cast<int64_t>(allocation.region.bytes);
   }

@@ -12,6 +12,9 @@ inline constexpr uint64_t kAllocationAlign = 256;
 
 // Both hold the driver's mutex. 0 if the device is full.
 DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, bool internal);
+// Bytes of another process, which the device has there. 0 if there are no addresses left.
+DevicePointer MapDevice(Driver& driver, Handle context, uint64_t bytes,
+                        std::shared_ptr<uint8_t> host);
 // Of an existing allocation.
 void FreeDevice(Driver& driver, DevicePointer base);
 

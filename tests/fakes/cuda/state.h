@@ -70,6 +70,9 @@ struct Allocation {
   Region region;
   int64_t charged = 0;    // of the device's memory
   bool internal = false;  // a module's variables
+  int64_t opened = 0;     // how often, of another process's; 0 for one of this process
+  uint64_t shared = 0;    // by which number processes name it; 0: none has a handle
+  int file = -1;          // where its bytes then are
 };
 
 struct LoadedModule {

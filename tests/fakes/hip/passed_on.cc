@@ -9,6 +9,14 @@ using fakehip::HipOf;
     return HipOf(cuda arguments);                 \
   }
 
+PASS_ON(hipMemGetAddressRange, (DevicePointer * base, size_t* bytes, DevicePointer address),
+        cuMemGetAddressRange_v2, (base, bytes, address))
+PASS_ON(hipIpcGetMemHandle, (fakecuda::IpcHandle * handle, DevicePointer address),
+        cuIpcGetMemHandle, (handle, address))
+PASS_ON(hipIpcOpenMemHandle,
+        (DevicePointer * address, fakecuda::IpcHandle handle, unsigned int flags),
+        cuIpcOpenMemHandle_v2, (address, handle, flags))
+PASS_ON(hipIpcCloseMemHandle, (DevicePointer address), cuIpcCloseMemHandle, (address))
 PASS_ON(hipMemGetInfo, (size_t* free, size_t* total), cuMemGetInfo_v2, (free, total))
 PASS_ON(hipMalloc, (DevicePointer * address, size_t bytes), cuMemAlloc_v2, (address, bytes))
 PASS_ON(hipHostMalloc, (void** address, size_t bytes, unsigned int flags), cuMemHostAlloc,
