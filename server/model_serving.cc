@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<ModelServing>> ModelServing::Start(const Flags& f
                          .evict = flags.GetBool("models-evict"),
                          .response_cache = flags.GetInt("models-response-cache"),
                          .shared_memory = flags.GetString("models-shared-memory"),
+                         .cuda_shared_memory = flags.GetList("models-cuda-shared-memory"),
                          .read = &ReadServedModel,
                          .parse = &ParseConfigText,
                          .parse_json = &ParseConfigJson};

@@ -9,10 +9,10 @@
 #include "absl/strings/ascii.h"
 #include "engine/base/status.h"
 #include "server/http/infer_json.h"
-#include "server/http/json_members.h"
 #include "server/http/load_json.h"
 #include "server/http/model_json.h"
 #include "server/http/page.h"
+#include "server/http/regions_json.h"
 #include "server/http/routes.h"
 #include "server/http/settings_json.h"
 
@@ -185,12 +185,19 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
       return Json(IndexJson(rows));
     }
     case What::kRegions: {
+      if (route_.cuda) {
+        TG_ASSIGN_OR_RETURN(const auto regions,
+                            models_.device_regions().List(caller_.tenant->name, route_.model));
+        return Json(RegionsJson(regions));
+      }
       TG_ASSIGN_OR_RETURN(const auto regions,
                           models_.regions().List(caller_.tenant->name, route_.model));
       return Json(RegionsJson(regions));
     }
     case What::kUnregister:
-      TG_RETURN_IF_ERROR(models_.regions().Unregister(caller_.tenant->name, route_.model));
+      TG_RETURN_IF_ERROR(
+          route_.cuda ? models_.device_regions().Unregister(caller_.tenant->name, route_.model)
+                      : models_.regions().Unregister(caller_.tenant->name, route_.model));
       return HttpAnswer{};
     case What::kTraceSettings:
     case What::kLogSettings:
@@ -204,22 +211,12 @@ absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
 }
 
 absl::Status InferenceExchange::RegisterRegion(const std::string& body) {
-  SharedRegions::Region region{.name = route_.model, .key = {}};
-  JsonReader reader(body);
-  int64_t offset = 0, bytes = -1;
-  const bool read = ReadMembers(reader, [&](const std::string& key) {
-    if (key == "key") return reader.String(&region.key);
-    if (key == "offset") return reader.Size(&offset);
-    if (key == "byte_size") return reader.Size(&bytes);
-    return reader.SkipValue();
-  });
-  if (!read || !reader.AtEnd() || bytes < 0) {
-    return InvalidArgument("the body is wrong at byte ", reader.position(),
-                           ": expected an object with a key, an offset and a byte_size");
+  if (route_.cuda) {
+    TG_ASSIGN_OR_RETURN(DeviceRegionJson said, ParseDeviceRegion(route_.model, body));
+    return models_.RegisterRegion(caller_.tenant->name, std::move(said.region), said.handle);
   }
-  region.offset = static_cast<uint64_t>(offset);
-  region.bytes = static_cast<uint64_t>(bytes);
-  return models_.regions().Register(caller_.tenant->name, std::move(region));
+  TG_ASSIGN_OR_RETURN(SharedRegions::Region region, ParseRegion(route_.model, body));
+  return models_.RegisterRegion(caller_.tenant->name, std::move(region));
 }
 
 absl::StatusOr<HttpAnswer> InferenceExchange::Settings(const std::string& body) {

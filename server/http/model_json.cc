@@ -192,13 +192,6 @@ std::string StatisticsJson(ServedModel& model) {
       "}");
 }
 
-std::string RegionsJson(const std::vector<SharedRegions::Region>& regions) {
-  return Array(regions, [](const SharedRegions::Region& region) {
-    return StrCat("{\"name\":", JsonQuote(region.name), ",\"key\":", JsonQuote(region.key),
-                  ",\"offset\":", region.offset, ",\"byte_size\":", region.bytes, "}");
-  });
-}
-
 std::string IndexJson(const std::vector<IndexRow>& rows) {
   return Array(rows, [](const IndexRow& row) {
     std::string out = StrCat("{\"name\":", JsonQuote(row.name));

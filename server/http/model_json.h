@@ -8,7 +8,6 @@
 namespace telegrad {
 
 std::string ServerJson(const std::vector<std::string_view>& extensions);
-std::string RegionsJson(const std::vector<SharedRegions::Region>& regions);
 std::string MetadataJson(const ServedModel& model, const std::vector<std::string>& versions);
 std::string ConfigJson(const ModelConfig& config);
 // A member of "model_stats".

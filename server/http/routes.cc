@@ -53,10 +53,12 @@ std::optional<Route> FindRoute(std::string_view path) {
   if (n == 5 && parts[1] == "models" && parts[3] == "trace" && parts[4] == "setting") {
     return Route{.what = Route::What::kTraceSettings, .model = std::string(parts[2]), .both = true};
   }
-  if (n >= 3 && parts[1] == "systemsharedmemory") {
+  const bool cuda = n >= 3 && parts[1] == "cudasharedmemory";
+  if (cuda || (n >= 3 && parts[1] == "systemsharedmemory")) {
     const bool of_one = n == 5 && parts[2] == "region";
     if (n != 3 && !of_one) return std::nullopt;
-    Route out{.what = Route::What::kRegions, .model = of_one ? std::string(parts[3]) : ""};
+    Route out{
+        .what = Route::What::kRegions, .model = of_one ? std::string(parts[3]) : "", .cuda = cuda};
     if (parts[n - 1] == "status") return out;
     out.post = true;
     out.what = of_one && parts[4] == "register" ? Route::What::kRegister : Route::What::kUnregister;

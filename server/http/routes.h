@@ -33,6 +33,7 @@ struct Route {
   std::string model = {}, version = {};  // a shared memory region is in `model`
   bool post = false;                     // else GET
   bool both = false;                     // or either, GET to ask and POST to change
+  bool cuda = false;                     // of a region: in memory of a GPU
 };
 
 // None where there is no such path.

@@ -184,39 +184,6 @@ absl::Status InferenceService::RepositoryIndex(const Caller& caller,
   return absl::OkStatus();
 }
 
-absl::Status InferenceService::SystemSharedMemoryStatus(
-    const Caller& caller, const inference::SystemSharedMemoryStatusRequest& request,
-    inference::SystemSharedMemoryStatusResponse* response) {
-  TG_ASSIGN_OR_RETURN(ModelServer * models, Models());
-  TG_ASSIGN_OR_RETURN(const auto regions,
-                      models->regions().List(caller.tenant->name, request.name()));
-  for (const SharedRegions::Region& region : regions) {
-    auto& out = (*response->mutable_regions())[region.name];
-    out.set_name(region.name);
-    out.set_key(region.key);
-    out.set_offset(region.offset);
-    out.set_byte_size(region.bytes);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status InferenceService::SystemSharedMemoryRegister(
-    const Caller& caller, const inference::SystemSharedMemoryRegisterRequest& request,
-    inference::SystemSharedMemoryRegisterResponse*) {
-  TG_ASSIGN_OR_RETURN(ModelServer * models, Models());
-  return models->regions().Register(caller.tenant->name, {.name = request.name(),
-                                                          .key = request.key(),
-                                                          .offset = request.offset(),
-                                                          .bytes = request.byte_size()});
-}
-
-absl::Status InferenceService::SystemSharedMemoryUnregister(
-    const Caller& caller, const inference::SystemSharedMemoryUnregisterRequest& request,
-    inference::SystemSharedMemoryUnregisterResponse*) {
-  TG_ASSIGN_OR_RETURN(ModelServer * models, Models());
-  return models->regions().Unregister(caller.tenant->name, request.name());
-}
-
 RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Caller caller) {
   const int64_t deadline_ns = DeadlineNs(*context);
   return new AsyncCall(

@@ -46,6 +46,15 @@ class InferenceService {
   absl::Status SystemSharedMemoryUnregister(
       const Caller& caller, const inference::SystemSharedMemoryUnregisterRequest& request,
       inference::SystemSharedMemoryUnregisterResponse* response);
+  absl::Status CudaSharedMemoryStatus(const Caller& caller,
+                                      const inference::CudaSharedMemoryStatusRequest& request,
+                                      inference::CudaSharedMemoryStatusResponse* response);
+  absl::Status CudaSharedMemoryRegister(const Caller& caller,
+                                        const inference::CudaSharedMemoryRegisterRequest& request,
+                                        inference::CudaSharedMemoryRegisterResponse* response);
+  absl::Status CudaSharedMemoryUnregister(
+      const Caller& caller, const inference::CudaSharedMemoryUnregisterRequest& request,
+      inference::CudaSharedMemoryUnregisterResponse* response);
   absl::Status TraceSetting(const Caller& caller, const inference::TraceSettingRequest& request,
                             inference::TraceSettingResponse* response);
   absl::Status LogSettings(const Caller& caller, const inference::LogSettingsRequest& request,

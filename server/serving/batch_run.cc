@@ -178,7 +178,9 @@ void Batcher::Gather(const Batch& batch) const {
     auto* to = static_cast<uint8_t*>(batch.buffers->inputs[i]->host());
     uint8_t* const end = to + form.inputs[i].bytes;
     for (const Waiting& waiting : batch.requests) {
-      for (const auto& piece : waiting.request.inputs[waiting.inputs[i]].pieces) {
+      const InferInput& input = waiting.request.inputs[waiting.inputs[i]];
+      if (input.device) to += input.bytes;  // see CopyInput
+      for (const auto& piece : input.pieces) {
         if (piece.empty()) continue;
         std::memcpy(to, piece.data(), piece.size());
         to += piece.size();
@@ -187,43 +189,6 @@ void Batcher::Gather(const Batch& batch) const {
     std::memset(to, 0, static_cast<size_t>(end - to));
   }
   if (model_.config().sequences) GatherControls(batch);
-}
-
-absl::StatusOr<std::vector<TimelinePoint>> Batcher::CopyIn(const Batch& batch) {
-  std::vector<TimelinePoint> waits;
-  Device& device = *batch.form->device;
-  for (size_t i = 0; i < batch.form->inputs.size() && !device.host_visible(); ++i) {
-    const Form::Io& io = batch.form->inputs[i];
-    if (io.bytes == 0) continue;
-    TG_ASSIGN_OR_RETURN(
-        waits.emplace_back(),
-        EnqueueCopy(queues_, device, batch.buffers->views[static_cast<size_t>(io.slot)],
-                    {batch.buffers->inputs[i], 0, io.bytes}, {}));
-  }
-  if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesIn(batch, &waits));
-  return waits;
-}
-
-// The point at which the outputs are where the host can read them: copies of one lane end in order.
-absl::StatusOr<TimelinePoint> Batcher::CopyOut(const Batch& batch, const TimelinePoint& run) {
-  TimelinePoint last = run;
-  Device& device = *batch.form->device;
-  if (model_.config().sequences) TG_RETURN_IF_ERROR(CopyStatesOut(batch, run, &last));
-  const auto copy = [&](const std::vector<Form::Io>& ios,
-                        const std::vector<std::shared_ptr<Memory>>& hosts) -> absl::Status {
-    for (size_t i = 0; i < ios.size(); ++i) {
-      if (ios[i].bytes == 0) continue;
-      const TimelinePoint waits[] = {run, last};
-      TG_ASSIGN_OR_RETURN(
-          last, EnqueueCopy(queues_, device, {hosts[i], 0, ios[i].bytes},
-                            batch.buffers->views[static_cast<size_t>(ios[i].slot)], waits));
-    }
-    return absl::OkStatus();
-  };
-  if (device.host_visible()) return last;
-  TG_RETURN_IF_ERROR(copy(batch.form->outputs, batch.buffers->outputs));
-  TG_RETURN_IF_ERROR(copy(batch.form->shapes, batch.buffers->shapes));
-  return last;
 }
 
 absl::StatusOr<TimelinePoint> Batcher::Submit(const BatchPtr& batch) {
@@ -297,7 +262,7 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
   const ModelConfig& config = batch.model->config();
   InferResult result{.model = config.name, .version = batch.model->version(), .outputs = {}};
   const Form& form = *batch.form;
-  const auto add = [&](size_t output, int64_t classes) -> absl::Status {
+  const auto add = [&](size_t output, int64_t classes, size_t wanted) -> absl::Status {
     const Form::Io& io = form.outputs[output];
     InferOutput out{.name = config.outputs[output].name,
                     .datatype = DatatypeOf(io.dtype),
@@ -323,6 +288,14 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
       out.bytes = row_bytes * waiting.rows;
       if (data != nullptr) data += row_bytes * first_row;
     }
+    if (PartFor(batch, waiting, wanted) != nullptr) {
+      out.region = waiting.request.outputs[wanted].region;
+      if (out.bytes > out.region->bytes) return NoRoom(out.name, out.bytes, *out.region);
+      out.region->bytes = std::exchange(out.bytes, 0);
+      out.owner = nullptr;
+      result.outputs.push_back(std::move(out));
+      return absl::OkStatus();
+    }
     out.data = data;
     if (!batch.sizes.empty()) TG_RETURN_IF_ERROR(Cut(batch, waiting, output, &out));
     if (io.run_shape >= 0) TG_RETURN_IF_ERROR(CutToRun(batch, io, &out));
@@ -334,10 +307,10 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
     return absl::OkStatus();
   };
   for (size_t i = 0; i < waiting.outputs.size(); ++i) {
-    TG_RETURN_IF_ERROR(add(waiting.outputs[i], waiting.request.outputs[i].classes));
+    TG_RETURN_IF_ERROR(add(waiting.outputs[i], waiting.request.outputs[i].classes, i));
   }
   for (size_t i = 0; waiting.outputs.empty() && i < form.outputs.size(); ++i) {
-    TG_RETURN_IF_ERROR(add(i, 0));
+    TG_RETURN_IF_ERROR(add(i, 0, SIZE_MAX));
   }
   return result;
 }

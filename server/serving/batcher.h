@@ -130,6 +130,10 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   void KeepStates(const Batch& batch) const;
   absl::StatusOr<TimelinePoint> Submit(const BatchPtr& batch);
   absl::StatusOr<std::vector<TimelinePoint>> CopyIn(const Batch& batch);
+  absl::Status CopyInput(const Batch& batch, size_t input, std::vector<TimelinePoint>* waits);
+  absl::Status CopyOutput(const Batch& batch, size_t output, const TimelinePoint& run,
+                          TimelinePoint* last);
+  static const DevicePart* PartFor(const Batch& batch, const Waiting& waiting, size_t wanted);
   absl::StatusOr<TimelinePoint> CopyOut(const Batch& batch, const TimelinePoint& run);
   void Ended(const BatchPtr& batch, const absl::Status& status);
   absl::StatusOr<InferResult> Scatter(const Batch& batch, const Waiting& request,

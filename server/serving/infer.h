@@ -15,6 +15,7 @@
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
 #include "server/admin/tracer.h"
+#include "server/serving/device_regions.h"
 #include "server/serving/shared_regions.h"
 
 namespace telegrad {
@@ -26,12 +27,14 @@ struct InferInput {
   std::vector<std::span<const uint8_t>> pieces;  // its bytes in order, row-major, little-endian
   int64_t bytes = 0;                             // in all pieces
   std::optional<RegionPart> region = {};         // where its bytes are, instead of pieces
+  std::optional<DevicePart> device = {};         // of the region, where it is copied from there
 };
 
 struct WantedOutput {
   std::string name;
   int64_t classes = 0;  // above 0: that many strings "SCORE:INDEX" instead, the highest first
   std::optional<RegionPart> region = {};  // to which its bytes go
+  std::optional<DevicePart> device = {};  // of the region, where it is copied there
 };
 
 // Which sequence a request belongs to, and whether it begins or ends it.

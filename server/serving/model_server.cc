@@ -65,6 +65,7 @@ ModelServer::ModelServer(ServingOptions options, const Environment* env,
     : options_(std::move(options)),
       owner_(std::move(owner)),
       regions_(options_.shared_memory),
+      device_regions_(options_.cuda_shared_memory, env->devices),
       responses_(options_.response_cache),
       maker_{
           .env = env,
@@ -152,56 +153,8 @@ std::vector<std::string_view> ModelServer::Extensions() const {
                                        "logging",
                                        "sequence"};
   if (regions_.enabled()) out.emplace_back("system_shared_memory");
+  if (device_regions_.enabled()) out.emplace_back("cuda_shared_memory");
   return out;
-}
-
-// Inputs that are in shared memory are read as if they had come with the request, for which the
-// tenant pays.
-absl::Status ModelServer::TakeRegions(Tenant& tenant, InferRequest* request) const {
-  struct Read {
-    std::shared_ptr<const void> owner;
-    std::vector<Reservation> paid;
-    std::vector<std::unique_ptr<std::string>> contents;
-  };
-  std::shared_ptr<Read> read;
-  for (InferInput& input : request->inputs) {
-    if (!input.region) continue;
-    if (read == nullptr) read = std::make_shared<Read>();
-    TG_RETURN_IF_ERROR(regions_.Check(tenant.name, *input.region));
-    TG_ASSIGN_OR_RETURN(auto paid, Reservation::Take(tenant.accounts.shared(Quota::kHostStaging),
-                                                     input.region->bytes));
-    read->paid.push_back(std::move(paid));
-    std::string& content = *read->contents.emplace_back(std::make_unique<std::string>());
-    TG_RETURN_IF_ERROR(regions_.Read(tenant.name, *input.region, &content));
-    input.bytes = static_cast<int64_t>(content.size());
-    input.pieces = {{reinterpret_cast<const uint8_t*>(content.data()), content.size()}};
-  }
-  if (read == nullptr) return absl::OkStatus();
-  read->owner = std::exchange(request->owner, nullptr);
-  request->owner = std::move(read);
-  return absl::OkStatus();
-}
-
-// The answer's outputs that are to be in shared memory, put there.
-absl::Status ModelServer::GiveRegions(const std::string& tenant,
-                                      const std::vector<WantedOutput>& wanted,
-                                      InferResult* result) const {
-  for (size_t i = 0; i < wanted.size() && i < result->outputs.size(); ++i) {
-    if (!wanted[i].region) continue;
-    InferOutput& output = result->outputs[i];
-    const absl::Status written =
-        regions_.Write(tenant, *wanted[i].region, output.data, output.bytes);
-    if (!written.ok()) {
-      return absl::Status(written.code(),
-                          StrCat("output '", output.name, "' ", ToStd(written.message())));
-    }
-    output.region = wanted[i].region;
-    output.region->bytes = output.bytes;
-    output.bytes = 0;
-    output.data = nullptr;
-    output.owner = nullptr;
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<TraceValues> ModelServer::Traces(const std::string& model,
@@ -282,15 +235,13 @@ void ModelServer::InferNow(const std::shared_ptr<Tenant>& tenant, InferRequest r
   done = Traced(*tenant, &request, std::move(done));
   if (const absl::Status taken = TakeRegions(*tenant, &request); !taken.ok()) return done(taken);
   if (std::ranges::any_of(request.outputs, [](const auto& o) { return o.region.has_value(); })) {
-    done = [this, name = tenant->name, wanted = request.outputs,
+    done = [this, tenant, wanted = request.outputs,
             done = std::move(done)](absl::StatusOr<InferResult> result) {
       if (!result.ok()) return done(std::move(result));
-      const absl::Status given = GiveRegions(name, wanted, &*result);
-      if (!given.ok()) return done(given);
-      done(std::move(result));
+      GiveRegions(tenant, wanted, *std::move(result), done);
     };
   }
-  (*model)->Infer(tenant, std::move(request), std::move(done));
+  FetchInputs(tenant, *model, std::move(request), std::move(done));
 }
 
 std::vector<LabelledMetric> ModelServer::Metrics() const {

@@ -31,6 +31,7 @@ struct ServingOptions {
   bool evict = false;                // models that are not used, where others need their memory
   int64_t response_cache = 0;        // bytes of answers that are kept for repetition
   std::string shared_memory;  // what names of memory that clients may share begin with; "": none
+  std::vector<std::string> cuda_shared_memory;  // tenants that may share it; "*": all
   ReadModel read;
   ParseModelConfig parse, parse_json;  // see RepositoryOptions
 };
@@ -63,7 +64,12 @@ class ModelServer {
   const Clock& clock() const { return *maker_.env->clock; }
   // The protocol's extensions that are served, by their public names.
   std::vector<std::string_view> Extensions() const;
+  // The two kinds of regions of a tenant have names in common.
+  absl::Status RegisterRegion(const std::string& tenant, SharedRegions::Region region);
+  absl::Status RegisterRegion(const std::string& tenant, DeviceRegions::Region region,
+                              std::string_view handle);
   SharedRegions& regions() { return regions_; }
+  DeviceRegions& device_regions() { return device_regions_; }
   // The settings of tracing, for all models or for one, after `values` are set. NOT_FOUND for a
   // model that is in no folder.
   absl::StatusOr<TraceValues> Traces(const std::string& model, const TraceValues& values);
@@ -83,13 +89,16 @@ class ModelServer {
   absl::Status Admit(Tenant& tenant, const InferRequest& request) const;
   InferDone Traced(const Tenant& tenant, InferRequest* request, InferDone done);
   absl::Status TakeRegions(Tenant& tenant, InferRequest* request) const;
-  absl::Status GiveRegions(const std::string& tenant, const std::vector<WantedOutput>& wanted,
-                           InferResult* result) const;
+  void FetchInputs(const std::shared_ptr<Tenant>& tenant, std::shared_ptr<ServedModel> model,
+                   InferRequest request, InferDone done) const;
+  void GiveRegions(const std::shared_ptr<Tenant>& tenant, const std::vector<WantedOutput>& wanted,
+                   InferResult result, const InferDone& done) const;
   ModelServer(ServingOptions options, const Environment* env, std::shared_ptr<Tenant> owner);
 
   const ServingOptions options_;
   const std::shared_ptr<Tenant> owner_;
   SharedRegions regions_;
+  DeviceRegions device_regions_;
   ResponseCache responses_;
   const FormMaker maker_;  // of no device
   ModelDevices devices_;

@@ -60,6 +60,11 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // Answers the request by `done`, now or later.
   void Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request, InferDone done);
 
+  // Whether its batches copy inputs and outputs from and to memory of devices themselves. Those of
+  // a model whose requests are looked at before they run do not.
+  bool TakesDeviceParts() const {
+    return !config_.by_value && config_.ragged.empty() && !config_.cached && steps_ == nullptr;
+  }
   const ModelConfig& config() const { return config_; }
   const std::string& version() const { return version_; }
   ServingStatistics& statistics() { return statistics_; }

@@ -24,11 +24,43 @@ bool IsKeyRest(std::string_view text) {
   });
 }
 
+}  // namespace
+
+absl::Status CheckRegionName(std::string_view name) {
+  if (!name.empty() && name.size() <= kMostNameBytes) return absl::OkStatus();
+  return InvalidArgument("a shared memory region needs a name of 1 to ", kMostNameBytes, " bytes");
+}
+
+absl::Status RegionExists(std::string_view name) {
+  return absl::AlreadyExistsError(
+      StrCat("there is a shared memory region '", Clip(name, 64), "' already"));
+}
+
 absl::Status NoRegion(std::string_view name) {
   return NotFound("there is no shared memory region '", Clip(name, 64), "'");
 }
 
-}  // namespace
+absl::Status CheckPart(const RegionPart& part, uint64_t bytes) {
+  const auto offset = static_cast<uint64_t>(part.offset);
+  if (part.offset >= 0 && part.bytes >= 0 && offset <= bytes &&
+      static_cast<uint64_t>(part.bytes) <= bytes - offset) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("the shared memory region '", Clip(part.region, 64), "' has ", bytes,
+                         " bytes, not ", part.bytes, " from byte ", part.offset, " on");
+}
+
+absl::Status NoRoom(std::string_view output, int64_t bytes, const RegionPart& part) {
+  return InvalidArgument("output '", output, "' has ", bytes,
+                         " bytes, and the request has room for ", part.bytes,
+                         " in the shared memory region '", Clip(part.region, 64), "'");
+}
+
+bool SharedRegions::Has(const std::string& tenant, const std::string& name) const {
+  const MutexLock lock(mutex_);
+  const auto of = regions_.find(tenant);
+  return of != regions_.end() && of->second.contains(name);
+}
 
 absl::Status SharedRegions::CheckEnabled() const {
   if (enabled()) return absl::OkStatus();
@@ -38,10 +70,7 @@ absl::Status SharedRegions::CheckEnabled() const {
 
 absl::Status SharedRegions::Register(const std::string& tenant, Region region) {
   TG_RETURN_IF_ERROR(CheckEnabled());
-  if (region.name.empty() || region.name.size() > kMostNameBytes) {
-    return InvalidArgument("a shared memory region needs a name of 1 to ", kMostNameBytes,
-                           " bytes");
-  }
+  TG_RETURN_IF_ERROR(CheckRegionName(region.name));
   const std::string begin = StrCat("/", prefix_, tenant, "@");
   const std::string_view key = region.key;
   if (key.size() > kMostNameBytes || !key.starts_with(begin) ||
@@ -62,10 +91,7 @@ absl::Status SharedRegions::Register(const std::string& tenant, Region region) {
   }
   const MutexLock lock(mutex_);
   auto& regions = regions_[tenant];
-  if (regions.contains(region.name)) {
-    return absl::AlreadyExistsError(
-        StrCat("there is a shared memory region '", Clip(region.name, 64), "' already"));
-  }
+  if (regions.contains(region.name)) return RegionExists(region.name);
   if (regions.size() >= kMost) {
     return ResourceExhausted("a tenant may have ", kMost, " shared memory regions");
   }
@@ -111,14 +137,9 @@ absl::StatusOr<std::pair<std::shared_ptr<const UniqueFd>, int64_t>> SharedRegion
   const auto it = of->second.find(part.region);
   if (it == of->second.end()) return NoRegion(part.region);
   const Region& region = it->second.region;
-  const auto offset = static_cast<uint64_t>(part.offset);
-  if (part.offset < 0 || part.bytes < 0 || offset > region.bytes ||
-      static_cast<uint64_t>(part.bytes) > region.bytes - offset) {
-    return InvalidArgument("the shared memory region '", Clip(part.region, 64), "' has ",
-                           region.bytes, " bytes, not ", part.bytes, " from byte ", part.offset,
-                           " on");
-  }
-  return std::pair(it->second.fd, static_cast<int64_t>(region.offset + offset));
+  TG_RETURN_IF_ERROR(CheckPart(part, region.bytes));
+  return std::pair(it->second.fd,
+                   static_cast<int64_t>(region.offset + static_cast<uint64_t>(part.offset)));
 }
 
 absl::Status SharedRegions::Read(const std::string& tenant, const RegionPart& part,
@@ -140,10 +161,6 @@ absl::Status SharedRegions::Read(const std::string& tenant, const RegionPart& pa
 
 absl::Status SharedRegions::Write(const std::string& tenant, const RegionPart& part,
                                   const void* data, int64_t bytes) const {
-  if (bytes > part.bytes) {
-    return InvalidArgument("has ", bytes, " bytes, and the request has room for ", part.bytes,
-                           " in the shared memory region '", Clip(part.region, 64), "'");
-  }
   TG_ASSIGN_OR_RETURN(const auto found, Find(tenant, part));
   // A write behind the end would make the memory longer.
   struct stat about{};

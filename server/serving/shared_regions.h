@@ -26,6 +26,15 @@ struct RegionPart {
   int64_t bytes = 0;
 };
 
+// The regions of one tenant have names of their own, whatever memory they are in: 1 to 255 bytes.
+absl::Status CheckRegionName(std::string_view name);
+absl::Status RegionExists(std::string_view name);
+absl::Status NoRegion(std::string_view name);
+// INVALID_ARGUMENT unless the part is in its region, which has so many bytes.
+absl::Status CheckPart(const RegionPart& part, uint64_t bytes);
+// That an output of so many bytes does not fit the part.
+absl::Status NoRoom(std::string_view output, int64_t bytes, const RegionPart& part);
+
 // Thread-safe.
 class SharedRegions {
  public:
@@ -46,13 +55,14 @@ class SharedRegions {
   absl::StatusOr<std::vector<Region>> List(const std::string& tenant,
                                            const std::string& name) const;
 
+  bool Has(const std::string& tenant, const std::string& name) const;
   // Whether there is the region, and the part in it.
   absl::Status Check(const std::string& tenant, const RegionPart& part) const {
     return Find(tenant, part).status();
   }
   // `out` gets part.bytes bytes.
   absl::Status Read(const std::string& tenant, const RegionPart& part, std::string* out) const;
-  // `bytes` bytes of `data`, for which `part` has room.
+  // `bytes` bytes of `data`, for which `part` is expected to have room (see NoRoom).
   absl::Status Write(const std::string& tenant, const RegionPart& part, const void* data,
                      int64_t bytes) const;
 

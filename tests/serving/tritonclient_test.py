@@ -5,6 +5,7 @@ CTest shows as skipped.
 """
 
 import asyncio
+import base64
 import json
 import os
 import queue
@@ -311,6 +312,10 @@ class ServingTest(unittest.TestCase):
             self.grpc.register_system_shared_memory("r", "/r", 16)
         with self.assertRaises(InferenceServerException):
             self.http.register_system_shared_memory("r", "/r", 16)
+        handle = base64.b64encode(bytes(64)).decode()
+        for client in (self.grpc, self.http):
+            with self.assertRaisesRegex(InferenceServerException, "models-cuda-shared-memory"):
+                client.register_cuda_shared_memory("r", handle, 0, 16)
         x = grpc_client.InferInput("x", [1, 4], "FP32")
         x.set_shared_memory("r", 16)
         with self.assertRaisesRegex(InferenceServerException, "shared memory"):
@@ -323,6 +328,24 @@ class ServingTest(unittest.TestCase):
             daemon = Daemon("--models", folder, "--models-shared-memory", prefix)
             try:
                 self.check_shared_memory(daemon, f"/{prefix}local@t")
+            finally:
+                daemon.stop()
+
+    def test_cuda_shared_memory(self):
+        """As far as it goes without a GPU: calls arrive, and say what is missing."""
+        with tempfile.TemporaryDirectory() as folder:
+            add_model(folder, "add", 1)
+            daemon = Daemon("--models", folder, "--models-cuda-shared-memory", "local", "--cuda-devices", "0")
+            try:
+                handle = base64.b64encode(bytes(64)).decode()
+                for module, address in ((grpc_client, daemon.address), (http_client, daemon.http)):
+                    client = module.InferenceServerClient(address)
+                    with self.assertRaisesRegex(InferenceServerException, "no CUDA device"):
+                        client.register_cuda_shared_memory("t", handle, 0, 16)
+                    self.assertNotIn("'t'", str(client.get_cuda_shared_memory_status()))
+                    client.unregister_cuda_shared_memory("t")
+                    client.unregister_cuda_shared_memory()
+                    client.close()
             finally:
                 daemon.stop()
 
