@@ -1,5 +1,5 @@
-// Checks commands when they are encoded (sizes, numbers of bindings, copies that overlap) and
-// records how many bytes each needs of a binding.
+// Checks commands when they are encoded (sizes, numbers of bindings, arguments against signatures)
+// and records how many bytes each needs of a binding.
 #include "devices/api/command_list.h"
 
 #include <algorithm>
@@ -24,6 +24,42 @@ bool Overlap(const BufferView& a, int64_t a_offset, const BufferView& b, int64_t
   }
   const int64_t x = a.offset + a_offset, y = b.offset + b_offset;
   return a.memory == b.memory && x < y + length && y < x + length;
+}
+
+std::string SizeText(const GridSize& size) { return StrCat(size.x, " x ", size.y, " x ", size.z); }
+
+absl::Status CheckGrid(const Launch& launch) {
+  const GridSize& grid = launch.grid;
+  int64_t end;
+  if (launch.begin < 0 || grid.x < 0 || grid.y < 0 || grid.z < 0 ||
+      !CheckedAdd(launch.begin, grid.x, &end)) {
+    return InvalidArgument("a grid of ", SizeText(grid), " workgroups from ", launch.begin);
+  }
+  return absl::OkStatus();
+}
+
+std::string NameOf(ParameterKind kind) { return ParametersText({&kind, 1}); }
+
+absl::Status CheckSignature(const Launch& launch, const ProgramSignature& signature) {
+  if (launch.group != signature.group) {
+    return InvalidArgument("workgroups of ", SizeText(launch.group), " threads for a program of ",
+                           SizeText(signature.group));
+  }
+  if (launch.local_bytes != signature.local_bytes) {
+    return InvalidArgument(launch.local_bytes, " bytes of local memory for a program of ",
+                           signature.local_bytes);
+  }
+  size_t next = 0;
+  for (const ParameterKind kind : signature.parameters) {
+    if (kind == ParameterKind::kBegin) continue;
+    if (next < launch.arguments.size() && launch.arguments[next].kind() != kind) {
+      return InvalidArgument("argument ", next, " is a ", NameOf(launch.arguments[next].kind()),
+                             ", the program takes a ", NameOf(kind));
+    }
+    ++next;
+  }
+  if (next == launch.arguments.size()) return absl::OkStatus();
+  return InvalidArgument(launch.arguments.size(), " arguments for a program of ", next);
 }
 
 }  // namespace
@@ -55,28 +91,29 @@ absl::Status CommandList::Add(const Command& command) {
   }
   const Launch& launch = command.launch;
   if (launch.program == nullptr) return InvalidArgument("a launch without a program");
-  int64_t end;
-  if (launch.begin < 0 || launch.iterations < 0 ||
-      !CheckedAdd(launch.begin, launch.iterations, &end)) {
-    return InvalidArgument(launch.iterations, " iterations from ", launch.begin);
+  TG_RETURN_IF_ERROR(CheckGrid(launch));
+  if (const ProgramSignature* signature = launch.program->signature()) {
+    TG_RETURN_IF_ERROR(CheckSignature(launch, *signature));
   }
   for (const Launch::Argument& argument : launch.arguments) {
-    TG_RETURN_IF_ERROR(Need(argument, 0));
+    if (!argument.is_buffer()) continue;
+    TG_RETURN_IF_ERROR(Need(argument.buffer(), 0));
+    if (argument.writes()) written_[argument.buffer().binding] = true;
   }
   return absl::OkStatus();
 }
 
-absl::Status CommandList::Need(const Launch::Argument& argument, int64_t length) {
+absl::Status CommandList::Need(const BoundPart& part, int64_t length) {
   int64_t end;
-  if (argument.binding < 0 || argument.binding >= kMaxBindings || argument.offset < 0 ||
-      !CheckedAdd(argument.offset, length, &end)) {
-    return InvalidArgument("an argument at byte ", argument.offset, " of binding ",
-                           argument.binding);
+  if (part.binding < 0 || part.binding >= kMaxBindings || part.offset < 0 ||
+      !CheckedAdd(part.offset, length, &end)) {
+    return InvalidArgument("an argument at byte ", part.offset, " of binding ", part.binding);
   }
-  if (argument.binding >= static_cast<int64_t>(needed_.size())) {
-    needed_.resize(argument.binding + 1);
+  if (part.binding >= static_cast<int64_t>(needed_.size())) {
+    needed_.resize(part.binding + 1);
+    written_.resize(part.binding + 1);
   }
-  needed_[argument.binding] = std::max(needed_[argument.binding], end);
+  needed_[part.binding] = std::max(needed_[part.binding], end);
   return absl::OkStatus();
 }
 
@@ -96,6 +133,9 @@ absl::Status CommandList::Check(std::span<const BufferView> bindings) const {
     if (i < needed_.size() && needed_[i] > view.length) {
       return InvalidArgument("binding ", i, " has ", view.length, " bytes, expected at least ",
                              needed_[i]);
+    }
+    if (i < written_.size() && written_[i] && !view.memory->writable()) {
+      return InvalidArgument("a launch that writes binding ", i, ", which is read-only");
     }
   }
   for (const size_t i : copies_) {

@@ -16,7 +16,8 @@ namespace telegrad {
 
 class CommandList : public CommandBuffer {
  public:
-  // INVALID_ARGUMENT names the command that is malformed.
+  // INVALID_ARGUMENT names the command that is malformed, or that launches a program with other
+  // arguments or workgroups than its signature says.
   static absl::StatusOr<std::shared_ptr<const CommandList>> Encode(std::vector<Command> commands);
 
   std::span<const Command> commands() const { return commands_; }
@@ -54,12 +55,13 @@ class CommandList : public CommandBuffer {
   absl::Status Fill(std::vector<Command> commands);
 
  private:
-  absl::Status Need(const Launch::Argument& argument, int64_t length);
+  absl::Status Need(const BoundPart& part, int64_t length);
   absl::Status Add(const Command& command);
 
   std::vector<Command> commands_;
   std::vector<size_t> copies_;   // which commands are
   std::vector<int64_t> needed_;  // bytes of each binding
+  std::vector<bool> written_;    // by launches; of as many
 };
 
 }  // namespace telegrad

@@ -20,6 +20,7 @@
 #include "devices/api/cancellation.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
+#include "engine/types/program_signature.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
 
@@ -64,14 +65,13 @@ inline uint64_t NewContent() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// What a compiler made for a target: the CPU's is a relocatable ELF object, NVIDIA's is PTX, AMD's
-// a linked code object. For a device of the tensor level, a serialized tensor graph.
+// What a compiler made for a target, and what its launches pass. For a device of the tensor level,
+// a serialized tensor graph, which has no signature.
 struct ProgramImage {
   std::string name;  // the entry point
   std::string binary;
-  int32_t group_threads = 1;  // of a workgroup, where the device has such
-  int64_t local_bytes = 0;    // of the workgroup's own memory, to be provided at launch
-  std::string hash = {};      // of a tensor graph: its content hash, if it is known
+  ProgramSignature signature = {};
+  std::string hash = {};  // of a tensor graph: its content hash, if it is known
 };
 
 // What one run of a tensor graph is predicted to take of the device that it was loaded on; 0:
@@ -84,32 +84,78 @@ struct GraphCost {
   int64_t temporary_bytes = 0;
 };
 
-// A loaded program. The CPU's entry point is
-//   void name(void* const* buffers, int64_t begin, int64_t end)
-// and runs the iterations [begin, end) of its outermost parallel range. NVIDIA's is
-//   .entry name(.u64 buffer..., .s64 begin)
-// and AMD's an amdgpu_kernel of the same parameters. Both are launched on a grid of `iterations`
-// workgroups in x with group_threads threads in x: workgroup x is iteration begin + x, its
-// row-major position in the program's group ranges.
 class LoadedProgram {
  public:
+  LoadedProgram() = default;
+  explicit LoadedProgram(ProgramSignature signature) : signature_(std::move(signature)) {}
   virtual ~LoadedProgram() = default;
+  // What launches pass; null for a tensor graph, which takes a buffer for each of its slots.
+  const ProgramSignature* signature() const { return signature_ ? &*signature_ : nullptr; }
   // Of a tensor graph: what its device predicts that one run takes, once it has told.
   virtual GraphCost cost() const { return {}; }
+
+ private:
+  const std::optional<ProgramSignature> signature_;
 };
 
-// One launch of a command buffer. Each argument is a part of one of the buffers bound at
-// submission.
+// A part of one of the buffers bound at submission, from an offset on.
+struct BoundPart {
+  int32_t binding = 0;  // which of Submit's bindings
+  int64_t offset = 0;   // bytes into it
+};
+
+// What a program does with a buffer.
+enum class BufferAccess : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+// What a launch passes as one of its program's parameters: a buffer, or a scalar.
+class LaunchArgument {
+ public:
+  LaunchArgument(int32_t binding, int64_t offset, BufferAccess access = BufferAccess::kReadWrite)
+      : binding_(binding), access_(access), word_(static_cast<uint64_t>(offset)) {}
+  static LaunchArgument Scalar32(uint32_t bits) { return {ParameterKind::kScalar32, bits}; }
+  static LaunchArgument Scalar64(uint64_t bits) { return {ParameterKind::kScalar64, bits}; }
+
+  ParameterKind kind() const { return kind_; }
+  bool is_buffer() const { return kind_ == ParameterKind::kBuffer; }
+  // Of a buffer:
+  BoundPart buffer() const { return {binding_, static_cast<int64_t>(word_)}; }
+  BufferAccess access() const { return access_; }
+  bool writes() const { return is_buffer() && access_ != BufferAccess::kRead; }
+  // Of a scalar, with zeros above its bits:
+  uint64_t bits() const { return word_; }
+
+ private:
+  LaunchArgument(ParameterKind kind, uint64_t bits) : kind_(kind), word_(bits) {}
+
+  int32_t binding_ = 0;
+  ParameterKind kind_ = ParameterKind::kBuffer;
+  BufferAccess access_ = BufferAccess::kRead;
+  uint64_t word_ = 0;  // a buffer's offset or a scalar's bits
+};
+
+// One launch of a command buffer. It runs the workgroups of a grid, on as many of the device's
+// workers as are worth it: those numbered begin to begin + grid.x in x, and all in y and z.
 struct Launch {
-  struct Argument {
-    int32_t binding = 0;  // which of Submit's bindings
-    int64_t offset = 0;   // bytes into it
-  };
+  using Argument = LaunchArgument;
+
+  // Of one workgroup, as the program wants it.
+  static Launch Of(std::shared_ptr<LoadedProgram> program) {
+    Launch out;
+    if (const ProgramSignature* signature = program->signature()) {
+      out.group = signature->group;
+      out.local_bytes = signature->local_bytes;
+    }
+    out.program = std::move(program);
+    return out;
+  }
+
   std::shared_ptr<LoadedProgram> program;
-  std::vector<Argument> arguments;
-  int64_t begin = 0;       // the first iteration of the parallel range
-  int64_t iterations = 1;  // how many from there; split over the device's workers
-  double flops = 0;        // predicted, with bytes: decides how many workers are worth waking
+  std::vector<Argument> arguments;  // for the parameters of the program's signature but kBegin
+  int64_t begin = 0;
+  GridSize grid;   // workgroups
+  GridSize group;  // threads of each, which are the program's
+  int64_t local_bytes = 0;
+  double flops = 0;  // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
   std::string name;  // for traces
   // Of a program that is a tensor graph: the values of its variables, by id.
@@ -120,7 +166,7 @@ struct Launch {
 // The two may lie in memories of different devices: a device reaches its own memory and all that
 // the host can address.
 struct CopyBytes {
-  Launch::Argument to, from;
+  BoundPart to, from;
   int64_t length = 0;
 };
 

@@ -25,9 +25,9 @@ absl::Status CopyRunner::Check(const CommandBuffer* commands,
 absl::Status CopyRunner::Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                              const RunControl& control) {
   const auto& list = static_cast<const CommandList&>(commands);
-  const auto end = [&](const Launch::Argument& argument) {
-    const BufferView& view = bindings[argument.binding];
-    return CopyEnd{view.memory.get(), view.offset + argument.offset};
+  const auto end = [&](const BoundPart& part) {
+    const BufferView& view = bindings[part.binding];
+    return CopyEnd{view.memory.get(), view.offset + part.offset};
   };
   return list.RunEach(control, [&](size_t i) {
     const CopyBytes& copy = list.commands()[i].copy;

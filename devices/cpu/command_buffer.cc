@@ -27,17 +27,21 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
   if (command.kind == CommandKind::kCopy) {
     step.amount = command.copy.length;
     micros_ += PredictedMicros(0, 2.0 * static_cast<double>(step.amount));
-    patches_.insert(patches_.end(), {command.copy.to, command.copy.from});
+    patches_.insert(patches_.end(), {PatchOf(command.copy.to), PatchOf(command.copy.from)});
   } else {
     const Launch& launch = command.launch;
     const auto* program = dynamic_cast<const CpuProgram*>(launch.program.get());
     if (program == nullptr) return InvalidArgument("the program was not loaded on a CPU");
+    TG_RETURN_IF_ERROR(CheckHostGrid(launch));
     step.entry = program->entry();
     step.begin = launch.begin;
-    step.amount = launch.iterations;
+    step.amount = launch.grid.x;
     step.helpers = HelpersWorthWaking(launch, threads);
     micros_ += PredictedMicros(launch.flops, launch.bytes);
-    patches_.insert(patches_.end(), launch.arguments.begin(), launch.arguments.end());
+    for (const Launch::Argument& argument : launch.arguments) {
+      patches_.push_back(argument.is_buffer() ? PatchOf(argument.buffer())
+                                              : Patch{0, argument.bits()});
+    }
   }
   micros_ += kStepMicros;
   steps_.push_back(step);
@@ -55,29 +59,33 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
 }
 
 // False if it was ended before its end.
-bool CpuCommandBuffer::RunStep(const Step& step, void* const* arguments, WorkerPool& pool) {
+bool CpuCommandBuffer::RunStep(const Step& step, const uint64_t* words, WorkerPool& pool) {
   if (step.entry != nullptr) {
-    return pool.Run(step.entry, arguments, step.begin, step.begin + step.amount, step.helpers);
+    return pool.Run(step.entry, words, step.begin, step.begin + step.amount, step.helpers);
   }
-  if (step.amount > 0) std::memcpy(arguments[0], arguments[1], step.amount);
+  if (step.amount > 0) {
+    std::memcpy(reinterpret_cast<void*>(words[0]), reinterpret_cast<const void*>(words[1]),
+                step.amount);
+  }
   return true;
 }
 
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
                                    LaunchWatch& watch, Scratch* scratch,
                                    const RunControl& control) const {
-  scratch->bases.clear();
+  scratch->bases.assign(1, 0);
   for (const BufferView& view : bindings) {
-    scratch->bases.push_back(static_cast<char*>(view.memory->host()) + view.offset);
+    scratch->bases.push_back(reinterpret_cast<uint64_t>(view.memory->host()) +
+                             static_cast<uint64_t>(view.offset));
   }
-  scratch->arguments.resize(patches_.size());
+  scratch->words.resize(patches_.size());
   for (size_t i = 0; i < patches_.size(); ++i) {
-    scratch->arguments[i] = scratch->bases[patches_[i].binding] + patches_[i].offset;
+    scratch->words[i] = scratch->bases[patches_[i].base] + patches_[i].add;
   }
-  void* const* const arguments = scratch->arguments.data();
+  const uint64_t* const words = scratch->words.data();
   watch.Begin(control.cancellation);
   const absl::Status status = RunEach(control, [&](size_t i) {
-    const bool whole = RunStep(steps_[i], arguments + steps_[i].first, pool);
+    const bool whole = RunStep(steps_[i], words + steps_[i].first, pool);
     return whole ? absl::OkStatus() : watch.why();
   });
   watch.End();

@@ -29,8 +29,8 @@ class CpuCommandBuffer : public CommandList {
 
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
-    std::vector<char*> bases;      // of the bindings
-    std::vector<void*> arguments;  // of all steps
+    std::vector<uint64_t> bases;  // of the bindings, and 0 for scalars
+    std::vector<uint64_t> words;  // arguments of all steps
   };
 
   // Runs everything, in order. `bindings` passed Check; for `control` see QueueRunner.
@@ -41,16 +41,25 @@ class CpuCommandBuffer : public CommandList {
   struct Step {
     WorkerPool::Body entry = nullptr;  // null: copies `amount` bytes from argument 1 to argument 0
     int64_t first = 0;                 // its arguments in patches_
-    int64_t begin = 0;                 // the first iteration
-    int64_t amount = 0;                // iterations or bytes
+    int64_t begin = 0;                 // the first workgroup
+    int64_t amount = 0;                // workgroups or bytes
     int helpers = 0;                   // workers worth waking
   };
 
   absl::Status AddStep(const Command& command, int threads);
-  static bool RunStep(const Step& step, void* const* arguments, WorkerPool& pool);
+  static bool RunStep(const Step& step, const uint64_t* words, WorkerPool& pool);
+
+  // A word of an argument: what is added to a base of the run, which for a scalar is 0.
+  struct Patch {
+    uint32_t base = 0;
+    uint64_t add = 0;
+  };
+  static Patch PatchOf(const BoundPart& part) {
+    return {static_cast<uint32_t>(part.binding) + 1, static_cast<uint64_t>(part.offset)};
+  }
 
   std::vector<Step> steps_;  // one for each command
-  std::vector<Launch::Argument> patches_;
+  std::vector<Patch> patches_;
   double micros_ = 0;  // predicted, on one thread
 };
 

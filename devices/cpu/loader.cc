@@ -107,8 +107,9 @@ class Session {
 
 class OrcProgram : public CpuProgram {
  public:
-  OrcProgram(std::shared_ptr<Session> session, llvm::orc::JITDylib* library, WorkerPool::Body entry)
-      : CpuProgram(entry), session_(std::move(session)), library_(library) {}
+  OrcProgram(ProgramSignature signature, std::shared_ptr<Session> session,
+             llvm::orc::JITDylib* library, WorkerPool::Body entry)
+      : CpuProgram(std::move(signature), entry), session_(std::move(session)), library_(library) {}
   ~OrcProgram() override { session_->Remove(*library_); }
 
  private:
@@ -133,7 +134,7 @@ class OrcLoader : public Loader {
       session_->Remove(**library);
       return status;
     }
-    return std::make_shared<OrcProgram>(session_, *library, *entry);
+    return std::make_shared<OrcProgram>(image.signature, session_, *library, *entry);
   }
 
  private:

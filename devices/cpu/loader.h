@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
@@ -11,7 +12,8 @@ namespace telegrad {
 
 class CpuProgram : public LoadedProgram {
  public:
-  explicit CpuProgram(WorkerPool::Body entry) : entry_(entry) {}
+  CpuProgram(ProgramSignature signature, WorkerPool::Body entry)
+      : LoadedProgram(std::move(signature)), entry_(entry) {}
   WorkerPool::Body entry() const { return entry_; }
 
  private:

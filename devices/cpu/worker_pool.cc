@@ -63,7 +63,7 @@ void WorkerPool::TakeParts() {
   while (begin < end_) {
     const int64_t part = std::clamp<int64_t>((end_ - begin) / last_parts_, 1, part_);
     if (!next_.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) continue;
-    body_(buffers_, begin, begin + part);
+    body_(words_, begin, begin + part);
     begin = next_.load(std::memory_order_relaxed);
   }
 }
@@ -82,20 +82,20 @@ void WorkerPool::Interrupt(uint64_t job, pthread_t caller) {
   for (std::thread& worker : workers_) InterruptCall(worker.native_handle());
 }
 
-bool WorkerPool::Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
+bool WorkerPool::Run(Body body, const uint64_t* words, int64_t begin, int64_t end, int helpers) {
   const int64_t iterations = end - begin;
   if (iterations <= 0) return true;
   running_.store(++number_, std::memory_order_release);
-  RunJob(body, buffers, begin, end, helpers);
+  RunJob(body, words, begin, end, helpers);
   running_.store(0, std::memory_order_release);
   return interrupted_.load(std::memory_order_relaxed) != number_;
 }
 
-void WorkerPool::RunJob(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers) {
+void WorkerPool::RunJob(Body body, const uint64_t* words, int64_t begin, int64_t end, int helpers) {
   const int64_t iterations = end - begin;
   helpers = static_cast<int>(std::min<int64_t>({helpers, threads() - 1, iterations - 1}));
   body_ = body;
-  buffers_ = buffers;
+  words_ = words;
   end_ = end;
   const int64_t sharing = std::max(helpers, 0) + 1;
   part_ =

@@ -13,8 +13,8 @@ namespace telegrad {
 // Run is called by one thread at a time, which works along.
 class WorkerPool {
  public:
-  // The CPU's entry point of a program, see ProgramImage.
-  using Body = void (*)(void* const* buffers, int64_t begin, int64_t end);
+  // The entry point of a program for x86-64, see program_signature.h.
+  using Body = void (*)(const uint64_t* words, int64_t begin, int64_t end);
 
   // `threads` in all, 1 to kMaxThreads: one less is started.
   explicit WorkerPool(int threads);
@@ -29,7 +29,7 @@ class WorkerPool {
   // Calls `body` with parts that together are [begin, end), on this thread and on others, of
   // which `helpers` are woken; returns when all have ended, and what they wrote is visible. False
   // if it was interrupted: some of it has not run, or not to its end.
-  bool Run(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
+  bool Run(Body body, const uint64_t* words, int64_t begin, int64_t end, int helpers);
 
   // The number of the job that Run is at, from 1; 0: none. Thread-safe.
   uint64_t job() const { return running_.load(std::memory_order_acquire); }
@@ -39,13 +39,13 @@ class WorkerPool {
 
  private:
   void Work();
-  void RunJob(Body body, void* const* buffers, int64_t begin, int64_t end, int helpers);
+  void RunJob(Body body, const uint64_t* words, int64_t begin, int64_t end, int helpers);
   void RunParts();
   void TakeParts();
 
   // The job, written while no worker is inside.
   Body body_ = nullptr;
-  void* const* buffers_ = nullptr;
+  const uint64_t* words_ = nullptr;
   int64_t end_ = 0;
   int64_t part_ = 1;        // at most
   int64_t last_parts_ = 1;  // into so many parts is divided what is left

@@ -19,13 +19,23 @@
 namespace telegrad {
 namespace {
 
+// The word of an object, and back.
+template <typename T>
+uint64_t WordOf(T* object) {
+  return reinterpret_cast<uint64_t>(object);
+}
+template <typename T>
+T* ObjectOf(uint64_t word) {
+  return reinterpret_cast<T*>(word);
+}
+
 struct Count {
   std::vector<std::atomic<int>> runs;
   explicit Count(size_t n) : runs(n) {}
 };
 
-void CountEach(void* const* context, int64_t begin, int64_t end) {
-  auto& count = *static_cast<Count*>(context[0]);
+void CountEach(const uint64_t* words, int64_t begin, int64_t end) {
+  auto& count = *ObjectOf<Count>(words[0]);
   for (int64_t i = begin; i < end; ++i) count.runs[i].fetch_add(1);
 }
 
@@ -37,7 +47,7 @@ TEST(WorkerPool, RunsEachIterationOnce) {
       for (int helpers = 0; helpers <= threads; ++helpers) {
         const int64_t begin = helpers % 3;
         Count count(begin + n);
-        void* context[] = {&count};
+        const uint64_t context[] = {WordOf(&count)};
         pool.Run(CountEach, context, begin, begin + n, helpers);
         for (int64_t i = 0; i < begin + n; ++i) {
           ASSERT_EQ(count.runs[i], i < begin ? 0 : 1) << n << " " << i;
@@ -86,11 +96,11 @@ TEST(WorkerPool, ComputesInIeeeArithmeticWhateverTheCallerDoes) {
   std::vector<uint32_t> seen(64);
   {
     WorkerPool pool(3);
-    void* context[] = {seen.data()};
+    const uint64_t context[] = {WordOf(seen.data())};
     pool.Run(
-        [](void* const* out, int64_t begin, int64_t end) {
+        [](const uint64_t* words, int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
-            static_cast<uint32_t*>(out[0])[i] = _mm_getcsr() & kFlushingTowardsZero;
+            ObjectOf<uint32_t>(words[0])[i] = _mm_getcsr() & kFlushingTowardsZero;
           }
         },
         context, 0, 64, 2);
@@ -107,7 +117,7 @@ TEST(WorkerPool, ManyShortJobs) {
   WorkerPool pool(4);
   for (int round = 0; round < 20'000; ++round) {
     Count count(8);
-    void* context[] = {&count};
+    const uint64_t context[] = {WordOf(&count)};
     pool.Run(CountEach, context, 0, 8, 3);
     for (auto& runs : count.runs) ASSERT_EQ(runs, 1);
   }
@@ -120,8 +130,8 @@ struct Meeting {
 };
 
 // Two iterations that each wait until the other has begun: only two threads at once get through.
-void Meet(void* const* context, int64_t begin, int64_t end) {
-  auto& meeting = *static_cast<Meeting*>(context[0]);
+void Meet(const uint64_t* words, int64_t begin, int64_t end) {
+  auto& meeting = *ObjectOf<Meeting>(words[0]);
   for (int64_t i = begin; i < end; ++i) {
     {
       std::lock_guard lock(meeting.mutex);
@@ -136,14 +146,14 @@ TEST(WorkerPool, ThreadsRunAtTheSameTime) {
   WorkerPool pool(2);
   for (int round = 0; round < 100; ++round) {
     Meeting meeting;
-    void* context[] = {&meeting};
+    const uint64_t context[] = {WordOf(&meeting)};
     pool.Run(Meet, context, 0, 2, 1);
     EXPECT_EQ(meeting.who.size(), 2u);
   }
 }
 
-void Forever(void* const* context, int64_t, int64_t) {
-  static_cast<std::atomic<int>*>(context[0])->fetch_add(1);
+void Forever(const uint64_t* words, int64_t, int64_t) {
+  ObjectOf<std::atomic<int>>(words[0])->fetch_add(1);
   for (volatile int i = 0;;) i = i + 1;
 }
 
@@ -154,7 +164,7 @@ TEST(WorkerPool, AJobCanBeEndedInTheMiddle) {
     uint64_t before = 0;
     for (int round = 0; round < 50; ++round) {
       std::atomic<int> inside{0};
-      void* context[] = {&inside};
+      const uint64_t context[] = {WordOf(&inside)};
       std::thread other([&, caller = pthread_self()] {
         while (inside.load() < threads) std::this_thread::yield();
         pool.Interrupt(before, caller);  // of a job that has ended: does nothing
@@ -166,7 +176,7 @@ TEST(WorkerPool, AJobCanBeEndedInTheMiddle) {
       EXPECT_EQ(inside, threads);
       // What comes next is whole.
       Count count(64);
-      void* counts[] = {&count};
+      const uint64_t counts[] = {WordOf(&count)};
       EXPECT_TRUE(pool.Run(CountEach, counts, 0, 64, threads - 1));
       for (auto& runs : count.runs) ASSERT_EQ(runs, 1);
     }
@@ -177,7 +187,7 @@ TEST(LaunchWatch, EndsWhatIsCancelledAndWhatTakesTooLong) {
   if (!kCanInterruptKernels) GTEST_SKIP() << "ThreadSanitizer delays the signal";
   WorkerPool pool(2);
   std::atomic<int> inside{0};
-  void* context[] = {&inside};
+  const uint64_t context[] = {WordOf(&inside)};
   {
     LaunchWatch watch(&pool, absl::InfiniteDuration());
     Cancellation cancellation;

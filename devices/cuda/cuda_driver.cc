@@ -46,10 +46,12 @@ std::optional<int64_t> CountParameters(std::string_view ptx, std::string_view na
 CUDA_KERNEL_NODE_PARAMS_v2 KernelNode(const KernelLaunch& launch) {
   CUDA_KERNEL_NODE_PARAMS_v2 out{};
   out.func = launch.function;
-  out.gridDimX = launch.groups;
-  out.gridDimY = out.gridDimZ = 1;
-  out.blockDimX = launch.group_threads;
-  out.blockDimY = out.blockDimZ = 1;
+  out.gridDimX = launch.grid[0];
+  out.gridDimY = launch.grid[1];
+  out.gridDimZ = launch.grid[2];
+  out.blockDimX = launch.group[0];
+  out.blockDimY = launch.group[1];
+  out.blockDimZ = launch.group[2];
   out.sharedMemBytes = launch.local_bytes;
   out.kernelParams = launch.parameters;
   return out;
@@ -170,11 +172,12 @@ absl::StatusOr<stream::Entry> CudaDriver::Resolve(stream::Context& context,
   stream::Entry out;
   TG_RETURN_IF_ERROR(
       TG_CUDA_IN(context, *this, cuModuleGetFunction, &out.function, module, image.name.c_str()));
-  const auto parameters = CountParameters(image.binary, image.name);
-  if (!parameters || *parameters < 1) {
-    return InvalidArgument("it takes no parameters, expected its buffers and the first iteration");
+  const ProgramSignature& signature = image.signature;
+  const auto parameters = static_cast<int64_t>(signature.parameters.size());
+  if (const auto count = CountParameters(image.binary, image.name).value_or(0);
+      count != parameters) {
+    return InvalidArgument("it takes ", count, " parameters, its signature says ", parameters);
   }
-  out.buffers = *parameters - 1;
   absl::Status status;
   const auto get = [&](CUfunction_attribute attribute) {
     int value = 0;
@@ -187,18 +190,16 @@ absl::StatusOr<stream::Entry> CudaDriver::Resolve(stream::Context& context,
   const int fixed_bytes = get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   out.stack_bytes = get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);
   TG_RETURN_IF_ERROR(status);
-  if (image.group_threads < 1 || image.group_threads > threads) {
-    return InvalidArgument(image.group_threads, " threads in a workgroup; the GPU runs 1 to ",
-                           threads, " of this program");
-  }
-  if (image.local_bytes < 0 || image.local_bytes > local_limit - fixed_bytes) {
-    return InvalidArgument(image.local_bytes, " bytes of local memory beside ", fixed_bytes,
+  TG_RETURN_IF_ERROR(stream::CheckGroup(signature.group, threads));
+  const int64_t local_bytes = signature.local_bytes;
+  if (local_bytes < 0 || local_bytes > local_limit - fixed_bytes) {
+    return InvalidArgument(local_bytes, " bytes of local memory beside ", fixed_bytes,
                            " fixed ones; a workgroup has at most ", local_limit);
   }
-  if (image.local_bytes > kUnaskedLocalBytes) {
+  if (local_bytes > kUnaskedLocalBytes) {
     TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuFuncSetAttribute, out.function,
                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                  static_cast<int>(image.local_bytes)));
+                                  static_cast<int>(local_bytes)));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "devices/hip/code_object.h"
@@ -15,13 +16,12 @@ namespace {
 using stream::Called;
 using stream::KernelLaunch;
 
-constexpr uint32_t kArgumentBytes = 8;  // of each: an address, or the first iteration
-
 hipKernelNodeParams KernelNode(const KernelLaunch& launch) {
-  return {.blockDim = {launch.group_threads, 1, 1},
+  const auto& [grid, group] = std::tie(launch.grid, launch.group);
+  return {.blockDim = {group[0], group[1], group[2]},
           .extra = nullptr,
           .func = launch.function,
-          .gridDim = {launch.groups, 1, 1},
+          .gridDim = {grid[0], grid[1], grid[2]},
           .kernelParams = launch.parameters,
           .sharedMemBytes = launch.local_bytes};
 }
@@ -128,23 +128,21 @@ absl::StatusOr<stream::Entry> HipDriver::Resolve(stream::Context& context,
   TG_RETURN_IF_ERROR(
       TG_HIP_IN(context, *this, hipModuleGetFunction, &out.function, module, image.name.c_str()));
   TG_ASSIGN_OR_RETURN(const KernelFacts kernel, ReadKernel(image.binary, image.name));
-  if (kernel.argument_bytes == 0 || kernel.argument_bytes % kArgumentBytes != 0) {
+  const ProgramSignature& signature = image.signature;
+  const int64_t bytes = ParametersBytes(signature.parameters);
+  if (kernel.argument_bytes != bytes) {
     return InvalidArgument("it takes ", kernel.argument_bytes,
-                           " bytes of arguments, expected 8 for each buffer and 8 for the first "
-                           "iteration");
+                           " bytes of parameters, its signature says ", bytes);
   }
-  out.buffers = kernel.argument_bytes / kArgumentBytes - 1;
   out.stack_bytes = kernel.stack_bytes;
   int threads = 0;
   TG_RETURN_IF_ERROR(TG_HIP_IN(context, *this, hipFuncGetAttribute, &threads,
                                HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, out.function));
-  if (image.group_threads < 1 || image.group_threads > threads) {
-    return InvalidArgument(image.group_threads, " threads in a workgroup; the GPU runs 1 to ",
-                           threads, " of this program");
-  }
-  if (image.local_bytes < 0 || image.local_bytes > local_limit - kernel.local_bytes) {
-    return InvalidArgument(image.local_bytes, " bytes of local memory beside ", kernel.local_bytes,
-                           " fixed ones; a workgroup has at most ", local_limit);
+  TG_RETURN_IF_ERROR(stream::CheckGroup(signature.group, threads));
+  if (signature.local_bytes < 0 || signature.local_bytes > local_limit - kernel.local_bytes) {
+    return InvalidArgument(signature.local_bytes, " bytes of local memory beside ",
+                           kernel.local_bytes, " fixed ones; a workgroup has at most ",
+                           local_limit);
   }
   return out;
 }

@@ -12,7 +12,10 @@
 namespace telegrad {
 namespace {
 
-class NullProgram : public LoadedProgram {};
+class NullProgram : public LoadedProgram {
+ public:
+  using LoadedProgram::LoadedProgram;
+};
 
 class NullMemory : public Memory {
  public:
@@ -93,8 +96,8 @@ class NullDeviceImpl : public NullDevice {
     } while (!used_->compare_exchange_weak(used, used + size));
     return std::make_shared<NullMemory>(used_, size);
   }
-  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage&) override {
-    return std::make_shared<NullProgram>();
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
+    return std::make_shared<NullProgram>(image.signature);
   }
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -207,6 +208,7 @@ class CubinReader {
       if (attribute == kMinStack) kernel.stack_bytes = value;
       return absl::OkStatus();
     }));
+    std::map<uint32_t, std::pair<uint32_t, uint32_t>> offsets;  // and bytes, by number
     TG_RETURN_IF_ERROR(EachAttribute(own->bytes, [&](uint8_t attribute, std::string_view data) {
       const bool threads = attribute == kRequiredThreads || attribute == kMaxThreads;
       if (threads && data.size() == 12) {
@@ -218,11 +220,12 @@ class CubinReader {
       if (attribute == kParameter) {
         if (data.size() != 12) return Bad("a parameter");
         constexpr int kSizeShift = 18;  // bytes of the parameter
-        if (Get<uint32_t>(data, 8) >> kSizeShift != 8 ||
-            Get<uint16_t>(data, 6) != 8 * Get<uint16_t>(data, 4)) {
-          return Bad("parameter ", Get<uint16_t>(data, 4), " is not of 64 bits");
+        const uint32_t number = Get<uint16_t>(data, 4), offset = Get<uint16_t>(data, 6);
+        const uint32_t bytes = Get<uint32_t>(data, 8) >> kSizeShift;
+        if (bytes != 4 && bytes != 8) return Bad("parameter ", number, " has ", bytes, " bytes");
+        if (!offsets.emplace(number, std::pair(offset, bytes)).second) {
+          return Bad("parameter ", number, " is there twice");
         }
-        ++kernel.parameters;
       }
       if (attribute == kParamBank) {
         if (data.size() != 8) return Bad("its parameters");
@@ -232,9 +235,19 @@ class CubinReader {
       return absl::OkStatus();
     }));
     if (kernel.registers == 0 || kernel.registers > 255) return Bad("its registers");
-    if (kernel.parameter_bytes != 8 * kernel.parameters || kernel.parameter_base < 0x210) {
+    uint32_t end = 0;
+    for (const auto& [number, place] : offsets) {  // in their order
+      const auto& [offset, bytes] = place;
+      end = (end + bytes - 1) / bytes * bytes;
+      if (number != kernel.parameters.size() || offset != end) {
+        return Bad("parameter ", number, " is at byte ", offset, ", expected ", end);
+      }
+      end += bytes;
+      kernel.parameters.push_back(bytes);
+    }
+    if (kernel.parameter_bytes != end || kernel.parameter_base < 0x210) {
       return Bad("its parameters are ", kernel.parameter_bytes, " bytes at ", kernel.parameter_base,
-                 ", of ", kernel.parameters);
+                 ", expected ", end);
     }
     return absl::OkStatus();
   }

@@ -23,9 +23,10 @@ struct CubinKernel {
   uint32_t registers = 0, barriers = 0;
   uint32_t stack_bytes = 0;   // of a thread
   uint32_t shared_bytes = 0;  // of a workgroup, with the system's part, without what a launch adds
-  uint32_t parameters = 0, parameter_base = 0, parameter_bytes = 0;  // in constant bank 0
-  uint32_t required_threads = 0, most_threads = 0;                   // 0: not said
-  uint64_t constants4 = 0, constants4_bytes = 0;  // offset of bank 4 in the image; 0 bytes: none
+  std::vector<uint32_t> parameters;                  // bytes of each
+  uint32_t parameter_base = 0, parameter_bytes = 0;  // of all, in constant bank 0
+  uint32_t required_threads = 0, most_threads = 0;   // 0: not said
+  uint64_t constants4 = 0, constants4_bytes = 0;     // offset of bank 4 in the image; 0 bytes: none
 };
 
 class Cubin {

@@ -42,7 +42,8 @@ class Generation {
 // Thread-safe.
 class Program final : public LoadedProgram {
  public:
-  Program(const void* device, ProgramImage image) : device_(device), image_(std::move(image)) {}
+  Program(const void* device, ProgramImage image)
+      : LoadedProgram(image.signature), device_(device), image_(std::move(image)) {}
   const void* device() const { return device_; }
   absl::StatusOr<std::shared_ptr<LoadedProgram>> In(Generation& generation);
 

@@ -3,6 +3,7 @@
 #include "devices/nv/nv_driver.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "devices/nv/objects.h"
@@ -145,26 +146,31 @@ Result SetBytes(stream::Address to, unsigned char value, size_t bytes,
   return OnChannel(stream, [&](Channel& channel) { return channel.Fill(to, value, bytes); });
 }
 
-std::vector<uint64_t> ValuesOf(const Function& function, void** parameters) {
-  std::vector<uint64_t> values;
-  for (size_t i = 0; i < function.kernel.parameters; ++i) {
-    values.push_back(*static_cast<const uint64_t*>(parameters[i]));
+// The parameters as they lie in the constant bank.
+std::vector<uint64_t> WordsOf(const Function& function, void** parameters) {
+  std::vector<uint64_t> words((function.kernel.parameter_bytes + 7) / 8);
+  size_t end = 0;
+  for (const uint32_t bytes : function.kernel.parameters) {
+    end = (end + bytes - 1) / bytes * bytes;
+    std::memcpy(reinterpret_cast<char*>(words.data()) + end, *parameters++, bytes);
+    end += bytes;
   }
-  return values;
+  return words;
 }
-GridLaunch GridOf(const stream::KernelLaunch& launch, std::span<const uint64_t> values) {
+GridLaunch GridOf(const stream::KernelLaunch& launch, std::span<const uint64_t> words) {
   return {.function = As<Function>(launch.function),
-          .groups = launch.groups,
-          .threads = launch.group_threads,
+          .grid = launch.grid,
+          .group = launch.group,
           .shared_bytes = launch.local_bytes,
-          .values = values};
+          .words = words};
 }
-Result LaunchKernel(stream::FunctionHandle function, unsigned int groups, unsigned int,
-                    unsigned int, unsigned int threads, unsigned int, unsigned int,
-                    unsigned int local_bytes, stream::StreamHandle stream, void** parameters,
-                    void**) {
-  const auto values = ValuesOf(*As<Function>(function), parameters);
-  const GridLaunch launch = GridOf({function, groups, threads, local_bytes}, values);
+Result LaunchKernel(stream::FunctionHandle function, unsigned int grid_x, unsigned int grid_y,
+                    unsigned int grid_z, unsigned int group_x, unsigned int group_y,
+                    unsigned int group_z, unsigned int local_bytes, stream::StreamHandle stream,
+                    void** parameters, void**) {
+  const auto words = WordsOf(*As<Function>(function), parameters);
+  const GridLaunch launch =
+      GridOf({function, {grid_x, grid_y, grid_z}, {group_x, group_y, group_z}, local_bytes}, words);
   return OnChannel(stream, [&](Channel& channel) { return channel.Launch(launch); });
 }
 
@@ -265,8 +271,8 @@ Called NvDriver::AddKernel(stream::NodeHandle* node, stream::GraphHandle graph,
                            std::span<const stream::NodeHandle>,
                            const stream::KernelLaunch& launch) const {
   auto made = std::make_unique<Node>();
-  made->values = ValuesOf(*As<Function>(launch.function), launch.parameters);
-  made->launch = GridOf(launch, made->values);
+  made->words = WordsOf(*As<Function>(launch.function), launch.parameters);
+  made->launch = GridOf(launch, made->words);
   *node = Add(graph, std::move(made));
   return {"add_kernel", stream::kSuccess};
 }
@@ -284,9 +290,9 @@ Called NvDriver::AddCopy(stream::NodeHandle* node, stream::GraphHandle graph,
 
 Called NvDriver::SetKernel(stream::ExecHandle exec, stream::NodeHandle node,
                            const stream::KernelLaunch& launch) const {
-  const auto values = ValuesOf(*As<Function>(launch.function), launch.parameters);
+  const auto words = WordsOf(*As<Function>(launch.function), launch.parameters);
   return {"set_kernel",
-          Say(As<CommandExec>(exec)->SetLaunch(As<Node>(node), GridOf(launch, values)))};
+          Say(As<CommandExec>(exec)->SetLaunch(As<Node>(node), GridOf(launch, words)))};
 }
 
 Called NvDriver::SetCopy(stream::ExecHandle exec, stream::NodeHandle node, stream::ContextHandle,
@@ -308,29 +314,33 @@ absl::StatusOr<stream::Entry> NvDriver::Resolve(stream::Context&, const ProgramI
                                                 stream::ModuleHandle module) const {
   Function& function = As<Module>(module)->function();
   const CubinKernel& kernel = function.kernel;
-  if (kernel.parameters < 1) {
-    return InvalidArgument("it takes no parameters, expected its buffers and the first iteration");
+  const ProgramSignature& signature = image.signature;
+  const auto same = [](ParameterKind kind, uint32_t bytes) {
+    return ParameterBytes(kind) == bytes;
+  };
+  if (!std::ranges::equal(signature.parameters, kernel.parameters, same)) {
+    return InvalidArgument("it takes ", kernel.parameters.size(), " parameters of ",
+                           kernel.parameter_bytes, " bytes, its signature says ",
+                           signature.parameters.size(), " of ",
+                           ParametersBytes(signature.parameters));
   }
   // Registers are given to a warp by 256, of 65536 that a processor has, to multiples of 4 warps.
   const uint32_t by_warp = (kernel.registers * 32 + 255) / 256 * 256;
   uint32_t threads = std::min<uint32_t>(1024, 65536 / by_warp / 4 * 4 * 32);
   if (kernel.most_threads > 0) threads = std::min(threads, kernel.most_threads);
-  const auto wanted = static_cast<uint32_t>(std::max(image.group_threads, 0));
-  if (wanted < 1 || wanted > threads ||
-      (kernel.required_threads > 0 && wanted != kernel.required_threads)) {
-    return InvalidArgument(
-        image.group_threads, " threads in a workgroup; the GPU runs 1 to ", threads,
-        " of this program",
-        kernel.required_threads > 0 ? StrCat(", which requires ", kernel.required_threads) : "");
+  TG_RETURN_IF_ERROR(stream::CheckGroup(signature.group, threads));
+  const int64_t wanted = signature.group.x * signature.group.y * signature.group.z;
+  if (kernel.required_threads > 0 && wanted != kernel.required_threads) {
+    return InvalidArgument(wanted, " threads in a workgroup; the program requires ",
+                           kernel.required_threads);
   }
   constexpr int64_t kSystemPart = 1024;
   const int64_t fixed_bytes = int64_t{kernel.shared_bytes} - kSystemPart;
-  if (image.local_bytes < 0 || image.local_bytes > local_limit - fixed_bytes) {
-    return InvalidArgument(image.local_bytes, " bytes of local memory beside ", fixed_bytes,
+  if (signature.local_bytes < 0 || signature.local_bytes > local_limit - fixed_bytes) {
+    return InvalidArgument(signature.local_bytes, " bytes of local memory beside ", fixed_bytes,
                            " fixed ones; a workgroup has at most ", local_limit);
   }
   return stream::Entry{.function = reinterpret_cast<stream::FunctionHandle>(&function),
-                       .buffers = int64_t{kernel.parameters} - 1,
                        .stack_bytes = kernel.stack_bytes};
 }
 

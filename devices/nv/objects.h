@@ -84,8 +84,8 @@ class Module {
 
 // A launch or a copy of a graph.
 struct Node {
-  std::vector<uint64_t> values;
-  GridLaunch launch = {};  // of `values`, where it has a function
+  std::vector<uint64_t> words;
+  GridLaunch launch = {};  // of `words`, where it has a function
   uint64_t to = 0, from = 0, bytes = 0;
 
   bool launches() const { return launch.function != nullptr; }
@@ -97,7 +97,7 @@ struct CommandGraph {
 
 // A graph encoded once: its methods and all that they refer to lie in memory that the GPU reads, so
 // a replay is one entry of a ring. What differs from run to run is written there in words: the
-// parameters and the number of workgroups of a launch, and the addresses of a copy.
+// parameters of a launch, and the addresses of a copy.
 class CommandExec {
  public:
   static absl::StatusOr<std::unique_ptr<CommandExec>> Create(Gpu& gpu, const CommandGraph& graph);
@@ -105,7 +105,7 @@ class CommandExec {
   CommandExec(const CommandExec&) = delete;
   CommandExec& operator=(const CommandExec&) = delete;
 
-  // While it does not run. Launches keep their function and their threads.
+  // While it does not run. Launches keep their function, their grid and their workgroups.
   absl::Status SetLaunch(const Node* node, const GridLaunch& launch);
   absl::Status SetCopy(const Node* node, uint64_t to, uint64_t from, uint64_t bytes);
 

@@ -65,12 +65,12 @@ Qmd QmdOf(const GridLaunch& launch, uint64_t bank) {
       {QmdField::kTargetSharedConfig, config},
       {QmdField::kMaxSharedConfig, SharedConfig(228)},
       {QmdField::kLocalMemoryHigh, stack},
-      {QmdField::kGridWidth, launch.groups},
-      {QmdField::kGridHeight, 1},
-      {QmdField::kGridDepth, 1},
-      {QmdField::kThreadsX, launch.threads},
-      {QmdField::kThreadsY, 1},
-      {QmdField::kThreadsZ, 1},
+      {QmdField::kGridWidth, launch.grid[0]},
+      {QmdField::kGridHeight, launch.grid[1]},
+      {QmdField::kGridDepth, launch.grid[2]},
+      {QmdField::kThreadsX, launch.group[0]},
+      {QmdField::kThreadsY, launch.group[1]},
+      {QmdField::kThreadsZ, launch.group[2]},
       {QmdField::kRegisterCount, kernel.registers},
       {QmdField::kBarrierCount, std::max<uint32_t>(kernel.barriers, 1)},
       {QmdField::kMembarType, kMembarL1System},
@@ -116,20 +116,16 @@ void WriteLaunchData(const Block& at, const GridLaunch& launch) {
   Store64(at, kBankOffset + kWindowsAt, kSharedWindow);
   Store64(at, kBankOffset + kWindowsAt + 8, kLocalWindow);
   Store64(at, kBankOffset + kStackAt, kStackTop);
+  for (size_t i = 0; i < 3; ++i) {
+    Store(at, kBankOffset + kThreadsAt + 4 * i, launch.group[i]);
+    Store(at, kBankOffset + kGroupsAt + 4 * i, launch.grid[i]);
+  }
   PatchLaunchData(at, launch);
 }
 
 void PatchLaunchData(const Block& at, const GridLaunch& launch) {
-  constexpr QmdBits kWidth = kQmdBits[static_cast<size_t>(QmdField::kGridWidth)];
-  static_assert(kWidth.low % 32 == 0 && kWidth.high == kWidth.low + 31);
-  Store(at, kWidth.low / 8, launch.groups);
-  const uint32_t sizes[] = {launch.threads, 1, 1, launch.groups, 1, 1};
-  static_assert(kGroupsAt == kThreadsAt + 3 * sizeof(uint32_t));
-  for (size_t i = 0; i < std::size(sizes); ++i) {
-    Store(at, kBankOffset + kThreadsAt + 4 * i, sizes[i]);
-  }
   const size_t base = kBankOffset + launch.function->kernel.parameter_base;
-  for (size_t i = 0; i < launch.values.size(); ++i) Store64(at, base + 8 * i, launch.values[i]);
+  for (size_t i = 0; i < launch.words.size(); ++i) Store64(at, base + 8 * i, launch.words[i]);
 }
 
 void PushLaunch(PushBuffer& push, uint64_t data, const Step& step) {

@@ -3,6 +3,7 @@
 // order, whichever engine carries them out.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,8 +27,9 @@ struct Function {
 
 struct GridLaunch {
   const Function* function = nullptr;
-  uint32_t groups = 1, threads = 1, shared_bytes = 0;  // the last: beside the kernel's own
-  std::span<const uint64_t> values = {};               // its parameters
+  std::array<uint32_t, 3> grid = {1, 1, 1}, group = {1, 1, 1};  // x, y, z
+  uint32_t shared_bytes = 0;                                    // beside the kernel's own
+  std::span<const uint64_t> words = {};  // its parameters, as they lie in the constant bank
 };
 
 // The windows through which kernels see their shared and local memory: 4 GiB each, and clear of all
@@ -38,7 +40,7 @@ inline constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x729
 // the queue meta data, and the constant bank with the parameters behind it.
 size_t LaunchDataBytes(const CubinKernel& kernel);
 void WriteLaunchData(const Block& at, const GridLaunch& launch);
-// Of launch data that was written: other parameters, and another number of workgroups.
+// Of launch data that was written: other parameters.
 void PatchLaunchData(const Block& at, const GridLaunch& launch);
 
 void PushLaunch(PushBuffer& push, uint64_t data, const Step& step);

@@ -3,6 +3,7 @@
 #include "devices/opencl/program.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/checked.h"
@@ -14,7 +15,7 @@ namespace telegrad::opencl {
 absl::StatusOr<std::shared_ptr<OpenClProgram>> OpenClProgram::Load(std::shared_ptr<Context> context,
                                                                    const ProgramImage& image) {
   TG_RETURN_IF_ERROR(context->health());
-  std::shared_ptr<OpenClProgram> out(new OpenClProgram(std::move(context)));
+  std::shared_ptr<OpenClProgram> out(new OpenClProgram(image.signature, std::move(context)));
   absl::Status status = out->Build(image);
   if (status.ok()) status = out->Prepare(image);
   if (status.ok()) return out;
@@ -51,27 +52,32 @@ absl::Status OpenClProgram::Prepare(const ProgramImage& image) {
   cl_uint parameters = 0;
   TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clGetKernelInfo, kernel_, CL_KERNEL_NUM_ARGS,
                               sizeof(parameters), &parameters, nullptr));
-  if (parameters % 2 != 1) {
-    return InvalidArgument("it takes ", parameters,
-                           " parameters, expected two for each buffer and the first iteration");
+  size_t expected = 0;
+  for (const ParameterKind kind : image.signature.parameters) {
+    expected += kind == ParameterKind::kBuffer ? 2 : 1;
   }
-  buffers_ = parameters / 2;
+  if (parameters != expected) {
+    return InvalidArgument("it takes ", parameters, " arguments, its signature says ", expected);
+  }
+  std::array<size_t, 3> group{};
   size_t most = 0;
   TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clGetKernelWorkGroupInfo, kernel_, context_->device(),
-                              CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(group_), group_.data(),
+                              CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(group), group.data(),
                               nullptr));
   TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clGetKernelWorkGroupInfo, kernel_, context_->device(),
                               CL_KERNEL_WORK_GROUP_SIZE, sizeof(most), &most, nullptr));
   int64_t threads = 1;
-  for (const size_t size : group_) {
+  for (const size_t size : group) {
     if (size < 1 || size > INT32_MAX ||
         !CheckedMul(threads, static_cast<int64_t>(size), &threads)) {
       return InvalidArgument("it does not say how many threads its workgroups have");
     }
   }
-  if (threads != image.group_threads) {
-    return InvalidArgument("its workgroups have ", threads, " threads, expected ",
-                           image.group_threads);
+  const GridSize& said = image.signature.group;
+  if (said != GridSize{static_cast<int64_t>(group[0]), static_cast<int64_t>(group[1]),
+                       static_cast<int64_t>(group[2])}) {
+    return InvalidArgument("its workgroups have ", group[0], " x ", group[1], " x ", group[2],
+                           " threads, its signature says ", said.x, " x ", said.y, " x ", said.z);
   }
   if (static_cast<size_t>(threads) > most) {
     return InvalidArgument(threads, " threads in a workgroup; the device runs at most ", most,
@@ -86,26 +92,40 @@ OpenClProgram::~OpenClProgram() {
   if (program_ != nullptr) context_->api().clReleaseProgram(program_);
 }
 
-absl::Status OpenClProgram::Enqueue(const Launch& launch, const cl_mem* memories,
-                                    const int64_t* offsets, cl_command_queue queue) {
-  if (launch.iterations == 0) return absl::OkStatus();
-  int64_t width = 0;
-  if (!CheckedMul(launch.iterations, static_cast<int64_t>(group_[0]), &width)) {
-    return InvalidArgument(launch.name, ": ", launch.iterations, " workgroups");
+template <typename T>
+absl::Status OpenClProgram::SetArgument(cl_uint* index, const T& value) {
+  return TG_CL_IN(*context_, clSetKernelArg, kernel_, (*index)++, sizeof(value), &value);
+}
+
+absl::Status OpenClProgram::Enqueue(const Launch& launch, std::span<const Word> words,
+                                    cl_command_queue queue) {
+  size_t global[3], group[3];
+  const int64_t grid[] = {launch.grid.x, launch.grid.y, launch.grid.z};
+  const int64_t threads[] = {launch.group.x, launch.group.y, launch.group.z};
+  for (size_t i = 0; i < 3; ++i) {
+    int64_t all = 0;
+    if (!CheckedMul(grid[i], threads[i], &all)) {
+      return InvalidArgument(launch.name, ": ", grid[i], " workgroups");
+    }
+    if (all == 0) return absl::OkStatus();
+    global[i] = static_cast<size_t>(all);
+    group[i] = static_cast<size_t>(threads[i]);
   }
-  for (cl_uint i = 0; i < static_cast<cl_uint>(buffers_); ++i) {
-    const auto offset = static_cast<cl_ulong>(offsets[i]);
-    TG_RETURN_IF_ERROR(
-        TG_CL_IN(*context_, clSetKernelArg, kernel_, 2 * i, sizeof(cl_mem), &memories[i]));
-    TG_RETURN_IF_ERROR(
-        TG_CL_IN(*context_, clSetKernelArg, kernel_, 2 * i + 1, sizeof(offset), &offset));
+  cl_uint index = 0;
+  size_t next = 0;
+  for (const ParameterKind kind : signature()->parameters) {
+    if (kind == ParameterKind::kBegin) {
+      TG_RETURN_IF_ERROR(SetArgument(&index, static_cast<cl_ulong>(launch.begin)));
+      continue;
+    }
+    const Word& word = words[next++];
+    if (kind == ParameterKind::kBuffer) TG_RETURN_IF_ERROR(SetArgument(&index, word.memory));
+    TG_RETURN_IF_ERROR(kind == ParameterKind::kScalar32
+                           ? SetArgument(&index, static_cast<cl_uint>(word.bits))
+                           : SetArgument(&index, static_cast<cl_ulong>(word.bits)));
   }
-  const auto begin = static_cast<cl_ulong>(launch.begin);
-  TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clSetKernelArg, kernel_,
-                              static_cast<cl_uint>(2 * buffers_), sizeof(begin), &begin));
-  const size_t global[] = {static_cast<size_t>(width), group_[1], group_[2]};
-  return TG_CL_IN(*context_, clEnqueueNDRangeKernel, queue, kernel_, 3, nullptr, global,
-                  group_.data(), 0, nullptr, nullptr);
+  return TG_CL_IN(*context_, clEnqueueNDRangeKernel, queue, kernel_, 3, nullptr, global, group, 0,
+                  nullptr, nullptr);
 }
 
 }  // namespace telegrad::opencl

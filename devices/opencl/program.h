@@ -1,9 +1,10 @@
 // A kernel that the driver has loaded from its own binary.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
@@ -20,24 +21,28 @@ class OpenClProgram final : public LoadedProgram {
   ~OpenClProgram() override;
 
   const Context& context() const { return *context_; }
-  int64_t buffers() const { return buffers_; }  // that it takes
 
-  // Puts the launch on the queue, with argument i at the byte offsets[i] of memories[i]. By one
-  // thread at a time: a kernel of OpenCL keeps its arguments.
-  absl::Status Enqueue(const Launch& launch, const cl_mem* memories, const int64_t* offsets,
-                       cl_command_queue queue);
+  // An argument of a launch: a byte of a memory, or a scalar.
+  struct Word {
+    cl_mem memory = nullptr;  // null: a scalar
+    uint64_t bits = 0;        // the byte's number, or the scalar's bits
+  };
+  // Puts the launch on the queue, with a word for each of its arguments. By one thread at a time: a
+  // kernel of OpenCL keeps its arguments.
+  absl::Status Enqueue(const Launch& launch, std::span<const Word> words, cl_command_queue queue);
 
  private:
-  explicit OpenClProgram(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  OpenClProgram(ProgramSignature signature, std::shared_ptr<Context> context)
+      : LoadedProgram(std::move(signature)), context_(std::move(context)) {}
 
   absl::Status Build(const ProgramImage& image);
   absl::Status Prepare(const ProgramImage& image);
+  template <typename T>
+  absl::Status SetArgument(cl_uint* index, const T& value);
 
   const std::shared_ptr<Context> context_;
   cl_program program_ = nullptr;
   cl_kernel kernel_ = nullptr;
-  int64_t buffers_ = 0;
-  std::array<size_t, 3> group_ = {1, 1, 1};
 };
 
 }  // namespace telegrad::opencl

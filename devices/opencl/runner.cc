@@ -45,14 +45,11 @@ absl::Status Runner::Check(const CommandBuffer* commands,
     if (program == nullptr || &program->context() != context_.get()) {
       return InvalidArgument("a launch of a program that ", context_->name(), " has not loaded");
     }
-    const auto arguments = static_cast<int64_t>(command.launch.arguments.size());
-    if (arguments != program->buffers()) {
-      return InvalidArgument("a launch with ", arguments, " buffers of a program that takes ",
-                             program->buffers());
-    }
     for (const Launch::Argument& argument : command.launch.arguments) {
-      if (Own(bindings[argument.binding]) != nullptr) continue;
-      return InvalidArgument("a launch on binding ", argument.binding, ", which is not memory of ",
+      if (!argument.is_buffer()) continue;
+      const int32_t binding = argument.buffer().binding;
+      if (Own(bindings[binding]) != nullptr) continue;
+      return InvalidArgument("a launch on binding ", binding, ", which is not memory of ",
                              context_->name());
     }
   }
@@ -90,16 +87,19 @@ absl::Status Runner::Put(const Command& command, std::span<const BufferView> bin
 }
 
 absl::Status Runner::PutLaunch(const Launch& launch, std::span<const BufferView> bindings) {
-  std::vector<cl_mem> memories;
-  std::vector<int64_t> offsets;
+  std::vector<OpenClProgram::Word> words;
   for (const Launch::Argument& argument : launch.arguments) {
-    const BufferView& view = bindings[argument.binding];
-    memories.push_back(Own(view)->handle());
-    offsets.push_back(view.offset + argument.offset);
+    if (!argument.is_buffer()) {
+      words.push_back({.bits = argument.bits()});
+      continue;
+    }
+    const auto [binding, offset] = argument.buffer();
+    const BufferView& view = bindings[binding];
+    words.push_back({Own(view)->handle(), static_cast<uint64_t>(view.offset + offset)});
   }
   ++waiting_;
   auto& program = static_cast<OpenClProgram&>(*launch.program);
-  return program.Enqueue(launch, memories.data(), offsets.data(), queue_->handle());
+  return program.Enqueue(launch, words, queue_->handle());
 }
 
 absl::Status Runner::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings) {

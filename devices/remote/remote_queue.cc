@@ -68,8 +68,12 @@ absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
       continue;
     }
     for (const Launch::Argument& argument : command.launch.arguments) {
-      if (!IsOwn(bindings[argument.binding])) {
-        return InvalidArgument("command ", i, ": binding ", argument.binding, " is not on ", name(),
+      if (!argument.is_buffer()) {
+        return InvalidArgument("command ", i, ": a graph takes buffers and variables, no scalars");
+      }
+      const int32_t binding = argument.buffer().binding;
+      if (!IsOwn(bindings[binding])) {
+        return InvalidArgument("command ", i, ": binding ", binding, " is not on ", name(),
                                ", which alone its programs reach");
       }
     }
@@ -234,7 +238,7 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
       continue;
     }
     const CopyBytes& copy = commands[i].copy;
-    for (const Launch::Argument* end : {&copy.to, &copy.from}) {
+    for (const BoundPart* end : {&copy.to, &copy.from}) {
       if (MustWaitForRead(item->bindings[end->binding], end->offset, copy.length)) {
         return Step::kBlocked;
       }

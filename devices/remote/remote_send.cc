@@ -38,9 +38,10 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
     std::vector<uint64_t> handles, offsets;
     const Launch& run = item->commands->commands()[i].launch;
     for (const Launch::Argument& argument : run.arguments) {
-      const BufferView& view = item->bindings[argument.binding];
+      const auto [binding, offset] = argument.buffer();
+      const BufferView& view = item->bindings[binding];
       handles.push_back(AsRemote(view)->handle());
-      offsets.push_back(static_cast<uint64_t>(view.offset + argument.offset));
+      offsets.push_back(static_cast<uint64_t>(view.offset + offset));
     }
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
     session->RunTold(program->hash(), {handles, offsets, run.variables, program->devices(), trace},
@@ -78,11 +79,11 @@ RemoteLink::Step RemoteLink::CopyBetweenServers(const ItemRef& item, size_t i) {
   std::shared_ptr<RemoteCopy>& copy = item->copies[i];
   if (copy != nullptr) return copy->posted() ? Step::kSent : Step::kBlocked;
   const CopyBytes& command = item->commands->commands()[i].copy;
-  const auto end = [&](const Launch::Argument& argument) {
-    const BufferView& view = item->bindings[argument.binding];
+  const auto end = [&](const BoundPart& part) {
+    const BufferView& view = item->bindings[part.binding];
     const RemoteMemory* remote = AsRemote(view);
     return RemoteCopy::End{remote->shared_link(), remote->generation(), remote->handle(),
-                           view.offset + argument.offset};
+                           view.offset + part.offset};
   };
   ++item->open;
   item->answered = true;

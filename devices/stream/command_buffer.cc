@@ -31,7 +31,9 @@ double Seconds(const Command& command, const Rates& rates) {
 }
 
 bool DoesSomething(const Command& command) {
-  return (command.kind == CommandKind::kCopy ? command.copy.length : command.launch.iterations) > 0;
+  if (command.kind == CommandKind::kCopy) return command.copy.length > 0;
+  const GridSize& grid = command.launch.grid;
+  return grid.x > 0 && grid.y > 0 && grid.z > 0;
 }
 
 absl::Status CheckLaunch(const Launch& launch, const Context& context) {
@@ -39,22 +41,29 @@ absl::Status CheckLaunch(const Launch& launch, const Context& context) {
   if (program == nullptr || &program->context() != &context) {
     return InvalidArgument("the program was not loaded on ", context.name());
   }
-  if (static_cast<int64_t>(launch.arguments.size()) != program->buffers()) {
-    return InvalidArgument(launch.arguments.size(), " arguments for a program of ",
-                           program->buffers());
+  const int64_t most = context.driver().MostGroups(launch.group.x);
+  if (launch.grid.x > most) {
+    return InvalidArgument(launch.grid.x, " workgroups in one launch; expected at most ", most);
   }
-  const int64_t most = context.driver().MostGroups(program->group_threads());
-  if (launch.iterations > most) {
-    return InvalidArgument(launch.iterations, " workgroups in one launch; expected at most ", most);
+  const int64_t across = std::max(launch.grid.y, launch.grid.z);
+  if (across > Driver::kMostGroupsAcross) {
+    return InvalidArgument(across, " workgroups in y or z; expected at most ",
+                           Driver::kMostGroupsAcross);
+  }
+  if (launch.begin != 0 &&
+      std::ranges::find(program->signature()->parameters, ParameterKind::kBegin) ==
+          program->signature()->parameters.end()) {
+    return InvalidArgument("a launch from workgroup ", launch.begin,
+                           " of a program that is not told where a launch begins");
   }
   return absl::OkStatus();
 }
 
-Address AddressOf(const Launch::Argument& argument, std::span<const BufferView> bindings) {
-  const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
+Address AddressOf(const BoundPart& part, std::span<const BufferView> bindings) {
+  const BufferView& view = bindings[static_cast<size_t>(part.binding)];
   const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
   if (memory == nullptr) return 0;
-  return memory->address() + static_cast<Address>(view.offset + argument.offset);
+  return memory->address() + static_cast<Address>(view.offset + part.offset);
 }
 
 }  // namespace
@@ -79,7 +88,8 @@ absl::Status StreamCommandBuffer::Prepare(const Rates& rates) {
         return InvalidArgument("command ", i, ": ", ToStd(status.message()));
       }
       for (const Launch::Argument& argument : command.launch.arguments) {
-        const auto binding = static_cast<size_t>(argument.binding);
+        if (!argument.is_buffer()) continue;
+        const auto binding = static_cast<size_t>(argument.buffer().binding);
         if (binding >= launched_.size()) launched_.resize(binding + 1);
         launched_[binding] = true;
       }
@@ -139,7 +149,7 @@ absl::Status StreamCommandBuffer::Check(std::span<const BufferView> bindings) co
   return absl::OkStatus();
 }
 
-std::vector<Address> StreamCommandBuffer::Addresses(std::span<const BufferView> bindings) const {
+std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bindings) const {
   std::vector<Address> out;
   if (!batches_.empty()) out.reserve(batches_.back().arguments_end);
   for (const Batch& batch : batches_) {
@@ -150,7 +160,8 @@ std::vector<Address> StreamCommandBuffer::Addresses(std::span<const BufferView> 
         continue;
       }
       for (const Launch::Argument& argument : command->launch.arguments) {
-        out.push_back(AddressOf(argument, bindings));
+        out.push_back(argument.is_buffer() ? AddressOf(argument.buffer(), bindings)
+                                           : argument.bits());
       }
     }
   }

@@ -38,8 +38,9 @@ class StreamCommandBuffer : public CommandList {
   // Whether it is worth a graph and can be one, if all bindings are the GPU's own memory.
   bool graphable() const { return graphable_; }
 
-  // Where the arguments of the working commands are, one after the other. Null for the host's.
-  std::vector<Address> Addresses(std::span<const BufferView> bindings) const;
+  // The arguments of the working commands, one after the other: where a buffer is, or the bits of a
+  // scalar. Null for the host's buffers.
+  std::vector<Address> Words(std::span<const BufferView> bindings) const;
 
   // Graphs of all batches for some addresses.
   struct Instance {

@@ -2,6 +2,7 @@
 // only in their names, and methods for those that differ in form.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -60,10 +61,11 @@ struct Called {
   Result result = kSuccess;
 };
 
-// A launch of a grid in x of workgroups in x.
+// A launch, with pointers to its parameters.
 struct KernelLaunch {
   FunctionHandle function = nullptr;
-  unsigned int groups = 1, group_threads = 1, local_bytes = 0;
+  std::array<unsigned int, 3> grid = {1, 1, 1}, group = {1, 1, 1};  // x, y, z
+  unsigned int local_bytes = 0;
   void** parameters = nullptr;
 };
 
@@ -77,9 +79,11 @@ struct Place {
 // A program's entry point.
 struct Entry {
   FunctionHandle function = nullptr;
-  int64_t buffers = 0;      // that it takes
   int64_t stack_bytes = 0;  // of a thread, in the GPU's memory
 };
+
+// INVALID_ARGUMENT unless a workgroup has 1 to `most` threads.
+absl::Status CheckGroup(const GridSize& group, int64_t most);
 
 class Context;
 
@@ -94,8 +98,9 @@ class Driver {
   // Whether the driver refuses all further work in the context.
   virtual bool IsSticky(Result result) const = 0;
 
-  // Workgroups of so many threads that one launch can have.
+  // Workgroups that one launch can have in x, where they have so many threads there.
   virtual int64_t MostGroups(int64_t) const { return INT32_MAX; }
+  static constexpr int64_t kMostGroupsAcross = 65535;  // in y, and in z
 
   virtual Called Retain(int device, ContextHandle* context) const = 0;
   virtual Called Release(int device) const = 0;
@@ -117,8 +122,9 @@ class Driver {
   // In the current context. `log`: what the driver's compiler says.
   virtual Called LoadModule(const ProgramImage& image, ModuleHandle* module,
                             std::string* log) const = 0;
-  // The program's entry point, prepared to be launched as `image` says. INVALID_ARGUMENT if it has
-  // none or cannot be; a workgroup has at most `local_limit` bytes of local memory.
+  // The program's entry point, prepared to be launched as the image's signature says.
+  // INVALID_ARGUMENT if it has none, or takes or is something else; a workgroup has at most
+  // `local_limit` bytes of local memory.
   virtual absl::StatusOr<Entry> Resolve(Context& context, const ProgramImage& image,
                                         int64_t local_limit, ModuleHandle module) const = 0;
 

@@ -3,6 +3,7 @@
 #include "devices/stream/graph.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "devices/stream/program.h"
@@ -17,23 +18,29 @@ size_t ArgumentsOf(const Command& command) {
 
 }  // namespace
 
-KernelCall::KernelCall(const Launch& launch, std::span<const Address> buffers)
-    : program_(static_cast<const StreamProgram&>(*launch.program)),
-      groups_(static_cast<unsigned int>(launch.iterations)),
-      values_(buffers.begin(), buffers.end()) {
-  values_.push_back(static_cast<Address>(launch.begin));
-  for (Address& value : values_) pointers_.push_back(&value);
+// A scalar of 32 bits is at the beginning of its word, for hosts are little-endian.
+KernelCall::KernelCall(const Launch& launch, std::span<const Address> words)
+    : launch_(launch), words_(words.begin(), words.end()) {
+  words_.push_back(static_cast<Address>(launch.begin));
+  size_t next = 0;
+  for (const ParameterKind kind : launch.program->signature()->parameters) {
+    pointers_.push_back(kind == ParameterKind::kBegin ? &words_.back() : &words_[next++]);
+  }
 }
 
 KernelLaunch KernelCall::Node() {
-  return {program_.function(), groups_, program_.group_threads(), program_.local_bytes(),
-          pointers_.data()};
+  const auto size = [](const GridSize& of) {
+    return std::array{static_cast<unsigned int>(of.x), static_cast<unsigned int>(of.y),
+                      static_cast<unsigned int>(of.z)};
+  };
+  return {static_cast<const StreamProgram&>(*launch_.program).function(), size(launch_.grid),
+          size(launch_.group), static_cast<unsigned int>(launch_.local_bytes), pointers_.data()};
 }
 
 absl::Status KernelCall::Enqueue(Context& context, StreamHandle stream) {
-  return TG_STREAM(context, launch_kernel, program_.function(), groups_, 1, 1,
-                   program_.group_threads(), 1, 1, program_.local_bytes(), stream, pointers_.data(),
-                   nullptr);
+  const auto [function, grid, group, local_bytes, parameters] = Node();
+  return TG_STREAM(context, launch_kernel, function, grid[0], grid[1], grid[2], group[0], group[1],
+                   group[2], local_bytes, stream, parameters, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Graph>> Graph::Create(std::shared_ptr<Context> context,

@@ -13,23 +13,20 @@
 
 namespace telegrad::stream {
 
-class StreamProgram;
-
 // A launch as the library wants it: pointers to its parameters, which this must outlive.
 class KernelCall {
  public:
-  KernelCall(const Launch& launch, std::span<const Address> buffers);
+  // `words`: a buffer's address or a scalar's bits for each of its arguments.
+  KernelCall(const Launch& launch, std::span<const Address> words);
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
 
-  const StreamProgram& program() const { return program_; }
   KernelLaunch Node();
   absl::Status Enqueue(Context& context, StreamHandle stream);
 
  private:
-  const StreamProgram& program_;
-  const unsigned int groups_;
-  std::vector<Address> values_;  // the buffers and the first iteration
+  const Launch& launch_;
+  std::vector<Address> words_;  // and where the launch begins
   std::vector<void*> pointers_;
 };
 

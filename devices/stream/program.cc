@@ -4,9 +4,20 @@
 
 #include <utility>
 
+#include "engine/base/checked.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
+
+absl::Status CheckGroup(const GridSize& group, int64_t most) {
+  int64_t threads = 0;
+  if (group.x >= 1 && group.y >= 1 && group.z >= 1 && CheckedMul(group.x, group.y, &threads) &&
+      CheckedMul(threads, group.z, &threads) && threads <= most) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(group.x, " x ", group.y, " x ", group.z, " threads in a workgroup",
+                         "; the GPU runs 1 to ", most, " threads in one of this program");
+}
 
 absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_ptr<Context> context,
                                                                    const ProgramImage& image,
@@ -21,7 +32,8 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
     return absl::Status(status.code(), StrCat(ToStd(status.message()), " for the program ",
                                               image.name, log.empty() ? "" : ": ", log));
   }
-  std::shared_ptr<StreamProgram> out(new StreamProgram(std::move(context), module));
+  std::shared_ptr<StreamProgram> out(
+      new StreamProgram(image.signature, std::move(context), module));
   absl::StatusOr<Entry> entry =
       out->context_->driver().Resolve(*out->context_, image, local_limit, module);
   if (!entry.ok()) {
@@ -29,8 +41,6 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
                         StrCat("the program ", image.name, ": ", ToStd(entry.status().message())));
   }
   out->entry_ = *entry;
-  out->group_threads_ = static_cast<unsigned int>(image.group_threads);
-  out->local_bytes_ = static_cast<unsigned int>(image.local_bytes);
   return out;
 }
 

@@ -108,7 +108,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
 
   const absl::Status entered = context_->Enter();
   if (status.ok()) status = entered;
-  const std::vector<Address> addresses = work->commands->Addresses(work->bindings);
+  const std::vector<Address> addresses = work->commands->Words(work->bindings);
   if (status.ok() && IsGraph(*work)) {
     const auto instance =
         work->commands->Take(options_.kind, addresses, /*may_build=*/issuer == Issuer::kThread);
@@ -297,9 +297,9 @@ absl::Status StreamQueue::PutCommand(const Command& command, std::span<const Buf
 // commands, too.
 absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
                                   std::span<const Address> addresses) {
-  const auto host = [&](const Launch::Argument& argument) {
-    const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
-    return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
+  const auto host = [&](const BoundPart& part) {
+    const BufferView& view = bindings[static_cast<size_t>(part.binding)];
+    return static_cast<char*>(view.memory->host()) + view.offset + part.offset;
   };
   const Address to = addresses[0], from = addresses[1];
   const auto bytes = static_cast<size_t>(copy.length);
@@ -309,8 +309,8 @@ absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferV
   }
   if (from == 0) return staging_->Upload(to, host(copy.from), copy.length, stream_->handle());
   if (to == 0) return staging_->Download(host(copy.to), from, copy.length, stream_->handle());
-  const auto context = [&](const Launch::Argument& argument) -> Context& {
-    const BufferView& view = bindings[static_cast<size_t>(argument.binding)];
+  const auto context = [&](const BoundPart& part) -> Context& {
+    const BufferView& view = bindings[static_cast<size_t>(part.binding)];
     return static_cast<const StreamMemory&>(*view.memory).owner().context();
   };
   Context& to_context = context(copy.to);

@@ -15,15 +15,15 @@
 
 namespace telegrad {
 
-inline constexpr uint32_t kDeviceWorkerProtocol = 1;
+inline constexpr uint32_t kDeviceWorkerProtocol = 2;
 
 inline constexpr uint64_t kRingRecords = 16;
 inline constexpr uint32_t kRecordSteps = 256;
 inline constexpr uint32_t kRecordArguments = 4096;
 inline constexpr uint32_t kRecordMessage = 496;
 
-// A launch of iterations [begin, begin + amount) of a program; or, with the program 0, a copy of
-// `amount` bytes from its second argument to its first.
+// A launch of the workgroups [begin, begin + amount) of a program; or, with the program 0, a copy
+// of `amount` bytes from its second argument to its first.
 struct RingStep {
   uint64_t program;
   int64_t begin;
@@ -41,7 +41,8 @@ struct RingRecord {
   uint32_t steps;
   uint32_t traced;  // whether `times` is wanted
   RingStep step[kRecordSteps];
-  uint64_t argument[kRecordArguments];  // bytes from the start of the worker's memory
+  uint64_t argument[kRecordArguments];  // bytes from the start of the worker's memory, or
+  uint8_t is_scalar[kRecordArguments];  // the bits of a scalar
   // Of the worker:
   int32_t code;  // absl::StatusCode
   uint32_t message_bytes;

@@ -101,7 +101,7 @@ class DeviceServer {
       status = cancellation.Check();
       if (!status.ok()) break;
       if (record.traced != 0) record.times[i].begin_ns = SteadyNs();
-      status = RunStep(step, argument);
+      status = RunStep(step, argument, record.is_scalar + (argument - record.argument));
       if (record.traced != 0) record.times[i].end_ns = SteadyNs();
       if (!status.ok()) break;
       argument += step.arguments;
@@ -114,22 +114,28 @@ class DeviceServer {
     std::memcpy(record.message, text.data(), text.size());
   }
 
-  absl::Status RunStep(const RingStep& step, const uint64_t* offsets) {
-    arguments_.clear();
+  absl::Status RunStep(const RingStep& step, const uint64_t* given, const uint8_t* is_scalar) {
+    const auto base = reinterpret_cast<uint64_t>(memory_mapping_->base());
+    words_.clear();
     for (uint32_t i = 0; i < step.arguments; ++i) {
-      if (offsets[i] > static_cast<uint64_t>(memory_mapping_->size())) {
+      if (is_scalar[i] != 0) {
+        words_.push_back(given[i]);
+        continue;
+      }
+      if (given[i] > static_cast<uint64_t>(memory_mapping_->size())) {
         return Internal("an argument outside of the memory");
       }
-      arguments_.push_back(memory_mapping_->base() + offsets[i]);
+      words_.push_back(base + given[i]);
     }
     if (step.program == 0) {
-      if (arguments_.size() != 2) return Internal("a copy without two ends");
-      std::memcpy(arguments_[0], arguments_[1], step.amount);
+      if (words_.size() != 2) return Internal("a copy without two ends");
+      std::memcpy(reinterpret_cast<void*>(words_[0]), reinterpret_cast<const void*>(words_[1]),
+                  step.amount);
       return absl::OkStatus();
     }
     const Program program = Find(step.program);
     if (program == nullptr) return Internal("program ", step.program, " is not loaded");
-    const bool whole = pool_.Run(program->entry(), arguments_.data(), step.begin,
+    const bool whole = pool_.Run(program->entry(), words_.data(), step.begin,
                                  step.begin + step.amount, static_cast<int>(step.helpers));
     return whole ? absl::OkStatus() : watch_.why();
   }
@@ -185,7 +191,7 @@ class DeviceServer {
   WorkerPool pool_;
   LaunchWatch watch_;
   const bool spins_;
-  std::vector<void*> arguments_;
+  std::vector<uint64_t> words_;
 
   Mutex mutex_;
   std::map<uint64_t, Program> programs_ TG_GUARDED_BY(mutex_);

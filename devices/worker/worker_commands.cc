@@ -30,6 +30,9 @@ absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
       if (program == nullptr || program->device() != device) {
         return InvalidArgument("command ", index, ": the program was not loaded on this device");
       }
+      if (const absl::Status status = CheckHostGrid(command.launch); !status.ok()) {
+        return InvalidArgument("command ", index, ": ", ToStd(status.message()));
+      }
       if (command.launch.arguments.size() > kRecordArguments) {
         return InvalidArgument("command ", index, ": a launch with ",
                                command.launch.arguments.size(), " arguments, expected at most ",
@@ -56,9 +59,11 @@ absl::Status WorkerCommands::Check(std::span<const BufferView> bindings) const {
   for (const Command& command : commands()) {
     if (command.kind == CommandKind::kCopy) continue;
     for (const Launch::Argument& argument : command.launch.arguments) {
-      const auto* own = dynamic_cast<const WorkerMemory*>(bindings[argument.binding].memory.get());
+      if (!argument.is_buffer()) continue;
+      const int32_t binding = argument.buffer().binding;
+      const auto* own = dynamic_cast<const WorkerMemory*>(bindings[binding].memory.get());
       if (own == nullptr || &own->arena() != &slot_->arena()) {
-        return InvalidArgument("binding ", argument.binding,
+        return InvalidArgument("binding ", binding,
                                " is not memory of the worker that runs the launch");
       }
     }
@@ -121,13 +126,13 @@ class WorkerCommands::Running {
     return absl::OkStatus();
   }
 
-  char* At(const Launch::Argument& argument) const {
-    const BufferView& view = bindings_[argument.binding];
-    return static_cast<char*>(view.memory->host()) + view.offset + argument.offset;
+  char* At(const BoundPart& part) const {
+    const BufferView& view = bindings_[part.binding];
+    return static_cast<char*>(view.memory->host()) + view.offset + part.offset;
   }
 
-  bool IsOwn(const Launch::Argument& argument) const {
-    const auto* own = dynamic_cast<const WorkerMemory*>(bindings_[argument.binding].memory.get());
+  bool IsOwn(const BoundPart& part) const {
+    const auto* own = dynamic_cast<const WorkerMemory*>(bindings_[part.binding].memory.get());
     return own != nullptr && &own->arena() == &list_.slot_->arena();
   }
 
@@ -157,7 +162,10 @@ class WorkerCommands::Running {
     uint32_t steps = 0, arguments = 0;
     const uint64_t base = reinterpret_cast<uint64_t>(list_.slot_->arena().base());
     const auto add = [&](const Launch::Argument& argument) {
-      record->argument[arguments++] = reinterpret_cast<uint64_t>(At(argument)) - base;
+      record->is_scalar[arguments] = argument.is_buffer() ? 0 : 1;
+      record->argument[arguments++] = argument.is_buffer()
+                                          ? reinterpret_cast<uint64_t>(At(argument.buffer())) - base
+                                          : argument.bits();
     };
     for (; i < list_.commands().size() && steps < kRecordSteps && IsWorkers(i); ++i, ++steps) {
       const Command& command = list_.commands()[i];
@@ -165,15 +173,16 @@ class WorkerCommands::Running {
       if (command.kind == CommandKind::kCopy) {
         if (arguments + 2 > kRecordArguments) break;
         step = {0, 0, command.copy.length, 0, 2};
-        add(command.copy.to);
-        add(command.copy.from);
+        for (const BoundPart& part : {command.copy.to, command.copy.from}) {
+          add({part.binding, part.offset});
+        }
         continue;
       }
       const Launch& launch = command.launch;
       if (arguments + launch.arguments.size() > kRecordArguments) break;
       step.program = list_.programs_[i]->id();
       step.begin = launch.begin;
-      step.amount = launch.iterations;
+      step.amount = launch.grid.x;
       step.helpers = list_.helpers_[i];
       step.arguments = static_cast<uint32_t>(launch.arguments.size());
       for (const Launch::Argument& argument : launch.arguments) add(argument);

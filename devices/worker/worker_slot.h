@@ -22,7 +22,7 @@ namespace telegrad {
 class WorkerProgram final : public LoadedProgram {
  public:
   WorkerProgram(const void* device, uint64_t id, ProgramImage image)
-      : device_(device), id_(id), image_(std::move(image)) {}
+      : LoadedProgram(image.signature), device_(device), id_(id), image_(std::move(image)) {}
   const void* device() const { return device_; }  // whose numbers its id is of
   uint64_t id() const { return id_; }
   const ProgramImage& image() const { return image_; }

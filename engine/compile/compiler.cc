@@ -113,8 +113,14 @@ class Compilation {
       code = *std::move(linked);
     }
     ProgramImage image{.name = name_, .binary = std::move(code)};
-    image.group_threads = static_cast<int32_t>(Attribute(kGroupThreadsAttribute, 1));
-    image.local_bytes = static_cast<int64_t>(Attribute(kLocalBytesAttribute, 0));
+    ProgramSignature& signature = image.signature;
+    const llvm::Function& entry = *module_->getFunction(name_);
+    const llvm::StringRef text = entry.getFnAttribute(kParametersAttribute).getValueAsString();
+    auto parameters = ParametersFromText({text.data(), text.size()});
+    if (!parameters) return Bad("it says of its parameters: ", std::string(text));
+    signature.parameters = *std::move(parameters);
+    signature.group.x = static_cast<int64_t>(Attribute(kGroupThreadsAttribute, 1));
+    signature.local_bytes = static_cast<int64_t>(Attribute(kLocalBytesAttribute, 0));
     return image;
   }
 
@@ -232,6 +238,15 @@ absl::StatusOr<const Machine*> MachineFor(const Target& target) {
   return Unimplemented("no compiler for ", target.arch, "; expected one of ", known, kOpenClArch);
 }
 
+// What the text says behind the attribute, which is empty where it says nothing.
+std::string_view LineOf(std::string_view source, std::string_view attribute) {
+  const std::string head = StrCat("// ", attribute, ": ");
+  const size_t at = source.find(head);
+  if (at == source.npos) return "";
+  source.remove_prefix(at + head.size());
+  return source.substr(0, source.find('\n'));
+}
+
 }  // namespace
 
 absl::Status CheckIrSize(const std::string& source, const std::string& name) {
@@ -246,8 +261,11 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
   if (target.arch == kOpenClArch && !options.opencl_library.empty()) {
     TG_ASSIGN_OR_RETURN(opencl::Built built,
                         opencl::Build(options.opencl_library, source, name, target));
-    return ProgramImage{
-        .name = name, .binary = std::move(built.binary), .group_threads = built.group_threads};
+    auto parameters = ParametersFromText(LineOf(source, kParametersAttribute));
+    if (!parameters) return Internal("kernel ", name, ": a malformed line of parameters");
+    return ProgramImage{.name = name,
+                        .binary = std::move(built.binary),
+                        .signature = {.parameters = *std::move(parameters), .group = built.group}};
   }
   TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
   TG_ASSIGN_OR_RETURN(ProgramImage image, Compilation(name, target, *machine).Run(source));

@@ -20,8 +20,8 @@ struct CompilerOptions {
 
 // Parses, verifies and optimizes `source`, LLVM IR whose function `name` is the entry point, and
 // returns it as code of the target: for x86-64 a position-independent, relocatable ELF object, for
-// NVIDIA's architectures PTX, for AMD's a linked code object, with what its launch needs
-// (kernel_attributes.h). OpenCL C goes to
+// NVIDIA's architectures PTX, for AMD's a linked code object, with the signature that the text
+// states (kernel_attributes.h). OpenCL C goes to
 // the driver of the device that the target names (engine/opencl/build.h). INTERNAL, naming the
 // kernel, if the compiler rejects it: the text comes from a renderer, so that is never a client's
 // fault. RESOURCE_EXHAUSTED for text over kMaxIrBytes.

@@ -53,13 +53,15 @@ TEST(Compile, MakesPtxForNvidia) {
       "  %x = load <4 x float>, ptr addrspace(1) %p, align 16\n"
       "  %y = fmul <4 x float> %x, %x\n  %z = fadd <4 x float> %y, %x\n"
       "  store <4 x float> %z, ptr addrspace(1) %p, align 16\n  ret void\n}\n"
-      "attributes #0 = { \"telegrad-group-threads\"=\"96\" \"telegrad-local-bytes\"=\"640\" }\n";
+      "attributes #0 = { \"telegrad-group-threads\"=\"96\" \"telegrad-local-bytes\"=\"640\" "
+      "\"telegrad-parameters\"=\"buffer,begin\" }\n";
   for (const auto& [major, arch, version] :
        {std::tuple(8, "sm_80", "7.1"), std::tuple(9, "sm_90a", "8.0")}) {
     const auto image = Compile(ir, "k", *NvidiaTarget(major, 0, 1, 1024));
     ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(image->group_threads, 96);
-    EXPECT_EQ(image->local_bytes, 640);
+    const ProgramSignature signature{
+        .parameters = KernelParameters(1), .group = {96, 1, 1}, .local_bytes = 640};
+    EXPECT_EQ(image->signature, signature);
     EXPECT_THAT(image->binary, HasSubstr(StrCat(".version ", version, "\n.target ", arch, "\n")));
     EXPECT_THAT(image->binary, HasSubstr(".visible .entry k("));
     EXPECT_THAT(image->binary, HasSubstr("ld.global.v4.f32"));
@@ -87,7 +89,7 @@ TEST(Compile, MakesCodeObjectsForAmd) {
     const Target target = AmdTarget(processor, 8);
     const auto image = Compile(ir, "k", target);
     ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(image->group_threads, 96);
+    EXPECT_EQ(image->signature.group.x, 96);
     const std::string& elf = image->binary;
     EXPECT_EQ(elf.substr(0, 4), "\177ELF");
     EXPECT_EQ(elf[7], 64);                                // of amdhsa

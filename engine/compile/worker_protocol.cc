@@ -35,8 +35,7 @@ std::string Encode(const WorkerAnswer& answer) {
   if (answer.image.ok()) {
     out.Text(answer.image->name);
     out.Text(answer.image->binary);
-    out.Word(answer.image->group_threads);
-    out.Word(answer.image->local_bytes);
+    Write(answer.image->signature, &out);
   } else {
     out.Text(ToStd(answer.image.status().message()));
   }
@@ -76,8 +75,7 @@ absl::StatusOr<WorkerAnswer> DecodeAnswer(std::string_view bytes) {
     return WorkerAnswer{id, absl::Status(static_cast<absl::StatusCode>(code), first)};
   }
   ProgramImage image{.name = first, .binary = std::string(in.Text())};
-  image.group_threads = in.Word<int32_t>();
-  image.local_bytes = in.Word<int64_t>();
+  image.signature = ReadSignature(&in);
   if (!in.Done()) return Malformed("answer");
   return WorkerAnswer{id, std::move(image)};
 }

@@ -12,7 +12,7 @@
 
 namespace telegrad {
 
-inline constexpr uint32_t kWorkerProtocol = 2;
+inline constexpr uint32_t kWorkerProtocol = 3;
 inline constexpr size_t kMaxHelloBytes = 4096;
 inline constexpr size_t kMaxRequestBytes = size_t{17} << 20;  // kMaxIrBytes and the rest
 inline constexpr size_t kMaxAnswerBytes = size_t{128} << 20;

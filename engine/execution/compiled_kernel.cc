@@ -11,11 +11,10 @@ std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
   const auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
   // The hash is that of a tensor graph, which is no kernel.
-  const auto& [name, binary, group_threads, local_bytes, hash] = image;
+  const auto& [name, binary, signature, hash] = image;
   out.Text(name);
   out.Text(binary);
-  out.Word(group_threads);
-  out.Word(local_bytes);
+  Write(signature, &out);
   out.Word(static_cast<uint64_t>(arguments.size()));
   for (const auto& [dtype, elements, read, written, weight] : arguments) {
     out.Word(static_cast<int32_t>(Info(dtype).wire));
@@ -43,11 +42,10 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
   auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
-  auto& [name, binary, group_threads, local_bytes, hash] = image;
+  auto& [name, binary, signature, hash] = image;
   name = in.Text();
   binary = in.Text();
-  group_threads = in.Word<int32_t>();
-  local_bytes = in.Word<int64_t>();
+  signature = ReadSignature(&in);
   arguments.resize(in.Count());
   for (auto& [dtype, elements, read, written, weight] : arguments) {
     const auto type = DTypeFromWire(in.Word<int32_t>());

@@ -98,7 +98,7 @@ absl::StatusOr<double> DeviceMeasure::Run(const Launch& launch, int launches,
                              " s; programs of at most ", options_.longest_seconds,
                              " s are measured");
   }
-  const int segments = SegmentsOf(predicted, launch.iterations, rates.iterations);
+  const int segments = SegmentsOf(predicted, launch.grid.x, rates.iterations);
   std::vector<PredictedCommand> commands;
   for (int i = 0; i < launches; ++i) AddLaunch(launch, predicted, segments, &commands);
   TG_ASSIGN_OR_RETURN(auto slices, EncodeSlices(device_, std::move(commands)));
@@ -114,9 +114,9 @@ absl::StatusOr<double> DeviceMeasure::Seconds(const Program& program, double at_
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   TG_ASSIGN_OR_RETURN(const ProgramImage image,
                       compiler_->Compile(source, program.name, device_.target(), budget));
-  Launch launch;
-  TG_ASSIGN_OR_RETURN(launch.program, device_.Load(image));
-  launch.iterations = program.iterations;
+  TG_ASSIGN_OR_RETURN(auto loaded, device_.Load(image));
+  Launch launch = Launch::Of(std::move(loaded));
+  launch.grid.x = program.iterations;
   launch.flops = program.flops;
   launch.bytes = program.bytes;
   launch.name = program.name;

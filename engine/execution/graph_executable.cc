@@ -47,7 +47,9 @@ class GraphExecutable final : public Executable {
     launch.bytes = cost_.bytes;
     launch.variables.assign(variables.begin(), variables.end());
     for (size_t i = 0; i < graph_->slots.size(); ++i) {
-      launch.arguments.push_back({static_cast<int32_t>(i), 0});
+      const bool written = graph_->slots[i].written;
+      launch.arguments.push_back(
+          {static_cast<int32_t>(i), 0, written ? BufferAccess::kReadWrite : BufferAccess::kRead});
     }
     TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, {{std::move(command), cost_.seconds}}));
     return absl::OkStatus();

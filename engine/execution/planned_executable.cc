@@ -15,16 +15,21 @@ constexpr int64_t kMaxSegments = 1 << 17;
 constexpr int64_t kPackedAlign = 256;  // of copies in the temporaries
 constexpr size_t kMaxForms = 2;        // beside the one in which nothing is kept
 
-Launch Packs(const PackedSlot& packed, Launch::Argument copy, Launch::Argument slot) {
-  Launch launch;
-  launch.program = packed.program;
-  launch.arguments = {copy, slot};
+Launch Packs(const PackedSlot& packed, const BoundPart& copy, const BoundPart& slot) {
+  Launch launch = Launch::Of(packed.program);
+  launch.arguments = {{copy.binding, copy.offset, BufferAccess::kWrite},
+                      {slot.binding, slot.offset, BufferAccess::kRead}};
   return launch;
+}
+
+BufferAccess AccessOf(const KernelArgument& argument) {
+  if (!argument.written) return BufferAccess::kRead;
+  return argument.read ? BufferAccess::kReadWrite : BufferAccess::kWrite;
 }
 
 void AddKernel(const KernelInfo& kernel, Launch launch, std::vector<PredictedCommand>* commands) {
   launch.name = kernel.name;
-  launch.iterations = kernel.iterations;
+  launch.grid.x = kernel.iterations;
   launch.flops = kernel.flops;
   launch.bytes = kernel.bytes;
   AddLaunch(launch, kernel.seconds, kernel.segments, commands);
@@ -130,22 +135,21 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept
   std::vector<PredictedCommand> commands;
   for (size_t k = 0; k < plan_.kernels.size(); ++k) {
     const KernelInfo& kernel = plan_.kernels[k];
-    Launch launch;
-    launch.program = plan_.programs[k];
+    Launch launch = Launch::Of(plan_.programs[k]);
     int64_t at = base;
     for (const KernelArgument& a : kernel.arguments) {
       if (a.packed >= 0 && stays[a.packed]) {
-        launch.arguments.push_back({copies[a.packed], 0});
+        launch.arguments.push_back({copies[a.packed], 0, BufferAccess::kRead});
       } else if (a.packed >= 0) {
         const PackedSlot& packed = plan_.packed[a.packed];
         AddKernel(packed.kernel, Packs(packed, {temporaries, at}, {binding_[packed.slot], 0}),
                   &commands);
-        launch.arguments.push_back({temporaries, at});
+        launch.arguments.push_back({temporaries, at, BufferAccess::kRead});
         at += aligned(packed.bytes);
       } else if (a.temporary) {
-        launch.arguments.push_back({temporaries, a.offset});
+        launch.arguments.push_back({temporaries, a.offset, AccessOf(a)});
       } else {
-        launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0});
+        launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0, AccessOf(a)});
       }
     }
     AddKernel(kernel, std::move(launch), &commands);

@@ -45,14 +45,14 @@ class Direct final : public RunQueues {
 void AddLaunch(const Launch& whole, double seconds, int64_t segments,
                std::vector<PredictedCommand>* commands) {
   const auto cut = [&](int64_t i) {
-    return whole.iterations / segments * i + std::min(i, whole.iterations % segments);
+    return whole.grid.x / segments * i + std::min(i, whole.grid.x % segments);
   };
   const auto parts = static_cast<double>(segments);
   for (int64_t s = 0; s < segments; ++s) {
     Command command;
     command.launch = whole;
     command.launch.begin = cut(s);
-    command.launch.iterations = cut(s + 1) - cut(s);
+    command.launch.grid.x = cut(s + 1) - cut(s);
     command.launch.flops = whole.flops / parts;
     command.launch.bytes = whole.bytes / parts;
     commands->push_back({std::move(command), seconds / parts});

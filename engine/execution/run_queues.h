@@ -23,8 +23,8 @@ struct PredictedCommand {
   double seconds = 0;
 };
 
-// Cuts a launch of all iterations, flops and bytes, predicted to take `seconds`, into `segments`
-// launches in order, as equal as whole iterations allow.
+// Cuts a launch of all workgroups in x, flops and bytes, predicted to take `seconds`, into
+// `segments` launches in order, as equal as whole workgroups allow.
 void AddLaunch(const Launch& whole, double seconds, int64_t segments,
                std::vector<PredictedCommand>* commands);
 

@@ -76,7 +76,7 @@ class Program {
                                              LogOf(*builder_.library, program_, builder_.device)));
   }
 
-  absl::StatusOr<int32_t> GroupThreads(const std::string& name) {
+  absl::StatusOr<GridSize> Group(const std::string& name) {
     cl_int error = CL_SUCCESS;
     kernel_ = api_.clCreateKernel(program_, name.c_str(), &error);
     TG_RETURN_IF_ERROR(Check("clCreateKernel", error));
@@ -84,9 +84,10 @@ class Program {
     TG_RETURN_IF_ERROR(TG_CL(api_, clGetKernelWorkGroupInfo, kernel_, builder_.device,
                              CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof(size), size.data(),
                              nullptr));
-    size_t threads = 1;
-    for (const size_t n : size) threads *= std::clamp<size_t>(n, 1, 1024);
-    return static_cast<int32_t>(threads);
+    const auto threads = [](size_t n) {
+      return static_cast<int64_t>(std::clamp<size_t>(n, 1, 1024));
+    };
+    return GridSize{threads(size[0]), threads(size[1]), threads(size[2])};
   }
 
   absl::StatusOr<std::string> Binary() {
@@ -136,7 +137,7 @@ absl::StatusOr<Built> Build(const std::string& library, const std::string& sourc
   const auto build = [&]() -> absl::StatusOr<Built> {
     TG_RETURN_IF_ERROR(program.Make(source));
     Built out;
-    TG_ASSIGN_OR_RETURN(out.group_threads, program.GroupThreads(name));
+    TG_ASSIGN_OR_RETURN(out.group, program.Group(name));
     TG_ASSIGN_OR_RETURN(out.binary, program.Binary());
     return out;
   };

@@ -7,13 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "engine/opencl/library.h"
+#include "engine/types/program_signature.h"
 #include "engine/types/target.h"
 
 namespace telegrad::opencl {
 
 struct Built {
   std::string binary;
-  int32_t group_threads = 1;  // as the kernel itself says
+  GridSize group;  // threads of a workgroup, as the kernel itself says
 };
 
 // The kernel `name` of `source` for the device that `target` names: NOT_FOUND if the loader at

@@ -10,6 +10,8 @@
 #include "engine/base/checked.h"
 #include "engine/ir/scalar.h"
 #include "engine/render/c_alu.h"
+#include "engine/types/kernel_attributes.h"
+#include "engine/types/program_signature.h"
 
 namespace telegrad {
 namespace {
@@ -156,7 +158,9 @@ std::string CKernel::Assemble() {
   for (size_t i = 0; i < locals_.size(); ++i) {
     sizes[i] = StrCat(MostIterations(locals_[locals_.size() - 1 - i]));
   }
-  std::string text(dialect_.preamble);
+  std::string text =
+      StrCat("// ", kParametersAttribute, ": ",
+             ParametersText(KernelParameters(program_.arguments.size())), "\n", dialect_.preamble);
   text += absl::StrReplaceAll(ToAbsl(dialect_.kernel),
                               {{"$0", sizes[0]}, {"$1", sizes[1]}, {"$2", sizes[2]}});
   StrAppend(&text, " ", program_.name, "(");

@@ -3,6 +3,8 @@
 //
 //   kernel name(global T0* restrict p0, ulong o0, ..., ulong begin)
 //
+// A line before it says its parameters (kernel_attributes.h), which nothing in it could.
+//
 // Argument i is what lies o_i bytes behind p_i. Workgroup x of the launch is iteration begin + x,
 // the row-major position in the group ranges, as large as they can get; those beyond do nothing.
 // Ranges of threads are the launch's dimensions, the innermost first. BUFFER(local) are arrays of

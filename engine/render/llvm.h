@@ -16,14 +16,16 @@ inline constexpr int64_t kMaxPrivateBytes = int64_t{2} << 20;
 
 // The one function of the program.
 //
+// Its form is that of program_signature.h for the target, and it has the attributes of
+// kernel_attributes.h.
+//
 // x86-64: `void NAME(ptr buffers, i64 begin, i64 end)`, which runs the iterations [begin, end) of
 // the program's kThread range, cut to what the range has, and everything if it has none.
 // buffers[slot] is the address of argument `slot`, aligned to its element.
 //
 // sm_80, sm_90a: a kernel `void NAME(ptr addrspace(1) argument..., i64 begin)` for a launch of
-// `iterations` workgroups in x, as device.h describes it, with the attributes of
-// kernel_attributes.h; workgroups beyond the group ranges do nothing. Arguments are aligned to the
-// target's vector_bytes.
+// `iterations` workgroups in x; workgroups beyond the group ranges do nothing. Arguments are
+// aligned to the target's vector_bytes.
 //
 // AMD's (amd_processors.def): the same kernel, and the same launch. A wave has the target's `warp`
 // threads.

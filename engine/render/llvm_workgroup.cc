@@ -10,6 +10,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/types/kernel_attributes.h"
+#include "engine/types/program_signature.h"
 
 namespace telegrad {
 namespace {
@@ -136,7 +137,9 @@ std::string LlvmWorkgroupKernel::Assemble() {
   StrAppend(&text, "i64 %begin) #0", FunctionMetadata(), " {\nentry:\n", out_.TakeBody(),
             "  ret void\n}\n\n", out_.Declarations(), "\nattributes #0 = { nounwind \"",
             kGroupThreadsAttribute, "\"=\"", threads_, "\" \"", kLocalBytesAttribute, "\"=\"",
-            local_bytes_, "\"", Attributes(), " }\n\n", Metadata(), "!1 = !{}\n");
+            local_bytes_, "\" \"", kParametersAttribute, "\"=\"",
+            ParametersText(KernelParameters(arguments_.size())), "\"", Attributes(), " }\n\n",
+            Metadata(), "!1 = !{}\n");
   return text;
 }
 

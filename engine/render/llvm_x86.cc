@@ -10,6 +10,8 @@
 #include "engine/base/status.h"
 #include "engine/render/fetch_ahead.h"
 #include "engine/render/llvm.h"
+#include "engine/types/kernel_attributes.h"
+#include "engine/types/program_signature.h"
 
 namespace telegrad {
 namespace {
@@ -23,7 +25,7 @@ constexpr int64_t kLeastFetched = 32;   // bytes of one load
 // 32 ms with all levels, 29 ms without prefetches, and 23 ms with the second level.
 constexpr std::string_view kAllLevels = "3", kSecondLevel = "2";
 
-std::string Attributes(const Target& target) {
+std::string Attributes(const Target& target, size_t arguments) {
   // The processor's name is for tuning alone: what the code may use are the features, detected one
   // by one, because a name implies features that a virtual machine may hide. probe-stack: a large
   // frame touches each of its pages, so that it ends in the guard page and not beyond.
@@ -33,6 +35,8 @@ std::string Attributes(const Target& target) {
   if (!target.features.empty()) StrAppend(&out, " \"target-features\"=\"", target.features, "\"");
   // LLVM would keep to 256 bits, half of what the machine can do.
   if (target.vector_bytes >= 64) out += " \"prefer-vector-width\"=\"512\"";
+  StrAppend(&out, " \"", kParametersAttribute, "\"=\"",
+            ParametersText(FunctionParameters(arguments)), "\"");
   return out + " }\n";
 }
 
@@ -124,7 +128,7 @@ std::string X86Kernel::Assemble() {
   return StrCat("target triple = \"x86_64-unknown-linux-gnu\"\n\ndefine void @", program_.name,
                 "(ptr noalias readonly %buffers, i64 %begin, i64 %end) #0 {\nentry:\n",
                 out_.TakeBody(), "  ret void\n}\n\n", out_.Declarations(), "\n",
-                Attributes(target_), "\n", AliasMetadata());
+                Attributes(target_, arguments_.size()), "\n", AliasMetadata());
 }
 
 // The launch's part of the thread range, cut to the range: the bounds of all indices rest on it.

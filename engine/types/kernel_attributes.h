@@ -8,5 +8,8 @@ namespace telegrad {
 
 inline constexpr std::string_view kGroupThreadsAttribute = "telegrad-group-threads";
 inline constexpr std::string_view kLocalBytesAttribute = "telegrad-local-bytes";
+// As ParametersText of program_signature.h; none where it is left out. In text without attributes,
+// which C dialects are, it is a line of its own: this, a colon, and the parameters behind a space.
+inline constexpr std::string_view kParametersAttribute = "telegrad-parameters";
 
 }  // namespace telegrad

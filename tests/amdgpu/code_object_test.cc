@@ -54,7 +54,7 @@ std::string ExpectRegistersOnly(const Program& program, const Target& target,
   const auto image = CompileKernel(program, target);
   EXPECT_TRUE(image.ok()) << image.status();
   if (!image.ok()) return "";
-  EXPECT_LE(image->local_bytes, target.local_bytes);
+  EXPECT_LE(image->signature.local_bytes, target.local_bytes);
   const auto text = Render(program, target);
   const auto assembly = CompileToAssembly(text.value_or(""), program.name, target);
   EXPECT_TRUE(assembly.ok()) << assembly.status();
@@ -67,7 +67,7 @@ std::string ExpectRegistersOnly(const Program& program, const Target& target,
   // All of it is given at the launch.
   EXPECT_EQ(MetadataOf(*assembly, "group_segment_fixed_size"), 0);
   EXPECT_EQ(MetadataOf(*assembly, "wavefront_size"), target.warp);
-  EXPECT_EQ(MetadataOf(*assembly, "max_flat_workgroup_size"), image->group_threads);
+  EXPECT_EQ(MetadataOf(*assembly, "max_flat_workgroup_size"), image->signature.group.x);
   EXPECT_THAT(*assembly, ::testing::Not(HasSubstr("hidden_")));
   ExpectExactCode(*assembly, program);
   return *assembly;

@@ -62,8 +62,8 @@ void RunOnMachine(const ProgramImage& image, const Target& target, int64_t begin
   launch.object = &object;
   launch.kernel = &kernel;
   launch.grid = {static_cast<uint32_t>(groups), 1, 1};
-  launch.block = {static_cast<uint32_t>(image.group_threads), 1, 1};
-  launch.dynamic_group_bytes = static_cast<uint32_t>(image.local_bytes);
+  launch.block = {static_cast<uint32_t>(image.signature.group.x), 1, 1};
+  launch.dynamic_group_bytes = static_cast<uint32_t>(image.signature.local_bytes);
   launch.kernarg = kernarg;
   launch.memory = &memory;
   launch.budget = kBudget;

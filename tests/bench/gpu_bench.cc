@@ -247,10 +247,13 @@ class GpuBench {
     constexpr char kEmpty[] =
         ".version 7.8\n.target sm_80\n.address_size 64\n\n"
         ".visible .entry empty(.param .u64 begin)\n.reqntid 1, 1, 1\n{\n  ret;\n}\n";
-    TG_ASSIGN_OR_RETURN(const auto program, gpu_->Load({.name = "empty", .binary = kEmpty}));
+    TG_ASSIGN_OR_RETURN(
+        const auto program,
+        gpu_->Load(
+            {.name = "empty", .binary = kEmpty, .signature = {.parameters = KernelParameters(0)}}));
     std::vector<Command> commands(sizes_.launches);
     for (Command& command : commands) {
-      command.launch.program = program;
+      command.launch = Launch::Of(program);
       command.launch.name = "empty";
     }
     TG_ASSIGN_OR_RETURN(const auto encoded, gpu_->Encode(std::move(commands)));

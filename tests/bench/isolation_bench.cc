@@ -25,7 +25,7 @@ namespace telegrad::bench {
 namespace {
 
 constexpr char kNext[] =
-    "define void @next(ptr %buffers, i64 %begin, i64 %end) {\n"
+    "define void @next(ptr %buffers, i64 %begin, i64 %end) \"telegrad-parameters\"=\"buffer\" {\n"
     "  %b = load ptr, ptr %buffers\n  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n"
     "  store i64 %y, ptr %b\n  ret void\n}\n";
 

@@ -146,7 +146,7 @@ class Bench {
     row->compile = Milliseconds(compiling);
     Launch launch;
     TG_ASSIGN_OR_RETURN(launch.program, device_.Load(image));
-    launch.iterations = program.iterations;
+    launch.grid.x = program.iterations;
     row->flops = launch.flops = program.flops;
     row->bytes = launch.bytes = program.bytes;
     std::vector<BufferView> bindings;

@@ -92,10 +92,14 @@ TEST(WorkerProtocol, MessagesComeBackAndNothingElseDecodes) {
   target.arch = "x86-64";
   target.features = "+avx2,+fma";
   target.converts = {DType::kFloat16};
+  const ProgramSignature signature{.parameters = {ParameterKind::kBuffer, ParameterKind::kScalar32,
+                                                  ParameterKind::kScalar64, ParameterKind::kBegin},
+                                   .group = {64, 2, 3},
+                                   .local_bytes = 4096};
   const std::string messages[] = {
       Encode(WorkerHello{3, "identity"}),
       Encode(WorkerRequest{7, "k", target, "text"}),
-      Encode(WorkerAnswer{8, ProgramImage{"k", "object", 64, 4096}}),
+      Encode(WorkerAnswer{8, ProgramImage{"k", "object", signature}}),
       Encode(WorkerAnswer{9, absl::InternalError("why")}),
   };
   EXPECT_EQ(DecodeHello(messages[0])->protocol, 3u);
@@ -107,8 +111,7 @@ TEST(WorkerProtocol, MessagesComeBackAndNothingElseDecodes) {
   EXPECT_EQ(request->source, "text");
   EXPECT_EQ(request->target, target);
   EXPECT_EQ(DecodeAnswer(messages[2])->image->binary, "object");
-  EXPECT_EQ(DecodeAnswer(messages[2])->image->group_threads, 64);
-  EXPECT_EQ(DecodeAnswer(messages[2])->image->local_bytes, 4096);
+  EXPECT_EQ(DecodeAnswer(messages[2])->image->signature, signature);
   EXPECT_EQ(DecodeAnswer(messages[3])->image.status(), absl::InternalError("why"));
   const auto decodes = [](int i, std::string_view bytes) {
     if (i == 0) return DecodeHello(bytes).ok();

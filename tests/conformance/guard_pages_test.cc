@@ -104,7 +104,7 @@ class GuardPages : public ::testing::Test {
                                      const Buffers& arguments, GuardAt at) {
     Command command;
     command.launch.program = std::move(loaded);
-    command.launch.iterations = program.iterations;
+    command.launch.grid.x = program.iterations;
     command.launch.flops = 1e9;  // worth splitting over both threads
     std::vector<std::shared_ptr<GuardedMemory>> memory;
     std::vector<BufferView> bindings;

@@ -123,7 +123,7 @@ class KernelForm : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> 
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     Command command;
     command.launch.program = *loaded;
-    command.launch.iterations = program.iterations;
+    command.launch.grid.x = program.iterations;
     command.launch.flops = 1e9;  // worth splitting
     std::vector<BufferView> bindings;
     for (const Floats& values : *arguments) {

@@ -76,7 +76,9 @@ inline constexpr char kNextPtx[] = R"(.version 7.8
 }
 )";
 
-inline ProgramImage NextImage() { return {.name = "next", .binary = kNextPtx}; }
+inline ProgramImage NextImage() {
+  return {.name = "next", .binary = kNextPtx, .signature = {.parameters = KernelParameters(1)}};
+}
 
 inline Command NextCommand(std::shared_ptr<LoadedProgram> program, int32_t binding = 0,
                            int64_t offset = 0) {

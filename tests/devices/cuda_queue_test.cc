@@ -106,7 +106,7 @@ TEST_F(Cuda, AStuckGpuIsGivenUp) {
 TEST_F(Cuda, WaitingForABusyQueueIsNotBeingStuck) {
   const auto run = [this](int64_t iterations) {
     Command next = NextCommand(Next());
-    next.launch.iterations = iterations;
+    next.launch.grid.x = iterations;
     return *device().Encode({next});
   };
   constexpr int64_t kIterations = 20'000;

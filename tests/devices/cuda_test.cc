@@ -133,9 +133,9 @@ TEST_F(Cuda, SlicesAKernelByItsWorkgroups) {
   Fill(buffer, "aaaaaaaa");
   Command part = NextCommand(Next());
   part.launch.begin = 2;
-  part.launch.iterations = 3;
+  part.launch.grid.x = 3;
   Command nothing = part;
-  nothing.launch.iterations = 0;
+  nothing.launch.grid.x = 0;
   EXPECT_EQ(Run({part, nothing}, {buffer}), absl::OkStatus());
   EXPECT_EQ(Read(buffer), "aabbbaaa");
 }
@@ -352,12 +352,12 @@ TEST_F(Cuda, SaysWhatIsWrongWithAProgram) {
   image.name = "nex";
   EXPECT_EQ(load(image).code(), absl::StatusCode::kInvalidArgument);
   image = NextImage();
-  image.group_threads = 2000;
-  EXPECT_THAT(std::string(load(image).message()), HasSubstr("2000 threads in a workgroup"));
+  image.signature.group.x = 2000;
+  EXPECT_THAT(std::string(load(image).message()), HasSubstr("2000 x 1 x 1 threads in a workgroup"));
   image = NextImage();
-  image.local_bytes = 1 << 20;
+  image.signature.local_bytes = 1 << 20;
   EXPECT_THAT(std::string(load(image).message()), HasSubstr("1048576 bytes of local memory"));
-  image.local_bytes = 60 << 10;  // has to be asked for
+  image.signature.local_bytes = 60 << 10;  // has to be asked for
   EXPECT_EQ(load(image), absl::OkStatus());
   EXPECT_EQ(device().Health(), absl::OkStatus());
 }
@@ -387,7 +387,7 @@ TEST_F(Cuda, RefusesWhatItCannotEncode) {
   command.launch.arguments.push_back({0, 0});
   refuse(command, "2 arguments for a program of 1");
   command = NextCommand(program);
-  command.launch.iterations = int64_t{1} << 31;
+  command.launch.grid.x = int64_t{1} << 31;
   refuse(command, "2147483648 workgroups");
   const auto launch = *device().Encode({NextCommand(program)});
   EXPECT_EQ(device().queue(QueueKind::kCopy).Submit(launch, {Buffer(1)}, {}).status().code(),

@@ -69,7 +69,8 @@ inline std::string NextAmdIr(int stack = 0) {
                 "  store i8 %y, ptr addrspace(1) %p\n  ret void\n}\n"
                 "declare i32 @llvm.amdgcn.workgroup.id.x()\n"
                 "attributes #0 = { \"amdgpu-flat-work-group-size\"=\"1,1\" "
-                "\"amdgpu-implicitarg-num-bytes\"=\"0\" \"amdgpu-no-dispatch-ptr\" }\n");
+                "\"amdgpu-implicitarg-num-bytes\"=\"0\" \"amdgpu-no-dispatch-ptr\" "
+                "\"telegrad-parameters\"=\"buffer,begin\" }\n");
 }
 
 inline absl::StatusOr<ProgramImage> NextHip(const std::string& processor = "gfx942",

@@ -184,9 +184,9 @@ TEST_F(Hip, SlicesAKernelByItsWorkgroups) {
     ASSERT_TRUE(program.ok()) << program.status() << fake_.Problems();
     Command part = NextHipCommand(*program);
     part.launch.begin = 2;
-    part.launch.iterations = 3;
+    part.launch.grid.x = 3;
     Command nothing = part;
-    nothing.launch.iterations = 0;
+    nothing.launch.grid.x = 0;
     EXPECT_EQ(Run({part, nothing}, {buffer}), absl::OkStatus());
     EXPECT_EQ(Read(buffer), "aabbbaaa");
     devices_.clear();
@@ -297,12 +297,12 @@ TEST_F(Hip, SaysWhatIsWrongWithAProgram) {
   image.name = "nex";
   EXPECT_THAT(std::string(load(image).message()), HasSubstr("has no kernel nex"));
   image = image_;
-  image.group_threads = 2000;
-  EXPECT_THAT(std::string(load(image).message()), HasSubstr("2000 threads in a workgroup"));
+  image.signature.group.x = 2000;
+  EXPECT_THAT(std::string(load(image).message()), HasSubstr("2000 x 1 x 1 threads in a workgroup"));
   image = image_;
-  image.local_bytes = 1 << 20;
+  image.signature.local_bytes = 1 << 20;
   EXPECT_THAT(std::string(load(image).message()), HasSubstr("1048576 bytes of local memory"));
-  image.local_bytes = 60 << 10;
+  image.signature.local_bytes = 60 << 10;
   EXPECT_EQ(load(image), absl::OkStatus());
   EXPECT_EQ(device().Health(), absl::OkStatus());
 }
@@ -311,7 +311,7 @@ TEST_F(Hip, SaysWhatIsWrongWithAProgram) {
 TEST_F(Hip, RefusesGridsOfTooManyThreads) {
   Open();
   Command command = NextHipCommand(Next());
-  command.launch.iterations = int64_t{1} << 31;
+  command.launch.grid.x = int64_t{1} << 31;
   const absl::Status status = device().Encode({command}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),

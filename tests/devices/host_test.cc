@@ -13,7 +13,9 @@ TEST(Null, CountsWhatItWasAskedFor) {
   const auto memory = *device->Alloc(int64_t{1} << 36);  // more than any machine has
   EXPECT_EQ(device->memory_used(), int64_t{1} << 36);
   Command launch;
-  launch.launch.program = *device->Load({"anything", "not an object"});
+  launch.launch.program = *device->Load({.name = "anything",
+                                         .binary = "not an object",
+                                         .signature = {.parameters = FunctionParameters(1)}});
   launch.launch.arguments = {{0, 0}};
   launch.launch.flops = 10;
   launch.launch.bytes = 100;

@@ -56,9 +56,9 @@ Life Live(const RefusingDriver& driver, Device& host) {
     Command move, next;
     move.kind = CommandKind::kCopy;
     move.copy = {.to = {0, 0}, .from = {0, 4}, .length = 4};
-    next.launch.program = program;
+    next.launch = Launch::Of(program);
     next.launch.arguments = {{0, 0}};
-    next.launch.iterations = 4;
+    next.launch.grid.x = 4;
     Command next_again = next;
     next_again.launch.arguments = {{0, 4}};
     // The last 4 bytes, and these plus 1.
@@ -267,7 +267,7 @@ class RefusingCuda : public ::testing::Test {
 
 TEST_F(RefusingCuda, EveryCall) {
   ASSERT_TRUE(library_.works());
-  next_.local_bytes = 60 << 10;  // has to be asked for
+  next_.signature.local_bytes = 60 << 10;  // has to be asked for
   Refusing refusing(library_, Driver(), kInvalidValue,
                     {{{"cuDevicePrimaryCtxRetain"}, {"cuDevicePrimaryCtxRelease_v2"}},
                      {{"cuStreamCreate"}, {"cuStreamDestroy_v2"}},

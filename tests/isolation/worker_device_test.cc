@@ -28,7 +28,8 @@ using ::testing::HasSubstr;
 
 // A kernel of one argument: `body` has the pointer %b and the values %begin and %end.
 ProgramImage Image(const std::string& body, const std::string& name) {
-  auto image = Compile(StrCat("define void @", name, "(ptr %buffers, i64 %begin, i64 %end) {\n",
+  auto image = Compile(StrCat("define void @", name, "(ptr %buffers, i64 %begin, i64 %end) ",
+                              "\"telegrad-parameters\"=\"buffer\" {\n",
                               "  %b = load ptr, ptr %buffers\n", body, "}\n"),
                        name, HostTarget(1));
   EXPECT_TRUE(image.ok()) << image.status();
@@ -79,7 +80,7 @@ class WorkerDevices : public ::testing::Test {
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return nullptr;
     Command launch;
-    launch.launch.program = *program;
+    launch.launch = Launch::Of(*program);
     launch.launch.arguments = {{0, 0}};
     launch.launch.name = image.name;
     launch.launch.flops = 1e6;  // not so short that the submitter would run it
@@ -122,7 +123,7 @@ TEST_F(WorkerDevices, MoreCommandsThanTheRingTakes) {
   const auto host = OpenHost({.index = 3});
   const BufferView word = Word(device), other = Word(device), far = HostBuffer(*host, "12345678");
   Command launch;
-  launch.launch.program = *device.Load(Image(kNext, "next"));
+  launch.launch = Launch::Of(*device.Load(Image(kNext, "next")));
   launch.launch.arguments = {{0, 0}};
   std::vector<Command> commands(10'000, launch);
   commands[5000] = CopyCommand({{1, 0}, {0, 0}, 8});
@@ -288,7 +289,7 @@ TEST_F(WorkerDevices, ProgramsAreSharedByTenants) {
   Device& device = Open({.by_tenant = true});
   const auto alice = device.ForTenant("alice"), bob = device.ForTenant("bob");
   Command launch;
-  launch.launch.program = *alice->Load(Image(kNext, "next"));
+  launch.launch = Launch::Of(*alice->Load(Image(kNext, "next")));
   launch.launch.arguments = {{0, 0}};
   const BufferView his = Word(*bob);
   EXPECT_EQ(Run(*bob, *bob->Encode({launch}), his), absl::OkStatus());
@@ -358,10 +359,10 @@ class HostileWorkers : public WorkerDevices {
   absl::Status RunOn(const std::string& order) {
     Device& device = Open({.executable = HOSTILE_WORKER,
                            .hang_limit = absl::Milliseconds(order == "silent" ? 3000 : 300)});
-    const auto program = device.Load({order, "code"});
+    const auto program = device.Load({order, "code", {.parameters = FunctionParameters(1)}});
     if (!program.ok()) return program.status();
     Command launch;
-    launch.launch.program = *program;
+    launch.launch = Launch::Of(*program);
     launch.launch.arguments = {{0, 0}};
     launch.launch.flops = 1e6;
     const auto trace = std::make_shared<RunTrace>();

@@ -18,10 +18,12 @@ inline std::unique_ptr<Device> Open(CpuOptions options = {}) {
   return OpenHost(options);
 }
 
+// Of one buffer.
 inline std::shared_ptr<LoadedProgram> LoadText(Device& device, const std::string& text,
                                                const std::string& name) {
-  const auto image = Compile(text, name, HostTarget(1));
+  auto image = Compile(text, name, HostTarget(1));
   EXPECT_TRUE(image.ok()) << image.status();
+  image->signature.parameters = FunctionParameters(1);
   auto program = device.Load(*image);
   EXPECT_TRUE(program.ok()) << program.status();
   return *program;

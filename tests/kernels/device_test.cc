@@ -14,7 +14,11 @@ TEST(Trace, HasEachCommandOfEachSubmission) {
   const auto device = Open();
   const auto word = Word(*device), copied = Word(*device);
   Command append, copy;
-  append.launch = {LoadText(*device, AppendDigit(7), "append"), {{0, 0}}, 0, 1, 2, 16, "add_1"};
+  append.launch = Launch::Of(LoadText(*device, AppendDigit(7), "append"));
+  append.launch.arguments = {{0, 0}};
+  append.launch.flops = 2;
+  append.launch.bytes = 16;
+  append.launch.name = "add_1";
   copy = {CommandKind::kCopy, {}, {{1, 0}, {0, 0}, 8}};
   const auto trace = std::make_shared<RunTrace>();
   const int64_t before = SteadyNs();
@@ -52,7 +56,9 @@ TEST(Encode, RejectsWhatItCannotRun) {
   const auto program = LoadText(*device, AppendDigit(1), "append");
   const auto message = [&](const std::function<void(Command&)>& spoil) {
     Command good, bad;
-    good.launch.program = bad.launch.program = program;
+    good.launch = Launch::Of(program);
+    good.launch.arguments = {{0, 0}};
+    bad = good;
     spoil(bad);
     const auto encoded = device->Encode({good, bad});
     EXPECT_EQ(encoded.status().code(), absl::StatusCode::kInvalidArgument);
@@ -63,7 +69,8 @@ TEST(Encode, RejectsWhatItCannotRun) {
               HasSubstr("command 1"));
   message([](Command& c) { c.launch.arguments = {{-1, 0}}; });
   message([](Command& c) { c.launch.arguments = {{0, -8}}; });
-  message([](Command& c) { c.launch.iterations = -1; });
+  message([](Command& c) { c.launch.grid.x = -1; });
+  EXPECT_THAT(message([](Command& c) { c.launch.grid.z = 2; }), HasSubstr("a CPU has one of x"));
   message([](Command& c) { c = {Command::Kind::kCopy, {}, {{0, 0}, {1, 0}, -1}}; });
   message([](Command& c) { c = {Command::Kind::kCopy, {}, {{0, INT64_MAX}, {1, 0}, 8}}; });
 }
@@ -135,8 +142,10 @@ TEST(Launch, IterationsRunAtTheSameTime) {
   const auto program = LoadText(*device, kMeet, "meet");
   const auto memory = *device->Alloc(24);
   Command command;
-  command.launch = {program,       {{0, 0}},    /*begin=*/0, /*iterations=*/2,
-                    /*flops=*/1e9, /*bytes=*/0, "meet"};
+  command.launch = Launch::Of(program);
+  command.launch.arguments = {{0, 0}};
+  command.launch.grid.x = 2;
+  command.launch.flops = 1e9;
   const auto point = device->queue().Submit(*device->Encode({command}), {Whole(memory)}, {});
   ASSERT_EQ(point->Wait(), absl::OkStatus());
   const auto* words = static_cast<const int64_t*>(memory->host());

@@ -69,7 +69,7 @@ absl::Status RunOnce(const Program& program, const std::vector<std::shared_ptr<M
   TG_ASSIGN_OR_RETURN(auto loaded, CompileAndLoad(program, target));
   Command command;
   command.launch.program = loaded;
-  command.launch.iterations = program.iterations;
+  command.launch.grid.x = program.iterations;
   command.launch.flops = 1e9;  // worth splitting
   std::vector<BufferView> bindings;
   for (const auto& memory : memories) {

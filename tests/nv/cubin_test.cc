@@ -39,7 +39,7 @@ void ExpectAll(const std::string& elf) {
   const auto cubin = Cubin::Read(elf, "all");
   ASSERT_TRUE(cubin.ok()) << cubin.status();
   const CubinKernel& kernel = cubin->kernel();
-  EXPECT_EQ(kernel.parameters, 3u);
+  EXPECT_EQ(kernel.parameters, std::vector<uint32_t>(3, 8));
   EXPECT_EQ(kernel.parameter_base, 0x210u);
   EXPECT_EQ(kernel.parameter_bytes, 24u);
   EXPECT_EQ(kernel.required_threads, 64u);

@@ -52,7 +52,7 @@ class Nv : public ::testing::Test {
       program_ = *program;
     }
     Command next;
-    next.launch.program = program_;
+    next.launch = Launch::Of(program_);
     next.launch.arguments = {{0, offset}};
     return next;
   }
@@ -223,9 +223,9 @@ TEST_F(Nv, ProgramsReadTheirVariables) {
 )";
   auto image = CubinOf(ptx, "look");
   ASSERT_TRUE(image.ok()) << image.status();
-  image->group_threads = 2;
+  image->signature.group.x = 2;
   Command look;
-  look.launch.program = *device().Load(*image);
+  look.launch = Launch::Of(*device().Load(*image));
   look.launch.arguments = {{0, 0}};
   const BufferView buffer = Buffer(8);
   ASSERT_EQ((*Run({look}, {buffer})).Wait(), absl::OkStatus());
@@ -257,10 +257,10 @@ TEST_F(Nv, ProgramsHaveStacks) {
 )";
   auto image = CubinOf(ptx, "swap");
   ASSERT_TRUE(image.ok()) << image.status();
-  image->group_threads = 3;
+  image->signature.group.x = 3;
   const int64_t before = device().memory_used();
   Command swap;
-  swap.launch.program = *device().Load(*image);
+  swap.launch = Launch::Of(*device().Load(*image));
   swap.launch.arguments = {{0, 0}};
   EXPECT_EQ(device().memory_used() - before, int64_t{64} * 2048 * 132);
   const BufferView buffer = Buffer(12);
@@ -279,10 +279,10 @@ TEST_F(Nv, RefusesWhatIsNoProgramOfItsOwn) {
   ProgramImage image = *NextCubin();
   EXPECT_THAT(message({.name = "other", .binary = image.binary}),
               HasSubstr("no entry point other"));
-  image.group_threads = 2;
+  image.signature.group.x = 2;
   EXPECT_THAT(message(image), HasSubstr("requires 1"));
-  image.group_threads = 1;
-  image.local_bytes = 1 << 20;
+  image.signature.group.x = 1;
+  image.signature.local_bytes = 1 << 20;
   EXPECT_THAT(message(image), HasSubstr("local memory"));
 }
 
@@ -393,7 +393,7 @@ absl::Status Live(NvDevice& device, Device& host) {
   TG_ASSIGN_OR_RETURN(auto image, NextCubin());
   TG_ASSIGN_OR_RETURN(auto program, device.Load(image));
   Command next;
-  next.launch.program = program;
+  next.launch = Launch::Of(program);
   next.launch.arguments = {{0, 0}};
   TG_ASSIGN_OR_RETURN(auto encoded, device.Encode({next, next}));
   const BufferView buffer = Whole(memory), out = HostBuffer(host, "??");

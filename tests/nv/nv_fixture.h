@@ -50,9 +50,11 @@ inline const std::string& FakeAssembler() {
   return features;
 }
 
+// Of a kernel of one buffer.
 inline absl::StatusOr<ProgramImage> CubinOf(const std::string& ptx, const std::string& name) {
   TG_ASSIGN_OR_RETURN(std::string cubin, AssemblePtx(FAKE_PTXAS, ptx, "sm_90a", name));
-  return ProgramImage{.name = name, .binary = std::move(cubin)};
+  return ProgramImage{
+      .name = name, .binary = std::move(cubin), .signature = {.parameters = KernelParameters(1)}};
 }
 inline absl::StatusOr<ProgramImage> NextCubin() {
   static const absl::StatusOr<ProgramImage> image = CubinOf(kNextSm90, "next");

@@ -88,8 +88,8 @@ TEST_P(Programs, SayWhatTheyShould) {
     const PtxKernel kernel = ProgramKernel(GetParam(), target);
     const auto image = CompileKernel(kernel.program, target);
     ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(image->local_bytes, facts.local_bytes);
-    EXPECT_EQ(image->group_threads, facts.threads);
+    EXPECT_EQ(image->signature.local_bytes, facts.local_bytes);
+    EXPECT_EQ(image->signature.group.x, facts.threads);
     EXPECT_THAT(image->binary, HasSubstr(StrCat(".reqntid ", facts.threads, ", 1, 1")));
     EXPECT_THAT(image->binary,
                 HasSubstr(StrCat(".extern .shared .align 16 .b8 ", GetParam(), "_local[]")));

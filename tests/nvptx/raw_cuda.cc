@@ -105,7 +105,7 @@ absl::Status RawCuda::Launch(const ProgramImage& image, const std::vector<Slice>
   const absl::Cleanup unload = [&] { api_->ModuleUnload(module); };
   TG_RETURN_IF_ERROR(api_->Check(api_->ModuleGetFunction(&function, module, image.name.c_str()),
                                  "cuModuleGetFunction"));
-  const auto local = static_cast<unsigned>(image.local_bytes);
+  const auto local = static_cast<unsigned>(image.signature.local_bytes);
   TG_RETURN_IF_ERROR(
       api_->Check(api_->FuncSetAttribute(function, kMaxDynamicSharedSize, static_cast<int>(local)),
                   "cuFuncSetAttribute"));
@@ -116,7 +116,7 @@ absl::Status RawCuda::Launch(const ProgramImage& image, const std::vector<Slice>
     parameters.push_back(&begin);
     TG_RETURN_IF_ERROR(
         api_->Check(api_->LaunchKernel(function, static_cast<unsigned>(slice.workgroups), 1, 1,
-                                       static_cast<unsigned>(image.group_threads), 1, 1, local,
+                                       static_cast<unsigned>(image.signature.group.x), 1, 1, local,
                                        nullptr, parameters.data(), nullptr),
                     "cuLaunchKernel"));
   }

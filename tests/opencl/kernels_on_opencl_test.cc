@@ -53,9 +53,9 @@ class OnOpenCl : public ::testing::Test {
     std::vector<Command> commands;
     for (const Slice& slice : slices) {
       Command& command = commands.emplace_back();
-      command.launch.program = program;
+      command.launch = Launch::Of(program);
       command.launch.begin = slice.begin;
-      command.launch.iterations = slice.workgroups;
+      command.launch.grid.x = slice.workgroups;
       for (size_t i = 0; i < views.size(); ++i) {
         command.launch.arguments.push_back({static_cast<int32_t>(i), 0});
       }

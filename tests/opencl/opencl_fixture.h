@@ -25,6 +25,7 @@ inline bool OpenClIsInexact() { return std::getenv("TELEGRAD_OPENCL_INEXACT") !=
 
 // Adds 1 to the byte at p[o + begin + workgroup].
 inline constexpr char kNextOpenCl[] =
+    "// telegrad-parameters: buffer,begin\n"
     "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
     "void next(__global uchar* restrict p, ulong o, ulong begin) {\n"
     "  p[o + begin + get_group_id(0)] += 1;\n}\n";

@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 
 // Takes some seconds, and then writes what it has come to.
 constexpr char kSlow[] =
+    "// telegrad-parameters: buffer,begin\n"
     "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
     "void slow(__global uchar* restrict p, ulong o, ulong begin) {\n"
     "  ulong x = begin + p[o];\n"

@@ -100,9 +100,10 @@ class LoopbackRunner : public QueueRunner {
       const Launch& launch = encoded.commands()[i].launch;
       std::vector<BufferView> slots;
       for (const Launch::Argument& argument : launch.arguments) {
-        BufferView view = there[argument.binding];
-        view.offset += argument.offset;
-        view.length -= argument.offset;
+        const auto [binding, offset] = argument.buffer();
+        BufferView view = there[binding];
+        view.offset += offset;
+        view.length -= offset;
         slots.push_back(std::move(view));
       }
       const auto& program = static_cast<const LoopbackProgram&>(*launch.program);

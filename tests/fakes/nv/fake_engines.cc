@@ -161,10 +161,6 @@ class QmdRun {
         {"INVALIDATE_SHADER_DATA_CACHE", 605, 605, 1},
         {"INVALIDATE_INSTRUCTION_CACHE", 606, 606, 1},
         {"INVALIDATE_SHADER_CONSTANT_CACHE", 607, 607, 1},
-        {"GRID_HEIGHT", 1071, 1056, 1},
-        {"GRID_DEPTH", 1103, 1088, 1},
-        {"CTA_THREAD_DIMENSION1", 1183, 1168, 1},
-        {"CTA_THREAD_DIMENSION2", 1199, 1184, 1},
         {"CONSTANT_BUFFER_VALID(0)", 416, 416, 1},
         {"CONSTANT_BUFFER_INVALIDATE(0)", 419, 419, 1},
         {"CWD_MEMBAR_TYPE", 1137, 1136, 1},
@@ -259,8 +255,12 @@ class QmdRun {
     }
     PtxTwins::Grid grid;
     grid.code = code;
-    grid.shape.grid[0] = Field(1055, 1024);
-    grid.shape.block[0] = Field(1167, 1152);
+    const auto size = [](uint64_t x, uint64_t y, uint64_t z) {
+      return std::array{static_cast<uint32_t>(x), static_cast<uint32_t>(y),
+                        static_cast<uint32_t>(z)};
+    };
+    grid.shape.grid = size(Field(1055, 1024), Field(1071, 1056), Field(1103, 1088));
+    grid.shape.block = size(Field(1167, 1152), Field(1183, 1168), Field(1199, 1184));
     grid.shared_bytes = Field(601, 584) - 1024;
     grid.stack_bytes = Field(567, 544);
     grid.bank0 = bank;
@@ -277,11 +277,11 @@ class QmdRun {
     }
     // The sizes that kernels read: threads, workgroups.
     for (const auto& [at, value] : {std::pair{0, grid.shape.block[0]},
-                                    {4, 1u},
-                                    {8, 1u},
+                                    {4, grid.shape.block[1]},
+                                    {8, grid.shape.block[2]},
                                     {12, grid.shape.grid[0]},
-                                    {16, 1u},
-                                    {20, 1u}}) {
+                                    {16, grid.shape.grid[1]},
+                                    {20, grid.shape.grid[2]}}) {
       uint32_t found;
       std::memcpy(&found, bank + at, 4);
       if (found != value) return absl::StrFormat("c[0][%#x] is %d, expected %d", at, found, value);

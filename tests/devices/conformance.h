@@ -1,0 +1,84 @@
+// Every driver is tested against the contract of devices/api/device.h: what the files of the suite
+// share. A driver's row (conformance_drivers.cc) names the requirements that it does not meet, with
+// the reason.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "devices/api/host_queue.h"
+#include "devices/npy/npy_device.h"
+#include "tests/devices/conformance_programs.h"
+#include "tests/devices/fixture.h"
+
+namespace telegrad {
+
+struct QueueLimits {
+  int capacity = HostQueueOptions{}.capacity;
+  absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+};
+
+struct TestedDriver {
+  std::string name;
+  std::function<std::unique_ptr<Device>(const QueueLimits&)> open;
+  std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
+  // `place` of conformance_programs.h; null: see no_scalars.
+  std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
+  // Why this machine has none; null: every machine has.
+  std::function<std::string()> absent = nullptr;
+  // Why a part of the contract is excluded; empty: it is not.
+  std::string no_contents = "", no_alloc = "", no_programs = "", no_scalars = "";
+};
+
+// Bytes of memory that a driver has, where it can be told.
+inline constexpr int64_t kLimit = 10'000'000;
+
+std::vector<TestedDriver> AllDrivers();
+
+class Conformance : public ::testing::TestWithParam<TestedDriver> {
+ protected:
+  void SetUp() override {
+    if (GetParam().absent == nullptr) return;
+    if (const std::string why = GetParam().absent(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  void OpenDevice(const QueueLimits& limits = {}) { device_ = GetParam().open(limits); }
+
+  // A buffer of the device, zeroed.
+  BufferView Buffer(int64_t bytes) {
+    if (auto* npy = dynamic_cast<NpyDevice*>(device_.get())) {
+      const auto array = std::make_shared<std::vector<char>>(bytes);
+      return Whole(*npy->Import(array->data(), bytes, array));
+    }
+    auto memory = device_->Alloc(bytes);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return Whole(*memory);
+  }
+  TimelinePoint Copied(const BufferView& to, const BufferView& from,
+                       std::vector<TimelinePoint> waits = {}) {
+    const auto point = Copy(*device_, to, from, std::move(waits));
+    EXPECT_TRUE(point.ok()) << point.status();
+    return point.ok() ? *point : TimelinePoint{};
+  }
+  std::string Read(const BufferView& buffer) {
+    const BufferView out = HostBuffer(*host_, std::string(buffer.length, '?'));
+    EXPECT_EQ(Copied(out, buffer).Wait(), absl::OkStatus());
+    return Bytes(out);
+  }
+  void ExpectBytes(const BufferView& buffer, const std::string& expected) {
+    if (GetParam().no_contents.empty()) {
+      EXPECT_EQ(Read(buffer), expected);
+    }
+  }
+
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});  // where bytes come from and go to
+  std::unique_ptr<Device> device_;
+};
+
+#define SKIP_IF_EXCLUDED(what) \
+  if (!GetParam().what.empty()) GTEST_SKIP() << GetParam().what
+
+}  // namespace telegrad

@@ -1,0 +1,219 @@
+// The drivers that the suite of conformance.h tests, and how each is opened.
+#include "devices/disk/disk_device.h"
+#include "devices/null/null_device.h"
+#include "devices/worker/worker_device.h"
+#include "engine/base/status.h"
+#include "engine/compile/compiler.h"
+#include "tests/devices/conformance.h"
+#include "tests/devices/cuda_fixture.h"
+#include "tests/devices/hip_fixture.h"
+#include "tests/opencl/opencl_fixture.h"
+#ifdef FAKE_PTXAS  // not where the suite travels to other machines
+#include "tests/nv/nv_fixture.h"
+#endif
+#ifdef TELEGRADD  // where there is gRPC
+#include "devices/remote/remote_device.h"
+#include "engine/ir/graph.h"
+#include "engine/wire/graph_bytes.h"
+#include "tests/server/process.h"
+#endif
+
+namespace telegrad {
+namespace {
+
+const std::filesystem::path& DiskRoot() {
+  static const TemporaryDirectory directory;
+  return directory.path();
+}
+
+std::unique_ptr<Device> OpenGpu(CudaOptions options, const QueueLimits& limits) {
+  options.devices = 1;
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  auto devices = OpenCudas(options, nullptr);
+  EXPECT_EQ(devices.size(), 1u);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+std::string WhyNoGpu() {
+  std::vector<std::string> notes;
+  if (!OpenCudas({.devices = 1}, &notes).empty()) return "";
+  return notes.empty() ? "no GPU" : notes[0];
+}
+
+#ifdef FAKE_PTXAS
+// A raw GPU with the fake kernel driver that it runs on.
+std::unique_ptr<Device> OpenRaw(const QueueLimits& limits) {
+  static std::unique_ptr<fakes::FakeDriver> driver;
+  driver = std::make_unique<fakes::FakeDriver>();
+  driver->Start();
+  NvOptions options = FakeNvOptions(*driver);
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  std::vector<std::string> notes;
+  auto devices = OpenNvs(options, &notes);
+  EXPECT_EQ(devices.size(), 1u) << (notes.empty() ? "" : notes[0]);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+absl::StatusOr<ProgramImage> PlaceCubin() {
+  TG_ASSIGN_OR_RETURN(ProgramImage image, CubinOf(PlacePtx("8.0", "sm_90a"), "place"));
+  image.signature = PlaceSignature();
+  return image;
+}
+#endif
+
+std::string WhyNoAmd() {
+  std::vector<std::string> notes;
+  if (!OpenHips({.devices = 1}, &notes).empty()) return "";
+  return notes.empty() ? "no GPU" : notes[0];
+}
+
+std::unique_ptr<Device> OpenAmd(HipOptions options, const QueueLimits& limits) {
+  options.devices = 1;
+  options.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  auto devices = OpenHips(options, nullptr);
+  EXPECT_EQ(devices.size(), 1u);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+// Of the fake library, with that processor.
+std::unique_ptr<Device> OpenFakeAmd(int64_t processor, const QueueLimits& limits) {
+  static FakeHip* const fake = new FakeHip();
+  fake->Set("processor", processor);
+  return OpenAmd(FakeHipOptions(), limits);
+}
+
+std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
+  return OpenOpenClDevice(
+      {.memory_limit = kLimit, .queue_capacity = limits.capacity, .wait_limit = limits.wait_limit});
+}
+
+absl::StatusOr<ProgramImage> OpenClNext() {
+  return Compile(kNextOpenCl, "next", OpenOpenClDevice()->target(),
+                 {.opencl_library = OpenClLibrary()});
+}
+absl::StatusOr<ProgramImage> OpenClPlace() {
+  return Compile(OpenClPlaceText(), "place", OpenOpenClDevice()->target(),
+                 {.opencl_library = OpenClLibrary()});
+}
+
+#ifdef TELEGRADD
+// The first device of a daemon that has no other client.
+std::unique_ptr<Device> OpenFar(const QueueLimits& limits) {
+  static std::unique_ptr<testing::Process> daemon;
+  daemon = std::make_unique<testing::Process>(
+      TELEGRADD, std::vector<std::string>{"--listen", "127.0.0.1:0", "--cuda-devices", "0",
+                                          "--cpu-memory", StrCat(kLimit), "--log-level", "off"});
+  const std::string address = daemon->Line("listening on ");
+  daemon->ReadOn();
+  auto devices = OpenRemote({.name = "far",
+                             .address = address,
+                             .queue_capacity = limits.capacity,
+                             .wait_limit = limits.wait_limit},
+                            nullptr);
+  EXPECT_TRUE(devices.ok()) << devices.status();
+  return devices.ok() ? std::move((*devices)[0]) : nullptr;
+}
+
+// The same as a graph: its slot of one byte is one more.
+absl::StatusOr<ProgramImage> GraphNext() {
+  Graph g;
+  const UOp x = g.Param(0, DType::kUInt8, Shape{1});
+  const UOp next = g.Make(Op::kAdd, {x, g.Const(DType::kUInt8, 1)});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {x, next})});
+  return ProgramImage{.name = "next", .binary = GraphBytes(sink)};
+}
+#endif
+
+}  // namespace
+
+std::vector<TestedDriver> AllDrivers() {
+  return {
+#ifdef TELEGRADD
+      {.name = "remote",
+       .open = &OpenFar,
+       .next = &GraphNext,
+       .no_scalars = "a graph has variables, not scalars, and its grids are its own device's"},
+#endif
+      {.name = "cpu",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenCpu({.threads = 2,
+                              .memory_limit = kLimit,
+                              .queue_capacity = limits.capacity,
+                              .wait_limit = limits.wait_limit});
+           }},
+#ifdef DEVICE_WORKER  // not where the suite travels to other machines
+      {.name = "worker",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenWorkerDevice({.cpu = {.threads = 2,
+                                               .memory_limit = kLimit,
+                                               .queue_capacity = limits.capacity,
+                                               .wait_limit = limits.wait_limit},
+                                       .executable = DEVICE_WORKER});
+           }},
+#endif
+      {.name = "null",
+       .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
+         return OpenNull({.memory_limit = kLimit,
+                          .queue_capacity = limits.capacity,
+                          .wait_limit = limits.wait_limit});
+       },
+       .place = &CudaPlace,
+       .no_contents = "a null device runs nothing, so its copies leave no bytes"},
+      {.name = "disk",
+       .open =
+           [](const QueueLimits& limits) {
+             return *OpenDisk({.name = "test",
+                               .directory = DiskRoot(),
+                               .growth = kLimit,
+                               .queue_capacity = limits.capacity,
+                               .wait_limit = limits.wait_limit});
+           },
+       .no_programs = "a disk copies only"},
+      {.name = "npy",
+       .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
+         return OpenNpy({.queue_capacity = limits.capacity, .wait_limit = limits.wait_limit});
+       },
+       .no_alloc = "host arrays belong to the caller; they are imported",
+       .no_programs = "host arrays are copied only"},
+      {.name = "cuda_fake",
+       .open = [](const QueueLimits& limits) { return OpenGpu(FakeOptions(), limits); },
+       .next = &NextImage,
+       .place = &CudaPlace},
+      {.name = "cuda",
+       .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
+       .next = &NextImage,
+       .place = &CudaPlace,
+       .absent = &WhyNoGpu},
+#ifdef FAKE_PTXAS
+      {.name = "nv_fake", .open = &OpenRaw, .next = &NextCubin, .place = &PlaceCubin},
+#endif
+      {.name = "hip_fake_wave64",
+       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x942, limits); },
+       .next = [] { return NextHip("gfx942"); },
+       .place = [] { return HipPlace("gfx942"); }},
+      {.name = "hip_fake_wave32",
+       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x1100, limits); },
+       .next = [] { return NextHip("gfx1100"); },
+       .place = [] { return HipPlace("gfx1100"); }},
+      {.name = "hip",
+       .open = [](const QueueLimits& limits) { return OpenAmd({}, limits); },
+       .next = [] { return NextHip(OpenAmd({}, {})->target().arch); },
+       .place = [] { return HipPlace(OpenAmd({}, {})->target().arch); },
+       .absent = &WhyNoAmd},
+      {.name = "opencl",
+       .open = &OpenFirstOpenCl,
+       .next = &OpenClNext,
+       .place = &OpenClPlace,
+       .absent = [] { return WhyNoOpenCl(); }},
+  };
+}
+
+}  // namespace telegrad

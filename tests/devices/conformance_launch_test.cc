@@ -1,0 +1,125 @@
+// Programs and their launches: arguments, grids, and what is refused of them; see conformance.h.
+#include <functional>
+
+#include "tests/devices/conformance.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kPlaced = 64;  // bytes that `place` may write in these tests
+
+TEST_P(Conformance, LaunchesRunInOrder) {
+  SKIP_IF_EXCLUDED(no_programs);
+  OpenDevice();
+  const auto image = GetParam().next();
+  ASSERT_TRUE(image.ok()) << image.status();
+  Command next;
+  next.launch = Launch::Of(*device_->Load(*image));
+  next.launch.arguments = {{0, 0}};
+  const auto commands = *device_->Encode({next, CopyCommand({{0, 1}, {0, 0}, 1}), next});
+  const BufferView buffer = Buffer(2);
+  const TimelinePoint upload = Copied(buffer, HostBuffer(*host_, "a"));
+  const TimelinePoint waits[] = {upload};
+  const auto point = device_->queue().Submit(commands, {buffer}, waits);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->Wait(), absl::OkStatus());
+  ExpectBytes(buffer, "cb");
+}
+
+// Each argument has to reach its parameter, the scalars by their width, and each workgroup and
+// thread its place in the grid.
+TEST_P(Conformance, ArgumentsAndTheGridReachThePrograms) {
+  SKIP_IF_EXCLUDED(no_programs);
+  SKIP_IF_EXCLUDED(no_scalars);
+  OpenDevice();
+  const auto image = GetParam().place();
+  ASSERT_TRUE(image.ok()) << image.status();
+  const bool deep = image->signature.group.y > 1;  // the device has more than one dimension
+  Command place;
+  place.launch = Launch::Of(*device_->Load(*image));
+  place.launch.begin = 1;
+  place.launch.grid = deep ? GridSize{3, 2, 2} : GridSize{3, 1, 1};
+  place.launch.arguments = {{0, 8, BufferAccess::kWrite},
+                            LaunchArgument::Scalar32(0xFFFF'FF05),
+                            LaunchArgument::Scalar64(uint64_t{0x31} << 40)};
+  Command twice = place;
+  twice.launch.begin = 4;
+  twice.launch.grid = {0, 1, 1};  // of nothing
+  const auto commands = device_->Encode({place, twice, place});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const BufferView buffer = Buffer(8 + 8 * kPlaced);
+  const auto point = device_->queue().Submit(*commands, {buffer}, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  std::string expected(static_cast<size_t>(buffer.length), '\0');
+  for (int64_t z = 0; z < place.launch.grid.z; ++z) {
+    for (int64_t y = 0; y < place.launch.grid.y; ++y) {
+      for (int64_t x = 1; x < 4; ++x) {
+        for (int64_t thread = 0; thread < (deep ? 8 : 1); ++thread) {
+          expected[static_cast<size_t>(8 + 8 * (x + 4 * y + 8 * z) + thread)] =
+              static_cast<char>(0x36 + thread);
+        }
+      }
+    }
+  }
+  ExpectBytes(buffer, expected);
+}
+
+TEST_P(Conformance, RefusesLaunchesThatAreNotTheSignatures) {
+  SKIP_IF_EXCLUDED(no_programs);
+  SKIP_IF_EXCLUDED(no_scalars);
+  OpenDevice();
+  const auto image = GetParam().place();
+  ASSERT_TRUE(image.ok()) << image.status();
+  Command right;
+  right.launch = Launch::Of(*device_->Load(*image));
+  right.launch.arguments = {{0, 0}, LaunchArgument::Scalar32(1), LaunchArgument::Scalar64(2)};
+  ASSERT_TRUE(device_->Encode({right}).ok());
+  const auto why = [&](const std::function<void(Launch&)>& change) {
+    Command wrong = right;
+    change(wrong.launch);
+    const absl::Status status = device_->Encode({right, wrong}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("command 1: "));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(why([](Launch& l) { l.arguments.pop_back(); }),
+              HasSubstr("2 arguments for a program of 3"));
+  EXPECT_THAT(why([](Launch& l) { l.arguments.emplace_back(0, 0); }),
+              HasSubstr("4 arguments for a program of 3"));
+  EXPECT_THAT(why([](Launch& l) { std::swap(l.arguments[1], l.arguments[2]); }),
+              HasSubstr("argument 1 is a scalar64, the program takes a scalar32"));
+  EXPECT_THAT(why([](Launch& l) { l.arguments[0] = LaunchArgument::Scalar64(0); }),
+              HasSubstr("argument 0 is a scalar64, the program takes a buffer"));
+  EXPECT_THAT(why([](Launch& l) { ++l.group.x; }), HasSubstr("threads for a program of"));
+  EXPECT_THAT(why([](Launch& l) { l.local_bytes = 16; }), HasSubstr("16 bytes of local memory"));
+  EXPECT_THAT(why([](Launch& l) { l.grid.y = -1; }), HasSubstr("a grid of 1 x -1 x 1"));
+  EXPECT_THAT(why([](Launch& l) { l.begin = -1; }), HasSubstr("from -1"));
+}
+
+// A launch says what it writes, so memory that must not be written is safe from it.
+TEST_P(Conformance, LaunchesDoNotWriteWhatIsReadOnly) {
+  SKIP_IF_EXCLUDED(no_programs);
+  OpenDevice();
+  if (!device_->host_visible()) GTEST_SKIP() << "it takes no memory but its own, which is writable";
+  class ReadOnly final : public Memory {
+   public:
+    explicit ReadOnly(std::shared_ptr<Memory> inner)
+        : Memory(inner->host(), inner->size(), /*writable=*/false), inner_(std::move(inner)) {}
+
+   private:
+    const std::shared_ptr<Memory> inner_;
+  };
+  Command next;
+  next.launch = Launch::Of(*device_->Load(*GetParam().next()));
+  next.launch.arguments = {{0, 0}};
+  const BufferView memory = {std::make_shared<ReadOnly>(Buffer(1).memory), 0, 1};
+  const auto refused = device_->queue().Submit(*device_->Encode({next}), {memory}, {});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("binding 0, which is read-only"));
+}
+
+}  // namespace
+}  // namespace telegrad
