@@ -62,6 +62,20 @@ absl::Status CheckSignature(const Launch& launch, const ProgramSignature& signat
   return InvalidArgument(launch.arguments.size(), " arguments for a program of ", next);
 }
 
+// Of a tensor graph: buffers, then a scalar for each variable.
+absl::Status CheckVariables(const Launch& launch) {
+  const auto first = std::ranges::find_if_not(launch.arguments, &LaunchArgument::is_buffer);
+  const std::span scalars(first, launch.arguments.end());
+  const auto is_64 = [](const LaunchArgument& argument) {
+    return argument.kind() == ParameterKind::kScalar64;
+  };
+  if (scalars.size() == launch.variables.size() && std::ranges::all_of(scalars, is_64)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(scalars.size(), " arguments from the first scalar on for the ",
+                         launch.variables.size(), " variables of a graph, each of 64 bits");
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CommandList>> CommandList::Encode(
@@ -94,9 +108,18 @@ absl::Status CommandList::Add(const Command& command) {
   TG_RETURN_IF_ERROR(CheckGrid(launch));
   if (const ProgramSignature* signature = launch.program->signature()) {
     TG_RETURN_IF_ERROR(CheckSignature(launch, *signature));
+  } else {
+    TG_RETURN_IF_ERROR(CheckVariables(launch));
   }
   for (const Launch::Argument& argument : launch.arguments) {
-    if (!argument.is_buffer()) continue;
+    if (!argument.is_buffer()) {
+      if (argument.is_constant()) continue;
+      if (argument.scalar() < 0 || argument.scalar() >= kMaxBindings) {
+        return InvalidArgument("scalar ", argument.scalar(), " of a submission");
+      }
+      scalars_ = std::max(scalars_, static_cast<size_t>(argument.scalar()) + 1);
+      continue;
+    }
     TG_RETURN_IF_ERROR(Need(argument.buffer(), 0));
     if (argument.writes()) written_[argument.buffer().binding] = true;
   }

@@ -20,9 +20,9 @@
 #include "devices/api/cancellation.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
+#include "engine/base/strings.h"
 #include "engine/types/program_signature.h"
 #include "engine/types/target.h"
-#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -107,30 +107,41 @@ struct BoundPart {
 // What a program does with a buffer.
 enum class BufferAccess : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
 
-// What a launch passes as one of its program's parameters: a buffer, or a scalar.
+// What a launch passes as one of its program's parameters: a buffer, or a scalar, which is either
+// the same in each submission or one of the values that come with it.
 class LaunchArgument {
  public:
   LaunchArgument(int32_t binding, int64_t offset, BufferAccess access = BufferAccess::kReadWrite)
-      : binding_(binding), access_(access), word_(static_cast<uint64_t>(offset)) {}
-  static LaunchArgument Scalar32(uint32_t bits) { return {ParameterKind::kScalar32, bits}; }
-  static LaunchArgument Scalar64(uint64_t bits) { return {ParameterKind::kScalar64, bits}; }
+      : index_(binding), access_(access), word_(static_cast<uint64_t>(offset)) {}
+  static LaunchArgument Scalar32(uint32_t bits) { return {ParameterKind::kScalar32, -1, bits}; }
+  static LaunchArgument Scalar64(uint64_t bits) { return {ParameterKind::kScalar64, -1, bits}; }
+  // Number `index` of the submission's scalars; of 32 bits, its lower ones.
+  static LaunchArgument Scalar32At(int32_t index) { return {ParameterKind::kScalar32, index, 0}; }
+  static LaunchArgument Scalar64At(int32_t index) { return {ParameterKind::kScalar64, index, 0}; }
 
   ParameterKind kind() const { return kind_; }
   bool is_buffer() const { return kind_ == ParameterKind::kBuffer; }
   // Of a buffer:
-  BoundPart buffer() const { return {binding_, static_cast<int64_t>(word_)}; }
+  BoundPart buffer() const { return {index_, static_cast<int64_t>(word_)}; }
   BufferAccess access() const { return access_; }
   bool writes() const { return is_buffer() && access_ != BufferAccess::kRead; }
-  // Of a scalar, with zeros above its bits:
-  uint64_t bits() const { return word_; }
+  // Of a scalar:
+  bool is_constant() const { return index_ == -1; }
+  int32_t scalar() const { return index_; }    // unless it is constant
+  uint64_t constant() const { return word_; }  // where it is
+  // In a submission of these scalars.
+  uint64_t bits(std::span<const uint64_t> scalars) const {
+    return is_constant() ? word_ : scalars[static_cast<size_t>(index_)];
+  }
 
  private:
-  LaunchArgument(ParameterKind kind, uint64_t bits) : kind_(kind), word_(bits) {}
+  LaunchArgument(ParameterKind kind, int32_t index, uint64_t bits)
+      : index_(index), kind_(kind), word_(bits) {}
 
-  int32_t binding_ = 0;
+  int32_t index_ = 0;  // a buffer's binding; of a scalar, its number or -1
   ParameterKind kind_ = ParameterKind::kBuffer;
   BufferAccess access_ = BufferAccess::kRead;
-  uint64_t word_ = 0;  // a buffer's offset or a scalar's bits
+  uint64_t word_ = 0;  // a buffer's offset; a constant's bits
 };
 
 // One launch of a command buffer. It runs the workgroups of a grid, on as many of the device's
@@ -158,8 +169,9 @@ struct Launch {
   double flops = 0;  // predicted, with bytes: decides how many workers are worth waking
   double bytes = 0;
   std::string name;  // for traces
-  // Of a program that is a tensor graph: the values of its variables, by id.
-  std::vector<VarValue> variables = {};
+  // Of a program that is a tensor graph: the ids of its variables, whose values are arguments of 64
+  // bits behind the buffers, in this order.
+  std::vector<int64_t> variables = {};
 };
 
 // Copies from one bound buffer to another, or within one; source and destination may not overlap.
@@ -177,10 +189,24 @@ struct Command {
   CopyBytes copy;
 };
 
-// Commands encoded once for a device, replayed with different bindings. Immutable.
+// Commands encoded once for a device, replayed with different bindings and scalars. Immutable.
 class CommandBuffer {
  public:
   virtual ~CommandBuffer() = default;
+  // How many values a submission has for its launches' arguments.
+  size_t scalars() const { return scalars_; }
+
+ protected:
+  size_t scalars_ = 0;
+};
+
+// What is submitted to a queue.
+struct QueueWork {
+  std::shared_ptr<const CommandBuffer> commands;
+  std::vector<BufferView> bindings;
+  std::vector<uint64_t> scalars;         // as many as the commands have
+  std::shared_ptr<RunTrace> trace = {};  // may be null, as the next
+  std::shared_ptr<const Cancellation> cancellation = {};
 };
 
 // Each queue of a device has a timeline of its own. Queues run at the same time; what must be
@@ -193,26 +219,35 @@ class Queue {
   // `waits`. Returns at once with the point that is reached when they have ended; the point fails
   // with the first command that does, and the commands behind that one do not run.
   // INVALID_ARGUMENT for commands of another device, bindings that do not fit them or that this
-  // device cannot reach, or a wait for a point of this queue that is not submitted yet.
+  // device cannot reach, another number of scalars than theirs, or a wait for a point of this queue
+  // that is not submitted yet.
   // RESOURCE_EXHAUSTED when the queue is full. `trace` and `cancellation` may be null; a cancelled
   // submission ends before its next command, with CANCELLED.
   absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
                                        std::vector<BufferView> bindings,
                                        std::span<const TimelinePoint> waits,
                                        std::shared_ptr<RunTrace> trace = nullptr,
-                                       std::shared_ptr<const Cancellation> cancellation = nullptr) {
-    return Enqueue(std::move(commands), std::move(bindings), waits, std::move(trace),
-                   std::move(cancellation));
+                                       std::shared_ptr<const Cancellation> cancellation = nullptr,
+                                       std::vector<uint64_t> scalars = {}) {
+    return Submit({std::move(commands), std::move(bindings), std::move(scalars), std::move(trace),
+                   std::move(cancellation)},
+                  waits);
+  }
+  absl::StatusOr<TimelinePoint> Submit(QueueWork work, std::span<const TimelinePoint> waits) {
+    if (work.commands != nullptr && work.commands->scalars() != work.scalars.size()) {
+      return absl::InvalidArgumentError(
+          StrCat(work.scalars.size(), " scalars for commands of ", work.commands->scalars()));
+    }
+    return Enqueue(std::move(work), waits);
   }
 
   // The point of the last submission: reached when the queue is idle.
   virtual TimelinePoint last() const = 0;
 
  private:
-  virtual absl::StatusOr<TimelinePoint> Enqueue(
-      std::shared_ptr<const CommandBuffer> commands, std::vector<BufferView> bindings,
-      std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
-      std::shared_ptr<const Cancellation> cancellation) = 0;
+  // Of as many scalars as the commands have.
+  virtual absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                                std::span<const TimelinePoint> waits) = 0;
 };
 
 // What a device loads as a ProgramImage's binary: code for its target, a tensor graph (see

@@ -33,22 +33,15 @@ HostQueue::~HostQueue() {
   thread_.join();
 }
 
-absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                                 std::vector<BufferView> bindings,
-                                                 std::span<const TimelinePoint> waits,
-                                                 std::shared_ptr<RunTrace> trace,
-                                                 std::shared_ptr<const Cancellation> cancellation) {
-  TG_RETURN_IF_ERROR(runner_->Check(commands.get(), bindings));
+absl::StatusOr<TimelinePoint> HostQueue::Enqueue(QueueWork work,
+                                                 std::span<const TimelinePoint> waits) {
+  TG_RETURN_IF_ERROR(runner_->Check(work.commands.get(), work.bindings));
   const auto is_reached = [](const TimelinePoint& p) {
     return p.timeline == nullptr || p.timeline->value() >= p.value;
   };
-  const bool quick = runner_->IsQuick(*commands) && std::ranges::all_of(waits, is_reached);
+  const bool quick = runner_->IsQuick(*work.commands) && std::ranges::all_of(waits, is_reached);
   TimelinePoint point{timeline_, 0};
-  Submission work{std::move(commands),
-                  std::move(bindings),
-                  {waits.begin(), waits.end()},
-                  std::move(trace),
-                  std::move(cancellation)};
+  Submission submission{std::move(work), {waits.begin(), waits.end()}};
   bool here, ring;
   {
     MutexLock lock(mutex_);
@@ -69,12 +62,12 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(std::shared_ptr<const CommandBu
     if (here) {
       busy_.store(true);
     } else {
-      ring_[point.value % ring_.size()] = std::move(work);
+      ring_[point.value % ring_.size()] = std::move(submission);
     }
     submitted_.store(point.value);
   }
   if (here) {
-    Complete(point.value, std::move(work));
+    Complete(point.value, std::move(submission));
   } else if (ring) {
     bell_->Ring();
   }
@@ -97,25 +90,25 @@ bool HostQueue::WaitForWork() {
 
 void HostQueue::Serve() {
   while (WaitForWork()) {
-    Submission work;
+    Submission submission;
     uint64_t value;
     {
       MutexLock lock(mutex_);
       value = ended_.load() + 1;
       if (busy_.load() || submitted_.load() < value) continue;  // a submitter was faster
       busy_.store(true);
-      work = std::move(ring_[value % ring_.size()]);
+      submission = std::move(ring_[value % ring_.size()]);
     }
-    Complete(value, std::move(work));
+    Complete(value, std::move(submission));
   }
 }
 
 // By whoever has set busy_.
-void HostQueue::Complete(uint64_t value, Submission work) {
-  const absl::Status status = RunOne(work);
+void HostQueue::Complete(uint64_t value, Submission submission) {
+  const absl::Status status = RunOne(submission);
   // First the references, then the place, then the point: whoever sees the point finds all that
   // free.
-  work = {};
+  submission = {};
   {
     MutexLock lock(mutex_);
     finished_ = value;
@@ -131,16 +124,16 @@ void HostQueue::Complete(uint64_t value, Submission work) {
   if (more && std::this_thread::get_id() != thread_.get_id()) bell_->Ring();
 }
 
-absl::Status HostQueue::RunOne(const Submission& work) {
-  for (const TimelinePoint& point : work.waits) {
+absl::Status HostQueue::RunOne(const Submission& submission) {
+  for (const TimelinePoint& point : submission.waits) {
     if (point.timeline != nullptr) TG_RETURN_IF_ERROR(Await(point));
   }
-  const Cancellation* cancellation = work.cancellation.get();
-  if (work.trace == nullptr) {
-    return runner_->Run(*work.commands, work.bindings, {nullptr, cancellation});
-  }
+  const QueueWork& work = submission.work;
+  RunControl control{nullptr, work.cancellation.get(), work.scalars};
+  if (work.trace == nullptr) return runner_->Run(*work.commands, work.bindings, control);
   std::vector<TraceEvent> events;
-  const absl::Status status = runner_->Run(*work.commands, work.bindings, {&events, cancellation});
+  control.events = &events;
+  const absl::Status status = runner_->Run(*work.commands, work.bindings, control);
   for (TraceEvent& event : events) event.queue = options_.name;
   work.trace->Add(std::move(events));
   return status;

@@ -60,11 +60,8 @@ class HostQueue final : public Queue {
 
  private:
   struct Submission {
-    std::shared_ptr<const CommandBuffer> commands;
-    std::vector<BufferView> bindings;
+    QueueWork work;
     std::vector<TimelinePoint> waits;
-    std::shared_ptr<RunTrace> trace;
-    std::shared_ptr<const Cancellation> cancellation;
   };
 
   // Wakes the queue's thread. Callbacks on foreign timelines hold it, which may outlive the queue.
@@ -76,15 +73,12 @@ class HostQueue final : public Queue {
     void Ring();
   };
 
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView> bindings,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace,
-                                        std::shared_ptr<const Cancellation> cancellation) override;
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override;
   void Serve();
   bool WaitForWork();
-  void Complete(uint64_t value, Submission work);
-  absl::Status RunOne(const Submission& work);
+  void Complete(uint64_t value, Submission submission);
+  absl::Status RunOne(const Submission& submission);
   absl::Status Await(const TimelinePoint& point);
 
   const HostQueueOptions options_;

@@ -1,7 +1,9 @@
-// Where the commands of a submission record their trace, and the cancellation that is checked
-// before each of them.
+// What the commands of a submission have beside their bindings: its scalars, where they record
+// their trace, and the cancellation that is checked before each of them.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "devices/api/cancellation.h"
@@ -12,6 +14,7 @@ namespace telegrad {
 struct RunControl {
   std::vector<TraceEvent>* events = nullptr;   // null, or where each command adds one
   const Cancellation* cancellation = nullptr;  // null, or asked before each command
+  std::span<const uint64_t> scalars = {};      // as many as the commands have
 };
 
 }  // namespace telegrad

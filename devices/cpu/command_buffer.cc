@@ -22,6 +22,17 @@ absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode
   return buffer;
 }
 
+CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const BoundPart& part) const {
+  return {static_cast<uint32_t>(1 + scalars() + static_cast<size_t>(part.binding)),
+          static_cast<uint64_t>(part.offset)};
+}
+
+CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument) const {
+  if (argument.is_buffer()) return PatchOf(argument.buffer());
+  if (argument.is_constant()) return {0, argument.constant()};
+  return {1 + static_cast<uint32_t>(argument.scalar()), 0};
+}
+
 absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
   Step step{.first = static_cast<int64_t>(patches_.size())};
   if (command.kind == CommandKind::kCopy) {
@@ -39,8 +50,7 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
     step.helpers = HelpersWorthWaking(launch, threads);
     micros_ += PredictedMicros(launch.flops, launch.bytes);
     for (const Launch::Argument& argument : launch.arguments) {
-      patches_.push_back(argument.is_buffer() ? PatchOf(argument.buffer())
-                                              : Patch{0, argument.bits()});
+      patches_.push_back(PatchOf(argument));
     }
   }
   micros_ += kStepMicros;
@@ -74,6 +84,7 @@ absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerP
                                    LaunchWatch& watch, Scratch* scratch,
                                    const RunControl& control) const {
   scratch->bases.assign(1, 0);
+  scratch->bases.insert(scratch->bases.end(), control.scalars.begin(), control.scalars.end());
   for (const BufferView& view : bindings) {
     scratch->bases.push_back(reinterpret_cast<uint64_t>(view.memory->host()) +
                              static_cast<uint64_t>(view.offset));

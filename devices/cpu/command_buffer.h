@@ -29,7 +29,7 @@ class CpuCommandBuffer : public CommandList {
 
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
-    std::vector<uint64_t> bases;  // of the bindings, and 0 for scalars
+    std::vector<uint64_t> bases;  // 0 for constants, the scalars, and the bindings
     std::vector<uint64_t> words;  // arguments of all steps
   };
 
@@ -49,14 +49,13 @@ class CpuCommandBuffer : public CommandList {
   absl::Status AddStep(const Command& command, int threads);
   static bool RunStep(const Step& step, const uint64_t* words, WorkerPool& pool);
 
-  // A word of an argument: what is added to a base of the run, which for a scalar is 0.
+  // A word of an argument: what is added to a base of the run.
   struct Patch {
     uint32_t base = 0;
     uint64_t add = 0;
   };
-  static Patch PatchOf(const BoundPart& part) {
-    return {static_cast<uint32_t>(part.binding) + 1, static_cast<uint64_t>(part.offset)};
-  }
+  Patch PatchOf(const BoundPart& part) const;
+  Patch PatchOf(const LaunchArgument& argument) const;
 
   std::vector<Step> steps_;  // one for each command
   std::vector<Patch> patches_;

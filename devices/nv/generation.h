@@ -14,6 +14,7 @@
 #include "devices/nv/nv_driver.h"
 #include "devices/stream/stream_device.h"
 #include "engine/base/mutex.h"
+#include "engine/base/status.h"
 
 namespace telegrad::nv {
 
@@ -62,6 +63,12 @@ class Commands final : public CommandBuffer {
       : device_(device), commands_(std::move(commands)) {}
   const void* device() const { return device_; }
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> In(Generation& generation) const;
+  // First of all: In, and how many scalars they have.
+  absl::Status Prepare(Generation& generation) {
+    TG_ASSIGN_OR_RETURN(const auto encoded, In(generation));
+    scalars_ = encoded->scalars();
+    return absl::OkStatus();
+  }
 
  private:
   const void* const device_;

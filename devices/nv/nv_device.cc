@@ -25,11 +25,8 @@ class GenerationsQueue final : public Queue {
   TimelinePoint last() const override;
 
  private:
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView> bindings,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace,
-                                        std::shared_ptr<const Cancellation> cancellation) override;
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override;
 
   GenerationsDevice& device_;
   const QueueKind kind_;
@@ -86,7 +83,7 @@ class GenerationsDevice final : public NvDevice {
     const SharedLock lock(mutex_);
     TG_ASSIGN_OR_RETURN(Generation * now, NowLocked());
     auto out = std::make_shared<Commands>(this, std::move(commands));
-    TG_RETURN_IF_ERROR(out->In(*now).status());
+    TG_RETURN_IF_ERROR(out->Prepare(*now));
     return out;
   }
   Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
@@ -172,17 +169,15 @@ TimelinePoint GenerationsQueue::last() const {
   return device_.now_ == nullptr ? TimelinePoint{} : device_.now_->device().queue(kind_).last();
 }
 
-absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(
-    std::shared_ptr<const CommandBuffer> commands, std::vector<BufferView> bindings,
-    std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
-    std::shared_ptr<const Cancellation> cancellation) {
-  const auto* const own = dynamic_cast<const Commands*>(commands.get());
+absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(QueueWork work,
+                                                        std::span<const TimelinePoint> waits) {
+  const auto* const own = dynamic_cast<const Commands*>(work.commands.get());
   if (own == nullptr || own->device() != &device_) {
     return InvalidArgument("the commands were not encoded for ", device_.name());
   }
   const SharedLock lock(device_.mutex_);
   TG_ASSIGN_OR_RETURN(Generation * now, device_.NowLocked());
-  for (const BufferView& view : bindings) {
+  for (const BufferView& view : work.bindings) {
     const auto* memory = dynamic_cast<const stream::StreamMemory*>(view.memory.get());
     if (memory == nullptr) continue;
     const stream::Context& context = memory->owner().context();
@@ -191,9 +186,8 @@ absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(
           StrCat("memory of ", device_.name(), " was lost: ", ToStd(context.health().message())));
     }
   }
-  TG_ASSIGN_OR_RETURN(auto encoded, own->In(*now));
-  return now->device().queue(kind_).Submit(std::move(encoded), std::move(bindings), waits,
-                                           std::move(trace), std::move(cancellation));
+  TG_ASSIGN_OR_RETURN(work.commands, own->In(*now));
+  return now->device().queue(kind_).Submit(std::move(work), waits);
 }
 
 }  // namespace

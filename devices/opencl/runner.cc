@@ -64,7 +64,7 @@ absl::Status Runner::Run(const CommandBuffer& commands, std::span<const BufferVi
                                                       : kBatch;
   const absl::Status status = list.RunEach(control, [&](size_t i) {
     TG_RETURN_IF_ERROR(context_->health());
-    TG_RETURN_IF_ERROR(Put(list.commands()[i], bindings));
+    TG_RETURN_IF_ERROR(Put(list.commands()[i], bindings, control.scalars));
     return waiting_ >= batch ? Await() : absl::OkStatus();
   });
   // Also what was put there before an error must have ended: its memory may be freed next.
@@ -81,16 +81,18 @@ absl::Status Runner::Await() {
   return queue_->Await();
 }
 
-absl::Status Runner::Put(const Command& command, std::span<const BufferView> bindings) {
+absl::Status Runner::Put(const Command& command, std::span<const BufferView> bindings,
+                         std::span<const uint64_t> scalars) {
   return command.kind == CommandKind::kCopy ? PutCopy(command.copy, bindings)
-                                            : PutLaunch(command.launch, bindings);
+                                            : PutLaunch(command.launch, bindings, scalars);
 }
 
-absl::Status Runner::PutLaunch(const Launch& launch, std::span<const BufferView> bindings) {
+absl::Status Runner::PutLaunch(const Launch& launch, std::span<const BufferView> bindings,
+                               std::span<const uint64_t> scalars) {
   std::vector<OpenClProgram::Word> words;
   for (const Launch::Argument& argument : launch.arguments) {
     if (!argument.is_buffer()) {
-      words.push_back({.bits = argument.bits()});
+      words.push_back({.bits = argument.bits(scalars)});
       continue;
     }
     const auto [binding, offset] = argument.buffer();

@@ -25,8 +25,10 @@ class Runner final : public QueueRunner {
  private:
   // Null for memory that is not this device's.
   const OpenClMemory* Own(const BufferView& view) const;
-  absl::Status Put(const Command& command, std::span<const BufferView> bindings);
-  absl::Status PutLaunch(const Launch& launch, std::span<const BufferView> bindings);
+  absl::Status Put(const Command& command, std::span<const BufferView> bindings,
+                   std::span<const uint64_t> scalars);
+  absl::Status PutLaunch(const Launch& launch, std::span<const BufferView> bindings,
+                         std::span<const uint64_t> scalars);
   absl::Status PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings);
   absl::Status Await();
 

@@ -28,13 +28,9 @@ class RemoteQueue final : public Queue {
   TimelinePoint last() const override { return link_->Last(*state_); }
 
  private:
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView> bindings,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace,
-                                        std::shared_ptr<const Cancellation> cancellation) override {
-    return link_->Submit(state_, std::move(commands), std::move(bindings), waits, std::move(trace),
-                         std::move(cancellation));
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override {
+    return link_->Submit(state_, std::move(work), waits);
   }
 
   const std::shared_ptr<RemoteLink> link_;

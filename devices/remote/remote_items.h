@@ -39,6 +39,7 @@ struct RemoteLink::Item {
   uint64_t value = 0;
   std::shared_ptr<const RemoteCommands> commands;
   std::vector<BufferView> bindings;
+  std::vector<uint64_t> scalars;
   std::vector<TimelinePoint> waits;
   std::shared_ptr<RunTrace> trace;
   std::shared_ptr<const Cancellation> cancellation;

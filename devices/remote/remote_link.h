@@ -60,12 +60,8 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);
   // What waits for a point of another device fails with CANCELLED, all else goes on.
   void CloseQueue(const std::shared_ptr<QueueState>& queue);
-  absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue,
-                                       std::shared_ptr<const CommandBuffer> commands,
-                                       std::vector<BufferView> bindings,
-                                       std::span<const TimelinePoint> waits,
-                                       std::shared_ptr<RunTrace> trace,
-                                       std::shared_ptr<const Cancellation> cancellation);
+  absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue, QueueWork work,
+                                       std::span<const TimelinePoint> waits);
   TimelinePoint Last(const QueueState& queue) const;
 
   // For copies between servers. `use` is called with the lock, and must not wait. UNAVAILABLE if

@@ -68,9 +68,7 @@ absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
       continue;
     }
     for (const Launch::Argument& argument : command.launch.arguments) {
-      if (!argument.is_buffer()) {
-        return InvalidArgument("command ", i, ": a graph takes buffers and variables, no scalars");
-      }
+      if (!argument.is_buffer()) continue;
       const int32_t binding = argument.buffer().binding;
       if (!IsOwn(bindings[binding])) {
         return InvalidArgument("command ", i, ": binding ", binding, " is not on ", name(),
@@ -82,23 +80,21 @@ absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
 }
 
 absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueState>& queue,
-                                                 std::shared_ptr<const CommandBuffer> commands,
-                                                 std::vector<BufferView> bindings,
-                                                 std::span<const TimelinePoint> waits,
-                                                 std::shared_ptr<RunTrace> trace,
-                                                 std::shared_ptr<const Cancellation> cancellation) {
-  TG_RETURN_IF_ERROR(CheckBindings(commands.get(), bindings));
+                                                 QueueWork work,
+                                                 std::span<const TimelinePoint> waits) {
+  TG_RETURN_IF_ERROR(CheckBindings(work.commands.get(), work.bindings));
   if (queue->kind == QueueKind::kCopy &&
-      static_cast<const RemoteCommands&>(*commands).has_launches()) {
+      static_cast<const RemoteCommands&>(*work.commands).has_launches()) {
     return InvalidArgument("a launch on a copy queue");
   }
   auto item = std::make_shared<Item>();
   item->queue = queue;
-  item->commands = std::static_pointer_cast<const RemoteCommands>(std::move(commands));
-  item->bindings = std::move(bindings);
+  item->commands = std::static_pointer_cast<const RemoteCommands>(std::move(work.commands));
+  item->bindings = std::move(work.bindings);
+  item->scalars = std::move(work.scalars);
   item->waits.assign(waits.begin(), waits.end());
-  item->trace = std::move(trace);
-  item->cancellation = std::move(cancellation);
+  item->trace = std::move(work.trace);
+  item->cancellation = std::move(work.cancellation);
   item->events.resize(item->commands->commands().size());
   absl::Status status;
   Enter([&]() TG_REQUIRES(mutex_) {

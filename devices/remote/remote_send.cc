@@ -7,6 +7,7 @@
 #include "devices/remote/remote_items.h"
 #include "devices/remote/remote_link.h"
 #include "engine/base/status.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 
@@ -37,14 +38,20 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
     if (session == nullptr) return told.Set(absl::UnavailableError(""));
     std::vector<uint64_t> handles, offsets;
     const Launch& run = item->commands->commands()[i].launch;
+    std::vector<VarValue> variables;
     for (const Launch::Argument& argument : run.arguments) {
+      if (!argument.is_buffer()) {
+        variables.push_back(
+            {run.variables[variables.size()], static_cast<int64_t>(argument.bits(item->scalars))});
+        continue;
+      }
       const auto [binding, offset] = argument.buffer();
       const BufferView& view = item->bindings[binding];
       handles.push_back(AsRemote(view)->handle());
       offsets.push_back(static_cast<uint64_t>(view.offset + offset));
     }
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
-    session->RunTold(program->hash(), {handles, offsets, run.variables, program->devices(), trace},
+    session->RunTold(program->hash(), {handles, offsets, variables, program->devices(), trace},
                      told);
     item->last_operation = session->NextOperation() - 1;
   });

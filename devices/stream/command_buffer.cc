@@ -149,7 +149,8 @@ absl::Status StreamCommandBuffer::Check(std::span<const BufferView> bindings) co
   return absl::OkStatus();
 }
 
-std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bindings) const {
+std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bindings,
+                                                std::span<const uint64_t> scalars) const {
   std::vector<Address> out;
   if (!batches_.empty()) out.reserve(batches_.back().arguments_end);
   for (const Batch& batch : batches_) {
@@ -161,7 +162,7 @@ std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bind
       }
       for (const Launch::Argument& argument : command->launch.arguments) {
         out.push_back(argument.is_buffer() ? AddressOf(argument.buffer(), bindings)
-                                           : argument.bits());
+                                           : argument.bits(scalars));
       }
     }
   }

@@ -40,9 +40,10 @@ class StreamCommandBuffer : public CommandList {
 
   // The arguments of the working commands, one after the other: where a buffer is, or the bits of a
   // scalar. Null for the host's buffers.
-  std::vector<Address> Words(std::span<const BufferView> bindings) const;
+  std::vector<Address> Words(std::span<const BufferView> bindings,
+                             std::span<const uint64_t> scalars) const;
 
-  // Graphs of all batches for some addresses.
+  // Graphs of all batches for some words.
   struct Instance {
     std::vector<std::unique_ptr<Graph>> graphs;  // null for a batch that does nothing
     std::vector<Address> addresses;

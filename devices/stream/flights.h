@@ -18,6 +18,7 @@ namespace telegrad::stream {
 struct Submission {
   std::shared_ptr<const StreamCommandBuffer> commands;
   std::vector<BufferView> bindings;
+  std::vector<uint64_t> scalars;
   std::vector<TimelinePoint> waits;
   std::shared_ptr<RunTrace> trace;
   std::shared_ptr<const Cancellation> cancellation;

@@ -23,18 +23,16 @@ constexpr size_t kBatchesAhead = 2;
 
 }  // namespace
 
-absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(
-    std::shared_ptr<const CommandBuffer> commands, std::vector<BufferView> bindings,
-    std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
-    std::shared_ptr<const Cancellation> cancellation) {
-  auto encoded = std::dynamic_pointer_cast<const StreamCommandBuffer>(std::move(commands));
+absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(QueueWork work,
+                                                   std::span<const TimelinePoint> waits) {
+  auto encoded = std::dynamic_pointer_cast<const StreamCommandBuffer>(std::move(work.commands));
   if (encoded == nullptr || &encoded->context() != context_.get()) {
     return InvalidArgument("the commands were not encoded for ", context_->name());
   }
   if (options_.kind == QueueKind::kCopy && encoded->has_launches()) {
     return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
   }
-  TG_RETURN_IF_ERROR(encoded->Check(bindings));
+  TG_RETURN_IF_ERROR(encoded->Check(work.bindings));
   TG_RETURN_IF_ERROR(context_->health());
   TimelinePoint point{timeline_, 0};
   {
@@ -50,11 +48,9 @@ absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(
       }
     }
     point.value = ++submitted_;
-    ring_[point.value % ring_.size()] = {std::move(encoded),
-                                         std::move(bindings),
-                                         {waits.begin(), waits.end()},
-                                         std::move(trace),
-                                         std::move(cancellation)};
+    ring_[point.value % ring_.size()] = {std::move(encoded),      std::move(work.bindings),
+                                         std::move(work.scalars), {waits.begin(), waits.end()},
+                                         std::move(work.trace),   std::move(work.cancellation)};
   }
   TryIssue(Issuer::kSubmitter);
   bell_->Ring();
@@ -108,7 +104,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
 
   const absl::Status entered = context_->Enter();
   if (status.ok()) status = entered;
-  const std::vector<Address> addresses = work->commands->Words(work->bindings);
+  const std::vector<Address> addresses = work->commands->Words(work->bindings, work->scalars);
   if (status.ok() && IsGraph(*work)) {
     const auto instance =
         work->commands->Take(options_.kind, addresses, /*may_build=*/issuer == Issuer::kThread);

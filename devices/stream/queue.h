@@ -49,11 +49,8 @@ class StreamQueue final : public Queue {
   StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
               std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices);
 
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView> bindings,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace> trace,
-                                        std::shared_ptr<const Cancellation> cancellation) override;
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override;
 
   // Handing over, by whoever has set issuing_.
   bool TryIssue(Issuer issuer);

@@ -165,7 +165,7 @@ class WorkerCommands::Running {
       record->is_scalar[arguments] = argument.is_buffer() ? 0 : 1;
       record->argument[arguments++] = argument.is_buffer()
                                           ? reinterpret_cast<uint64_t>(At(argument.buffer())) - base
-                                          : argument.bits();
+                                          : argument.bits(control_.scalars);
     };
     for (; i < list_.commands().size() && steps < kRecordSteps && IsWorkers(i); ++i, ++steps) {
       const Command& command = list_.commands()[i];

@@ -12,8 +12,10 @@ namespace {
 
 class GraphExecutable final : public Executable {
  public:
-  GraphExecutable(Device* device, std::shared_ptr<const GraphOnDevice> graph)
+  GraphExecutable(Device* device, std::shared_ptr<const GraphOnDevice> graph,
+                  std::span<const VarValue> variables)
       : device_(*device), graph_(std::move(graph)) {
+    for (const VarValue& v : variables) scalars_.push_back(static_cast<uint64_t>(v.value));
     const GraphCost cost = graph_->program->cost();
     cost_ = {.temporary_bytes = cost.temporary_bytes,
              .flops = cost.flops,
@@ -39,19 +41,14 @@ class GraphExecutable final : public Executable {
   }
 
   absl::Status Encode(std::span<const VarValue> variables) {
-    Command command;
-    Launch& launch = command.launch;
-    launch.name = graph_->name;
-    launch.program = graph_->program;
-    launch.flops = cost_.flops;
-    launch.bytes = cost_.bytes;
-    launch.variables.assign(variables.begin(), variables.end());
-    for (size_t i = 0; i < graph_->slots.size(); ++i) {
-      const bool written = graph_->slots[i].written;
-      launch.arguments.push_back(
-          {static_cast<int32_t>(i), 0, written ? BufferAccess::kReadWrite : BufferAccess::kRead});
+    std::vector<int64_t> ids;
+    for (const VarValue& v : variables) ids.push_back(v.id);
+    const MutexLock lock(graph_->mutex);
+    if (graph_->run == nullptr || graph_->variables != ids) {
+      TG_ASSIGN_OR_RETURN(graph_->run, EncodeSlices(device_, {{CommandFor(ids), cost_.seconds}}));
+      graph_->variables = std::move(ids);
     }
-    TG_ASSIGN_OR_RETURN(slices_, EncodeSlices(device_, {{std::move(command), cost_.seconds}}));
+    slices_ = graph_->run;
     return absl::OkStatus();
   }
 
@@ -61,6 +58,25 @@ class GraphExecutable final : public Executable {
   int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_->bytes; }
 
  private:
+  Command CommandFor(const std::vector<int64_t>& variables) const {
+    Command command;
+    Launch& launch = command.launch;
+    launch.name = graph_->name;
+    launch.program = graph_->program;
+    launch.flops = cost_.flops;
+    launch.bytes = cost_.bytes;
+    launch.variables = variables;
+    for (size_t i = 0; i < graph_->slots.size(); ++i) {
+      const bool written = graph_->slots[i].written;
+      launch.arguments.push_back(
+          {static_cast<int32_t>(i), 0, written ? BufferAccess::kReadWrite : BufferAccess::kRead});
+    }
+    for (size_t i = 0; i < variables.size(); ++i) {
+      launch.arguments.push_back(LaunchArgument::Scalar64At(static_cast<int32_t>(i)));
+    }
+    return command;
+  }
+
   absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
                                     std::span<const TimelinePoint> waits,
                                     std::shared_ptr<RunTrace> trace,
@@ -72,13 +88,15 @@ class GraphExecutable final : public Executable {
                           BindAll(graph_->slots, bindings),
                           {waits.begin(), waits.end()},
                           std::move(trace),
-                          std::move(cancellation)});
+                          std::move(cancellation),
+                          scalars_});
   }
 
   Device& device_;
   const std::shared_ptr<const GraphOnDevice> graph_;
   std::vector<KernelInfo> kernels_;  // one
   RunCost cost_;
+  std::vector<uint64_t> scalars_;  // the values of the variables
   std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
 
@@ -87,20 +105,20 @@ class GraphExecutable final : public Executable {
 absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& hash,
                                                                const FrozenGraph& graph,
                                                                Device& device) {
-  GraphOnDevice out{.program = nullptr,
-                    .name = StrCat("graph_", hash.Hex().substr(0, 16)),
-                    .slots = CollectSlotUses(graph.root())};
+  auto out = std::make_shared<GraphOnDevice>();
+  out->name = StrCat("graph_", hash.Hex().substr(0, 16));
+  out->slots = CollectSlotUses(graph.root());
   ProgramImage image{
-      .name = out.name, .binary = GraphBytes(graph.root()), .hash = std::string(hash.view())};
-  out.bytes = static_cast<int64_t>(image.binary.size());
-  TG_ASSIGN_OR_RETURN(out.program, device.Load(image));
-  return std::make_shared<const GraphOnDevice>(std::move(out));
+      .name = out->name, .binary = GraphBytes(graph.root()), .hash = std::string(hash.view())};
+  out->bytes = static_cast<int64_t>(image.binary.size());
+  TG_ASSIGN_OR_RETURN(out->program, device.Load(image));
+  return std::shared_ptr<const GraphOnDevice>(std::move(out));
 }
 
 absl::StatusOr<std::shared_ptr<const Executable>> MakeGraphExecutable(
     std::shared_ptr<const GraphOnDevice> graph, std::span<const VarValue> variables,
     Device& device) {
-  auto out = std::make_shared<GraphExecutable>(&device, std::move(graph));
+  auto out = std::make_shared<GraphExecutable>(&device, std::move(graph), variables);
   TG_RETURN_IF_ERROR(out->Encode(variables));
   return std::shared_ptr<const Executable>(std::move(out));
 }

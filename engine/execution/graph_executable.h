@@ -1,6 +1,6 @@
 // An executable on a device of the tensor level: the graph goes to the device as bytes, once, and a
-// run is one launch of it with the values of its variables. What the device makes of the graph, it
-// alone knows.
+// run is one launch of it, encoded once, with the values of its variables as scalars. What the
+// device makes of the graph, it alone knows.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,9 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/hash.h"
+#include "engine/base/mutex.h"
 #include "engine/execution/executable.h"
+#include "engine/execution/run_queues.h"
 #include "engine/ir/graph.h"
 #include "engine/types/var_value.h"
 
@@ -24,6 +26,11 @@ struct GraphOnDevice {
   std::string name;
   std::vector<SlotUse> slots;
   int64_t bytes = 0;  // of the graph
+
+  // A run of it, encoded once for all values of its variables.
+  mutable Mutex mutex;
+  mutable std::vector<int64_t> variables TG_GUARDED_BY(mutex);  // ids, of the values of a run
+  mutable std::shared_ptr<const std::vector<RunSlice>> run TG_GUARDED_BY(mutex);
 };
 
 // `graph` is a verified tensor graph with the content hash `hash`. The device's errors, as they

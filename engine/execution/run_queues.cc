@@ -26,7 +26,7 @@ class Direct final : public RunQueues {
                             last && i == 0 ? std::move(work.bindings) : work.bindings,
                             i == 0 ? std::span<const TimelinePoint>(work.waits)
                                    : std::span<const TimelinePoint>(&point, 1),
-                            work.trace, work.cancellation);
+                            work.trace, work.cancellation, work.scalars);
       };
       auto submitted = submit();
       while (i > 0 && absl::IsResourceExhausted(submitted.status())) {

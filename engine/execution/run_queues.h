@@ -45,7 +45,8 @@ struct SlicedWork {
   std::vector<TimelinePoint> waits = {};
   std::shared_ptr<RunTrace> trace = {};  // may be null
   std::shared_ptr<const Cancellation> cancellation =
-      {};  // may be null; looked at between slices, too
+      {};                              // may be null; looked at between slices, too
+  std::vector<uint64_t> scalars = {};  // of every slice
 };
 
 class RunQueues {

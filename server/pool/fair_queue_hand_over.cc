@@ -89,7 +89,7 @@ void FairQueue::State::HandOver(Handed handed, bool by_thread) {
   if (by_thread) waits.push_back(now);
   const auto point = queue.Submit((*job.work.slices)[handed.index].commands,
                                   last ? std::move(job.work.bindings) : job.work.bindings, waits,
-                                  job.work.trace, job.work.cancellation);
+                                  job.work.trace, job.work.cancellation, job.work.scalars);
   if (by_thread) now.timeline->Signal(1);
   Later later;
   {

@@ -63,13 +63,10 @@ class FakeQueue final : public Queue {
   const std::deque<Entry>& entries() const { return queue_; }
 
  private:
-  absl::StatusOr<TimelinePoint> Enqueue(std::shared_ptr<const CommandBuffer> commands,
-                                        std::vector<BufferView>,
-                                        std::span<const TimelinePoint> waits,
-                                        std::shared_ptr<RunTrace>,
-                                        std::shared_ptr<const Cancellation>) override {
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override {
     if (on_enqueue) on_enqueue();
-    queue_.push_back({std::static_pointer_cast<const FakeSlice>(std::move(commands)),
+    queue_.push_back({std::static_pointer_cast<const FakeSlice>(std::move(work.commands)),
                       {waits.begin(), waits.end()},
                       ++submitted_});
     return TimelinePoint{timeline_, submitted_};

@@ -27,6 +27,8 @@ struct TestedDriver {
   std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
   // `place` of conformance_programs.h; null: see no_scalars.
   std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
+  // Of a device that takes graphs: adds variable 7 to its slot of one 64-bit integer.
+  std::function<absl::StatusOr<ProgramImage>()> adds = nullptr;
   // Why this machine has none; null: every machine has.
   std::function<std::string()> absent = nullptr;
   // Why a part of the contract is excluded; empty: it is not.

@@ -128,6 +128,16 @@ absl::StatusOr<ProgramImage> GraphNext() {
   const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {x, next})});
   return ProgramImage{.name = "next", .binary = GraphBytes(sink)};
 }
+
+absl::StatusOr<ProgramImage> GraphAdds() {
+  Graph g;
+  const UOp x = g.Param(0, DType::kInt64, Shape{1});
+  const UOp n =
+      g.Make(Op::kVar, {}, std::vector<int64_t>{7, 0, 1000, 1});  // id, min, max, multiple
+  const UOp sum = g.Make(Op::kAdd, {x, n});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {x, sum})});
+  return ProgramImage{.name = "adds", .binary = GraphBytes(sink)};
+}
 #endif
 
 }  // namespace
@@ -138,6 +148,7 @@ std::vector<TestedDriver> AllDrivers() {
       {.name = "remote",
        .open = &OpenFar,
        .next = &GraphNext,
+       .adds = &GraphAdds,
        .no_scalars = "a graph has variables, not scalars, and its grids are its own device's"},
 #endif
       {.name = "cpu",

@@ -67,6 +67,90 @@ TEST_P(Conformance, ArgumentsAndTheGridReachThePrograms) {
   ExpectBytes(buffer, expected);
 }
 
+// Commands are encoded once; each submission brings the values of its scalars, also while others
+// are on their way to the same buffer.
+TEST_P(Conformance, ScalarsArePatchedAtReplay) {
+  SKIP_IF_EXCLUDED(no_programs);
+  SKIP_IF_EXCLUDED(no_scalars);
+  OpenDevice();
+  const auto image = GetParam().place();
+  ASSERT_TRUE(image.ok()) << image.status();
+  const int64_t threads = image->signature.group.y > 1 ? 8 : 1;
+  Command place, partly;
+  place.launch = partly.launch = Launch::Of(*device_->Load(*image));
+  place.launch.arguments = {
+      {0, 0, BufferAccess::kWrite}, LaunchArgument::Scalar32At(1), LaunchArgument::Scalar64At(0)};
+  partly.launch.arguments = {
+      {0, 8, BufferAccess::kWrite}, LaunchArgument::Scalar32(5), LaunchArgument::Scalar64At(0)};
+  const auto commands = device_->Encode({place, partly});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  EXPECT_EQ((*commands)->scalars(), 2u);
+  const Gate gate;
+  std::vector<TimelinePoint> waits = {gate.point()};
+  const std::vector<BufferView> buffers = {Buffer(16), Buffer(16)};
+  std::vector<BufferView> seen;
+  for (uint64_t run = 0; run < 10; ++run) {
+    const BufferView& buffer = buffers[run / 2 % 2];
+    const auto ran = device_->queue().Submit(*commands, {buffer}, waits, nullptr, nullptr,
+                                             {(10 * run) << 40, (uint64_t{0xABCD} << 32) + run});
+    ASSERT_TRUE(ran.ok()) << ran.status();
+    seen.push_back(Buffer(16));
+    const auto kept = Copy(*device_, seen.back(), buffer, {*ran}, QueueKind::kCompute);
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    waits = {*kept};
+  }
+  gate.Open();
+  ASSERT_EQ(waits[0].Wait(), absl::OkStatus());
+  for (size_t run = 0; run < seen.size(); ++run) {
+    std::string expected(16, '\0');
+    for (int64_t t = 0; t < threads; ++t) {
+      expected[static_cast<size_t>(t)] = static_cast<char>(11 * run + t);
+      expected[static_cast<size_t>(8 + t)] = static_cast<char>(5 + 10 * run + t);
+    }
+    SCOPED_TRACE(run);
+    ExpectBytes(seen[run], expected);
+  }
+  for (const std::vector<uint64_t>& wrong : {std::vector<uint64_t>{}, {1}, {1, 2, 3}}) {
+    const auto refused =
+        device_->queue().Submit(*commands, {buffers[0]}, {}, nullptr, nullptr, wrong);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr(StrCat(wrong.size(), " scalars for commands of 2")));
+  }
+}
+
+// Of a tensor graph, the variables are the scalars.
+TEST_P(Conformance, VariablesOfGraphsArePatchedAtReplay) {
+  OpenDevice();
+  if (device_->accepts() != ProgramLevel::kTensorGraph) GTEST_SKIP() << "it takes no graphs";
+  const auto image = GetParam().adds();
+  ASSERT_TRUE(image.ok()) << image.status();
+  Command add;
+  add.launch = Launch::Of(*device_->Load(*image));
+  add.launch.variables = {7};
+  add.launch.arguments = {{0, 0}, LaunchArgument::Scalar64At(0)};
+  const auto commands = device_->Encode({add});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const BufferView buffer = Buffer(8);
+  const Gate gate;
+  const TimelinePoint waits[] = {gate.point()};
+  TimelinePoint last;
+  for (const uint64_t value : {1, 20, 100}) {
+    const auto point =
+        device_->queue().Submit(*commands, {buffer}, waits, nullptr, nullptr, {value});
+    ASSERT_TRUE(point.ok()) << point.status();
+    last = *point;
+  }
+  gate.Open();
+  ASSERT_EQ(last.Wait(), absl::OkStatus());
+  ExpectBytes(buffer, std::string("\x79\0\0\0\0\0\0\0", 8));
+  add.launch.variables = {7, 8};
+  EXPECT_EQ(device_->Encode({add}).status().code(), absl::StatusCode::kInvalidArgument);
+  add.launch.variables = {7};
+  add.launch.arguments = {{0, 0}, LaunchArgument::Scalar32At(0)};
+  EXPECT_EQ(device_->Encode({add}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(Conformance, RefusesLaunchesThatAreNotTheSignatures) {
   SKIP_IF_EXCLUDED(no_programs);
   SKIP_IF_EXCLUDED(no_scalars);

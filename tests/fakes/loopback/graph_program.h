@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/types/var_value.h"
 
 namespace telegrad {
 

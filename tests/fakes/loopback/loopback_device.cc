@@ -99,7 +99,13 @@ class LoopbackRunner : public QueueRunner {
       }
       const Launch& launch = encoded.commands()[i].launch;
       std::vector<BufferView> slots;
+      std::vector<VarValue> variables;
       for (const Launch::Argument& argument : launch.arguments) {
+        if (!argument.is_buffer()) {
+          variables.push_back({launch.variables[variables.size()],
+                               static_cast<int64_t>(argument.bits(control.scalars))});
+          continue;
+        }
         const auto [binding, offset] = argument.buffer();
         BufferView view = there[binding];
         view.offset += offset;
@@ -107,7 +113,7 @@ class LoopbackRunner : public QueueRunner {
         slots.push_back(std::move(view));
       }
       const auto& program = static_cast<const LoopbackProgram&>(*launch.program);
-      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots, launch.variables));
+      TG_ASSIGN_OR_RETURN(const TimelinePoint ran, program.graph().Submit(slots, variables));
       return ran.Wait();
     });
   }
