@@ -66,9 +66,9 @@ TEST(WorkerPool, PartsGetSmallerTowardsTheEnd) {
   WorkerPool pool(2);
   for (const int64_t n : {17, 28, 100}) {
     Parts parts;
-    void* context[] = {&parts};
-    const auto note = [](void* const* to, int64_t begin, int64_t end) {
-      auto& noted = *static_cast<Parts*>(to[0]);
+    const uint64_t context[] = {WordOf(&parts)};
+    const auto note = [](const uint64_t* words, int64_t begin, int64_t end) {
+      auto& noted = *ObjectOf<Parts>(words[0]);
       const std::lock_guard lock(noted.mutex);
       noted.all.emplace_back(begin, end - begin);
     };
