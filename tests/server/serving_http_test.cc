@@ -197,6 +197,15 @@ TEST_F(ServingHttpTest, JsonBombs) {
   EXPECT_THAT(
       Infer(R"({"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":)" + deep + "}]}"),
       StartsWith("HTTP/1.1 400"));
+  // Whole values: only their depth is wrong.
+  const auto nested = [&](size_t depth) {
+    return Infer(StrCat("{\"other\":", std::string(depth, '['), std::string(depth, ']'),
+                        R"(,"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],)",
+                        R"("data":[0,1,2,3]}]})"));
+  };
+  EXPECT_THAT(nested(16), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(nested(17), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(nested(1 << 20), StartsWith("HTTP/1.1 400"));
   std::string shape = "1";
   for (int i = 0; i < 100'000; ++i) shape += ",1";
   EXPECT_THAT(

@@ -4,7 +4,7 @@
 // answer has the value that a formula says, each error names one of the causes in soak_outcomes.h,
 // and afterwards nothing is held in either daemon.
 //
-// TELEGRAD_SOAK_SECONDS (default 8) and TELEGRAD_SOAK_SEED change what is done; everything.sh runs
+// TELEGRAD_SOAK_SECONDS (default 4) and TELEGRAD_SOAK_SEED change what is done; everything.sh runs
 // half an hour.
 #include <condition_variable>
 #include <cstdlib>
@@ -231,7 +231,7 @@ class EverythingTest : public SoakClients {
 
 TEST_F(EverythingTest, AllAccountsAreZeroAfterwards) {
   const uint64_t seed = SoakSetting("TELEGRAD_SOAK_SEED", std::random_device{}());
-  const auto seconds = static_cast<double>(SoakSetting("TELEGRAD_SOAK_SECONDS", 8));
+  const auto seconds = static_cast<double>(SoakSetting("TELEGRAD_SOAK_SECONDS", 4));
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   region_ = Key("alice", "soak");
   LoadEverything();
