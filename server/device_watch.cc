@@ -45,15 +45,36 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
+void LostDevices::TryToRecover(Device& device, Loss* loss) {
+  if (looks_ < loss->next) return;
+  constexpr int64_t kLongestPause = 64;
+  loss->next = looks_ + loss->pause;
+  loss->pause = std::min(2 * loss->pause, kLongestPause);
+  const absl::Status status = device.Recover();
+  // It may have come back by itself since, and some only do that.
+  if (status.ok() || absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status)) return;
+  Log(LogLevel::kWarning, "device_not_recovered",
+      {{"name", device.name()},
+       {"reason", status.message()},
+       {"again_in_looks", loss->next - looks_}});
+}
+
 bool LostDevices::Look() {
+  ++looks_;
   for (const auto& device : pool_->devices()) {
+    const std::string& name = device->name();
     const absl::Status health = device->Health();
-    if (!health.ok() && lost_.insert(device->name()).second) {
-      Log(LogLevel::kError, "device_lost",
-          {{"name", device->name()}, {"reason", health.message()}});
-    } else if (health.ok() && lost_.erase(device->name()) > 0) {
-      Log(LogLevel::kInfo, "device_is_back", {{"name", device->name()}});
+    const auto known = lost_.find(name);
+    if (!health.ok() && known == lost_.end()) {
+      lost_[name].next = looks_ + 1;
+      Log(LogLevel::kError, "device_lost", {{"name", name}, {"reason", health.message()}});
+    } else if (!health.ok()) {
+      TryToRecover(*device, &known->second);
     }
+    if (known == lost_.end() || !device->Health().ok()) continue;
+    lost_.erase(known);
+    Log(LogLevel::kInfo, "device_is_back",
+        {{"name", name}, {"generation", static_cast<int64_t>(device->generation())}});
   }
   return lost_.empty();
 }

@@ -325,8 +325,17 @@ class Device {
   virtual Queue& queue(QueueKind kind) = 0;
   Queue& queue() { return queue(QueueKind::kCompute); }
 
-  // OK while the device can be trusted with more work.
+  // OK while the device can be trusted with more work. One that is lost says so with UNAVAILABLE,
+  // its name and its generation, and so ends what it has not ended and what is submitted to it.
   virtual absl::Status Health() const = 0;
+
+  // From 1; how often it was opened. Memory of an older generation is empty, and work with it fails
+  // with UNAVAILABLE and that generation; programs and encoded commands go on in the next.
+  virtual uint64_t generation() const { return 1; }
+  // Opens a lost device again, as the next generation, and waits until it has. FAILED_PRECONDITION
+  // while it is healthy; UNAVAILABLE says why it could not be; UNIMPLEMENTED where that takes
+  // another process, or where it comes back by itself.
+  virtual absl::Status Recover();
 };
 
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
@@ -336,6 +345,11 @@ inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, in
 
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::ImportHandle(std::string_view, int64_t) {
   return absl::UnimplementedError(name() + " opens no memory of other processes");
+}
+
+inline absl::Status Device::Recover() {
+  if (Health().ok()) return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
+  return absl::UnimplementedError(StrCat(name(), " is not brought back by this process"));
 }
 
 // The one of two devices that encodes and runs a copy between their memories, on its copy queue;

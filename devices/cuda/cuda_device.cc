@@ -61,6 +61,7 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
 
 absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const CudaDriver> driver,
                                                       int index, const std::string& name,
+                                                      uint64_t generation,
                                                       const CudaOptions& options) {
   const Library& library = driver->library();
   cuda::CUdevice device = 0;
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const Cuda
   if (mode == cuda::CU_COMPUTEMODE_PROHIBITED) {
     return FailedPrecondition("its compute mode prohibits work (nvidia-smi -c)");
   }
-  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, device, name));
+  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, device, name, generation));
   TG_RETURN_IF_ERROR(context->Enter());
   TG_ASSIGN_OR_RETURN(stream::Description description, Describe(*context, *driver, options));
   return StreamDevice::Make(std::move(context), std::move(description),
@@ -126,10 +127,12 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
   const stream::Opening opening{
       .kind = "CUDA",
       .count = count,
-      .open = [&](int i, const std::string& name) { return OpenOne(driver, i, name, options); },
-      .product = [&](int i) { return NameOf(**library, i); },
-      .befriend = [&](Context& device,
-                      const Context& peer) { return Befriend(*driver, device, peer); }};
+      .open = [driver, options](
+                  int i, const std::string& name,
+                  uint64_t number) { return OpenOne(driver, i, name, number, options); },
+      .product = [driver](int i) { return NameOf(driver->library(), i); },
+      .befriend = [driver](Context& device,
+                           const Context& peer) { return Befriend(*driver, device, peer); }};
   return stream::OpenEach(opening, notes);
 }
 

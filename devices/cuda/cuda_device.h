@@ -27,7 +27,7 @@ struct CudaOptions {
 // and `notes`, which may be null, say why, one for each GPU or one for all.
 //
 // A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
-// with UNAVAILABLE, and it takes no more work as long as the process lives. The others go on.
+// with UNAVAILABLE, and it takes no more work until Device::Recover. The others go on.
 std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
                                                std::vector<std::string>* notes);
 

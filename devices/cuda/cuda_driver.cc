@@ -120,6 +120,14 @@ Called CudaDriver::Release(int device) const {
   return CUDA_CALLED(cuDevicePrimaryCtxRelease_v2, device);
 }
 
+// What an error has left of the context goes with the reset, whatever that says; the next context
+// tells whether the GPU works.
+void CudaDriver::Reset(int device) const {
+  api().cuCtxSetCurrent(nullptr);
+  api().cuDevicePrimaryCtxReset_v2(device);
+  api().cuDevicePrimaryCtxRelease_v2(device);
+}
+
 Called CudaDriver::Enter(int, CUcontext context) const {
   return CUDA_CALLED(cuCtxSetCurrent, context);
 }

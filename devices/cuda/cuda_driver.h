@@ -21,6 +21,7 @@ class CudaDriver final : public stream::Driver {
   bool IsSticky(stream::Result result) const override;
   stream::Called Retain(int device, CUcontext* context) const override;
   stream::Called Release(int device) const override;
+  void Reset(int device) const override;
   stream::Called Enter(int device, CUcontext context) const override;
   stream::Called CopyAcross(const stream::Place& to, const stream::Place& from, size_t bytes,
                             CUstream stream) const override;

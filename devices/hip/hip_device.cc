@@ -72,8 +72,9 @@ absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDrive
 
 absl::StatusOr<std::unique_ptr<StreamDevice>> OpenHip(std::shared_ptr<const HipDriver> driver,
                                                       int index, const std::string& name,
+                                                      uint64_t generation,
                                                       const HipOptions& options) {
-  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, index, name));
+  TG_ASSIGN_OR_RETURN(auto context, Context::Open(driver, index, name, generation));
   TG_RETURN_IF_ERROR(context->Enter());
   TG_ASSIGN_OR_RETURN(stream::Description description, DescribeHip(*context, *driver, options));
   return StreamDevice::Make(std::move(context), std::move(description),
@@ -124,10 +125,12 @@ std::vector<std::unique_ptr<Device>> OpenHips(const HipOptions& options,
   const stream::Opening opening{
       .kind = "HIP",
       .count = count,
-      .open = [&](int i, const std::string& name) { return OpenHip(driver, i, name, options); },
-      .product = [&](int i) { return HipName(**library, i); },
-      .befriend = [&](Context& device,
-                      const Context& peer) { return BefriendHip(*driver, device, peer); }};
+      .open = [driver, options](
+                  int i, const std::string& name,
+                  uint64_t number) { return OpenHip(driver, i, name, number, options); },
+      .product = [driver](int i) { return HipName(driver->library(), i); },
+      .befriend = [driver](Context& device,
+                           const Context& peer) { return BefriendHip(*driver, device, peer); }};
   return stream::OpenEach(opening, notes);
 }
 

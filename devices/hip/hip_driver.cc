@@ -75,6 +75,11 @@ Called HipDriver::Retain(int device, stream::ContextHandle* context) const {
 // Nothing was retained: a device's state lives as long as the process.
 Called HipDriver::Release(int) const { return {}; }
 
+// As CudaDriver::Reset.
+void HipDriver::Reset(int device) const {
+  if (api().hipSetDevice(device) == hipSuccess) api().hipDeviceReset();
+}
+
 Called HipDriver::Enter(int device, stream::ContextHandle) const {
   return HIP_CALLED(hipSetDevice, device);
 }

@@ -23,6 +23,7 @@ class HipDriver final : public stream::Driver {
   int64_t MostGroups(int64_t group_threads) const override;
   stream::Called Retain(int device, stream::ContextHandle* context) const override;
   stream::Called Release(int device) const override;
+  void Reset(int device) const override;
   stream::Called Enter(int device, stream::ContextHandle context) const override;
   stream::Called CopyAcross(const stream::Place& to, const stream::Place& from, size_t bytes,
                             hipStream_t stream) const override;

@@ -28,9 +28,6 @@ struct NvOptions {
   // The assembler that makes its cubins, as Target::features names it; else why there is none, and
   // so no device.
   absl::StatusOr<std::string> assembler = absl::NotFoundError("none was looked for");
-  // How long after a loss the device is first brought back; then after twice as long, up to a
-  // minute. Infinite: only by Recover.
-  absl::Duration recover_after = absl::Seconds(1);
   hcq::SysOps* system = nullptr;  // null: the machine's own
   nv::GpuLimits limits = {};
 };
@@ -38,20 +35,11 @@ struct NvOptions {
 // A device for each GPU, NV:0, ...
 //
 // When a channel faults or is stuck, the device is lost: its health says so, and what it has not
-// ended fails with UNAVAILABLE. It is brought back as a new generation, with new channels and a new
-// client of the kernel driver. Programs and encoded commands go on in it; the contents of its
-// memory are gone, and work with memory of an older generation fails with UNAVAILABLE.
-class NvDevice : public Device {
- public:
-  // Tries now, whatever `recover_after` says. FAILED_PRECONDITION while the device is healthy; else
-  // why it could not be brought back.
-  virtual absl::Status Recover() = 0;
-  // From 1; how often it was opened.
-  virtual uint64_t generation() const = 0;
-};
-
+// ended fails with UNAVAILABLE. Device::Recover brings it back as a new generation, with new
+// channels and a new client of the kernel driver.
+//
 // What cannot be used is left out, and `notes`, which may be null, say why.
-std::vector<std::unique_ptr<NvDevice>> OpenNvs(const NvOptions& options,
-                                               std::vector<std::string>* notes);
+std::vector<std::unique_ptr<Device>> OpenNvs(const NvOptions& options,
+                                             std::vector<std::string>* notes);
 
 }  // namespace telegrad

@@ -256,6 +256,10 @@ Called NvDriver::Release(int) const {
   return {"close", stream::kSuccess};
 }
 
+void NvDriver::Lose(const absl::Status& why) const {
+  if (gpu_ != nullptr) gpu_->Lose(why);
+}
+
 Called NvDriver::Enter(int, stream::ContextHandle context) const {
   Now().gpu = reinterpret_cast<Gpu*>(context);
   Now().watcher = watcher_.get();

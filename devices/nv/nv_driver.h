@@ -35,6 +35,10 @@ class NvDriver final : public stream::Driver {
   bool IsSticky(stream::Result result) const override;
   stream::Called Retain(int device, stream::ContextHandle* context) const override;
   stream::Called Release(int device) const override;
+  void Reset(int) const override { Close(); }
+  void Lose(const absl::Status& why) const override;
+  bool EndsStuckWork() const override { return true; }
+  bool ReleasesAfterReset() const override { return true; }
   stream::Called Enter(int device, stream::ContextHandle context) const override;
   stream::Called CopyAcross(const stream::Place& to, const stream::Place& from, size_t bytes,
                             stream::StreamHandle stream) const override;

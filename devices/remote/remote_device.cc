@@ -113,6 +113,8 @@ class RemoteDevice final : public Device {
   }
   Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
   absl::Status Health() const override { return server_->Health(facts_->there); }
+  // It comes back by itself, with the next session.
+  uint64_t generation() const override { return link_->generation(); }
 
  private:
   const std::shared_ptr<const Facts> facts_;

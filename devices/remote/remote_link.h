@@ -63,6 +63,11 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue, QueueWork work,
                                        std::span<const TimelinePoint> waits);
   TimelinePoint Last(const QueueState& queue) const;
+  // The number of the session at hand, or of the last one; 1 before the first, too.
+  uint64_t generation() const {
+    const MutexLock lock(mutex_);
+    return generation_ == 0 ? 1 : generation_;
+  }
 
   // For copies between servers. `use` is called with the lock, and must not wait. UNAVAILABLE if
   // the session of that generation is over.

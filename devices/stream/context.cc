@@ -8,20 +8,32 @@
 
 namespace telegrad::stream {
 absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Driver> driver,
-                                                       int device, std::string name) {
+                                                       int device, std::string name,
+                                                       uint64_t generation) {
   ContextHandle handle = nullptr;
   const Called retained = driver->Retain(device, &handle);
   TG_RETURN_IF_ERROR(driver->Check(retained.name, retained.result));
-  return std::shared_ptr<Context>(new Context(std::move(driver), device, handle, std::move(name)));
+  return std::shared_ptr<Context>(
+      new Context(std::move(driver), device, handle, std::move(name), generation));
 }
 
 absl::Status Context::Enter() { return Check(driver_->Enter(device_, handle_)); }
 
 Context::~Context() {
-  EnterToRelease();
-  for (const EventHandle event : timed_) calls().event_destroy(event);
-  for (const EventHandle event : untimed_) calls().event_destroy(event);
-  driver_->Release(device_);
+  std::vector<EventHandle> events = std::move(timed_);
+  events.insert(events.end(), untimed_.begin(), untimed_.end());
+  Release([&] {
+    for (const EventHandle event : events) calls().event_destroy(event);
+  });
+  if (!discarded()) driver_->Release(device_);
+}
+
+std::string Context::title() const { return StrCat(name_, " (generation ", generation_, ")"); }
+
+void Context::Discard() {
+  const ExclusiveLock lock(life_);
+  discarded_ = true;
+  driver_->Reset(device_);
 }
 
 absl::Status Context::Check(std::string_view call, Result result) {
@@ -33,7 +45,7 @@ absl::Status Context::Check(std::string_view call, Result result) {
       dead_ = true;
     }
     Fail(absl::UnavailableError(
-        StrCat(name_, " failed and takes no more work: ", ToStd(status.message()))));
+        StrCat(title(), " failed and takes no more work: ", ToStd(status.message()))));
     return health();
   }
   return absl::Status(status.code(), StrCat(name_, ": ", ToStd(status.message())));
@@ -100,10 +112,10 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
 }
 
 Stream::~Stream() {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
-  context_->calls().stream_synchronize(handle_);
-  context_->calls().stream_destroy(handle_);
+  context_->Release([&] {
+    context_->calls().stream_synchronize(handle_);
+    context_->calls().stream_destroy(handle_);
+  });
 }
 
 }  // namespace telegrad::stream

@@ -17,14 +17,18 @@ namespace telegrad::stream {
 // Thread-safe.
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // `name` for messages, "CUDA:0".
+  // `name` and `generation` for messages, "CUDA:0".
   static absl::StatusOr<std::shared_ptr<Context>> Open(std::shared_ptr<const Driver> driver,
-                                                       int device, std::string name);
+                                                       int device, std::string name,
+                                                       uint64_t generation);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   const std::string& name() const { return name_; }
+  uint64_t generation() const { return generation_; }
+  // "CUDA:0 (generation 1)"
+  std::string title() const;
   const Driver& driver() const { return *driver_; }
   const Calls& calls() const { return driver_->calls(); }
   int device() const { return device_; }
@@ -32,9 +36,15 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Makes the context the thread's current one, in which all calls below work.
   [[nodiscard]] absl::Status Enter();
-  // The same where things are given back, which is tried whatever the driver says: what it does not
-  // take goes with the context.
-  void EnterToRelease() const { driver_->Enter(device_, handle_); }
+  // Calls `give_back` in the context, unless nothing of it can be given back any more: what the
+  // driver does not take goes with the context.
+  template <typename GiveBack>
+  void Release(GiveBack give_back) const {
+    const SharedLock lock(life_);
+    if (stuck() || (discarded_ && !driver_->ReleasesAfterReset())) return;
+    driver_->Enter(device_, handle_);
+    give_back();
+  }
 
   // As Driver's, with the device's name in front. An error after which the driver refuses all
   // further work in the context is the end of the device, see Fail.
@@ -52,12 +62,24 @@ class Context : public std::enable_shared_from_this<Context> {
   bool dead() const;
   void AddBell(std::shared_ptr<Bell> bell);
 
+  // Gives the context back with all that is in it, of which nothing is used any more. Once.
+  void Discard();
+  bool discarded() const {
+    const SharedLock lock(life_);
+    return discarded_;
+  }
+
   absl::StatusOr<EventHandle> TakeEvent(unsigned int flags);
   void ReturnEvent(EventHandle event, unsigned int flags);
 
  private:
-  Context(std::shared_ptr<const Driver> driver, int device, ContextHandle handle, std::string name)
-      : driver_(std::move(driver)), device_(device), handle_(handle), name_(std::move(name)) {}
+  Context(std::shared_ptr<const Driver> driver, int device, ContextHandle handle, std::string name,
+          uint64_t generation)
+      : driver_(std::move(driver)),
+        device_(device),
+        handle_(handle),
+        name_(std::move(name)),
+        generation_(generation) {}
 
   std::vector<EventHandle>& FreeEvents(unsigned int flags) TG_REQUIRES(mutex_) {
     return flags == kUntimed ? untimed_ : timed_;
@@ -67,7 +89,10 @@ class Context : public std::enable_shared_from_this<Context> {
   const int device_;
   const ContextHandle handle_;
   const std::string name_;
+  const uint64_t generation_;
 
+  mutable SharedMutex life_;  // held for reading while something is given back; before mutex_
+  bool discarded_ TG_GUARDED_BY(life_) = false;
   mutable Mutex mutex_;
   absl::Status health_ TG_GUARDED_BY(mutex_);
   bool stuck_ TG_GUARDED_BY(mutex_) = false;

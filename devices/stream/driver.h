@@ -104,6 +104,14 @@ class Driver {
 
   virtual Called Retain(int device, ContextHandle* context) const = 0;
   virtual Called Release(int device) const = 0;
+  // Gives back all that the context has, and the context, in which nothing is used any more.
+  virtual void Reset(int device) const = 0;
+  // What waits for the GPU goes on, with this error, where the driver can end that.
+  virtual void Lose(const absl::Status&) const {}
+  // Whether Reset also ends what is stuck.
+  virtual bool EndsStuckWork() const { return false; }
+  // Whether its handles are given back by their own functions also after Reset.
+  virtual bool ReleasesAfterReset() const { return false; }
   // Makes the context the thread's current one.
   virtual Called Enter(int device, ContextHandle context) const = 0;
   virtual Called CopyAcross(const Place& to, const Place& from, size_t bytes,

@@ -108,10 +108,10 @@ absl::Status Graph::Launch(StreamHandle stream) {
 }
 
 Graph::~Graph() {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
-  if (exec_ != nullptr) context_->calls().exec_destroy(exec_);
-  if (graph_ != nullptr) context_->calls().graph_destroy(graph_);
+  context_->Release([&] {
+    if (exec_ != nullptr) context_->calls().exec_destroy(exec_);
+    if (graph_ != nullptr) context_->calls().graph_destroy(graph_);
+  });
 }
 
 }  // namespace telegrad::stream

@@ -36,11 +36,12 @@ absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Conte
 }
 
 Memories::~Memories() {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
   zeroing_ = nullptr;
-  for (const auto& [bytes, address] : kept_) context_->calls().memory_free(address);
   if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, kUntimed);
+  const auto kept = std::move(kept_);
+  context_->Release([&] {
+    for (const auto& [bytes, address] : kept) context_->calls().memory_free(address);
+  });
 }
 
 int64_t Memories::used() const {
@@ -106,9 +107,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Import(std::string_view handle
 }
 
 void Memories::Close(Address address) const {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
-  context_->calls().memory_close(address);
+  context_->Release([&] { context_->calls().memory_close(address); });
 }
 
 absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {

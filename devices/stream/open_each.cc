@@ -1,11 +1,52 @@
 // A GPU that cannot be opened becomes a note for the log, and the others are offered.
 #include "devices/stream/open_each.h"
 
+#include <map>
 #include <utility>
 
+#include "devices/stream/generations_device.h"
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
+namespace {
+
+// The contexts at hand, by the number of their GPU.
+class Group {
+ public:
+  void Add(int index, const std::shared_ptr<Context>& context) {
+    const MutexLock lock(mutex_);
+    contexts_[index] = context;
+  }
+  std::vector<std::shared_ptr<Context>> OthersThan(int index) const {
+    std::vector<std::shared_ptr<Context>> out;
+    const MutexLock lock(mutex_);
+    for (const auto& [i, weak] : contexts_) {
+      auto context = weak.lock();
+      if (i != index && context != nullptr && context->health().ok()) out.push_back(context);
+    }
+    return out;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<int, std::weak_ptr<Context>> contexts_ TG_GUARDED_BY(mutex_);
+};
+
+// Where the driver refuses direct access, it copies through the host.
+absl::StatusOr<std::unique_ptr<StreamDevice>> OpenAgain(const Opening& opening, int index,
+                                                        const std::string& name,
+                                                        uint64_t generation, Group& group) {
+  TG_ASSIGN_OR_RETURN(auto device, opening.open(index, name, generation));
+  for (const auto& peer : group.OthersThan(index)) {
+    opening.befriend(device->context(), *peer).IgnoreError();
+    opening.befriend(*peer, device->context()).IgnoreError();
+  }
+  group.Add(index, device->shared_context());
+  return device;
+}
+
+}  // namespace
 
 std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
                                               std::vector<std::string>* notes) {
@@ -13,23 +54,26 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
   const auto note = [&](std::string text) {
     if (notes != nullptr) notes->push_back(std::move(text));
   };
-  std::vector<StreamDevice*> opened;
+  const auto group = std::make_shared<Group>();
+  std::vector<std::shared_ptr<Context>> opened;
   for (int i = 0; i < opening.count; ++i) {
     const std::string name = StrCat(opening.kind, ":", i);
-    auto device = opening.open(i, name);
+    auto device = opening.open(i, name, 1);
     if (!device.ok()) {
       note(StrCat(name, " (", opening.product(i),
                   ") is left out: ", ToStd(device.status().message())));
       continue;
     }
-    opened.push_back(device->get());
-    out.push_back(*std::move(device));
+    opened.push_back((*device)->shared_context());
+    group->Add(i, opened.back());
+    out.push_back(MakeGenerationsDevice(*std::move(device), [=](uint64_t generation) {
+      return OpenAgain(opening, i, name, generation, *group);
+    }));
   }
-  for (StreamDevice* device : opened) {
-    for (const StreamDevice* peer : opened) {
+  for (const auto& device : opened) {
+    for (const auto& peer : opened) {
       if (peer == device) continue;
-      if (const absl::Status direct = opening.befriend(device->context(), peer->context());
-          !direct.ok()) {
+      if (const absl::Status direct = opening.befriend(*device, *peer); !direct.ok()) {
         note(StrCat("copies between ", device->name(), " and ", peer->name(),
                     " go through the host: ", ToStd(direct.message())));
       }

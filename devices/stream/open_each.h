@@ -14,7 +14,8 @@ namespace telegrad::stream {
 struct Opening {
   std::string kind;  // "CUDA"; the devices are CUDA:0, ...
   int count = 0;
-  std::function<absl::StatusOr<std::unique_ptr<StreamDevice>>(int index, const std::string& name)>
+  std::function<absl::StatusOr<std::unique_ptr<StreamDevice>>(int index, const std::string& name,
+                                                              uint64_t generation)>
       open;
   std::function<std::string(int index)> product;  // what the driver calls it
   // Lets copies of the first go straight to memory of the second, where they can; without, the
@@ -22,7 +23,8 @@ struct Opening {
   std::function<absl::Status(Context& device, const Context& peer)> befriend;
 };
 
-// What cannot be used is left out; `notes`, which may be null, say why.
+// What cannot be used is left out; `notes`, which may be null, say why. The functions are kept and
+// called again when a device is lost and recovered, on any thread.
 std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
                                               std::vector<std::string>* notes);
 

@@ -45,9 +45,7 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
 }
 
 StreamProgram::~StreamProgram() {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
-  context_->calls().module_unload(module_);
+  context_->Release([&] { context_->calls().module_unload(module_); });
 }
 
 }  // namespace telegrad::stream

@@ -148,7 +148,7 @@ void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Addres
   if (status.ok()) status = recorded;
   context_->ReturnEvent(*done, kUntimed);
   context_->Fail(absl::UnavailableError(
-      StrCat(context_->name(), " takes no more work: ", ToStd(recorded.message()))));
+      StrCat(context_->title(), " takes no more work: ", ToStd(recorded.message()))));
 }
 
 absl::StatusOr<StreamQueue::Wait> StreamQueue::Look(const TimelinePoint& point) const {

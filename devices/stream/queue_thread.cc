@@ -183,10 +183,11 @@ bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
   const bool waits = sibling_timeline_ && sibling_timeline_->value() < sibling_awaited_.load();
   if (progress_ns_ == 0 || waits) progress_ns_ = now;
   if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
-    context_->Fail(absl::UnavailableError(StrCat(
-                       options_.name, " is stuck and takes no more work: nothing ended within ",
-                       absl::FormatDuration(options_.hang_limit))),
-                   /*stuck=*/true);
+    context_->Fail(
+        absl::UnavailableError(StrCat(options_.name, " (generation ", context_->generation(),
+                                      ") is stuck and takes no more work: nothing ended within ",
+                                      absl::FormatDuration(options_.hang_limit))),
+        /*stuck=*/true);
   }
   *status = context_->health();
   return context_->stuck();
@@ -198,7 +199,7 @@ bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
 bool StreamQueue::WillNotTell(const absl::Status& why) {
   doubted_ = true;
   context_->Fail(absl::UnavailableError(
-      StrCat("the GPU failed and takes no more work: ", ToStd(why.message()))));
+      StrCat(context_->title(), " failed and takes no more work: ", ToStd(why.message()))));
   if (context_->dead() || context_->stuck()) return true;
   if (++asked_in_vain_ < kMostAsked) return false;
   context_->Fail(context_->health(), /*stuck=*/true);

@@ -16,12 +16,12 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 }  // namespace
 
 Staging::~Staging() {
-  if (context_->stuck()) return;
-  context_->EnterToRelease();
-  for (const Chunk& chunk : chunks_) {
-    if (chunk.host != nullptr) context_->calls().host_free(chunk.host);
-    if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, kUntimed);
-  }
+  context_->Release([&] {
+    for (const Chunk& chunk : chunks_) {
+      if (chunk.host != nullptr) context_->calls().host_free(chunk.host);
+      if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, kUntimed);
+    }
+  });
 }
 
 absl::StatusOr<Staging::Chunk*> Staging::Next() {

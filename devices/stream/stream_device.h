@@ -2,7 +2,7 @@
 // the host cannot address. What a driver knows of it comes as a Description.
 //
 // A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
-// with UNAVAILABLE, and it takes no more work as long as the process lives.
+// with UNAVAILABLE, and it takes no more work. It can be opened again: generations_device.h.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,7 @@ class StreamDevice final : public Device {
                std::unique_ptr<StreamQueue> copy);
 
   Context& context() const { return *context_; }
+  const std::shared_ptr<Context>& shared_context() const { return context_; }
 
   const std::string& name() const override { return context_->name(); }
   const Target& target() const override { return description_.target; }

@@ -54,6 +54,10 @@ absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
 
 absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes, int run_class) {
   const MutexLock lock(mutex_);
+  if (const uint64_t now = device_.generation(); now != generation_) {
+    memory_ = {};  // a device that was lost has nothing of it any more
+    generation_ = now;
+  }
   std::shared_ptr<Memory>& memory = memory_[static_cast<size_t>(run_class)];
   if (memory == nullptr || memory->size() < bytes) {
     memory.reset();

@@ -29,6 +29,10 @@ struct TestedDriver {
   std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
   // Of a device that takes graphs: adds variable 7 to its slot of one 64-bit integer.
   std::function<absl::StatusOr<ProgramImage>()> adds = nullptr;
+  // The next launch of the device that was opened last faults; null: nothing makes it do so.
+  std::function<void()> fault = nullptr;
+  // What a fake library found wrong in how it was called; null: it tells nothing.
+  std::function<std::string()> problems = nullptr;
   // Why this machine has none; null: every machine has.
   std::function<std::string()> absent = nullptr;
   // Why a part of the contract is excluded; empty: it is not.

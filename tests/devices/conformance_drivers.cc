@@ -43,9 +43,18 @@ std::string WhyNoGpu() {
 }
 
 #ifdef FAKE_PTXAS
+std::unique_ptr<fakes::FakeDriver>& RawDriver() {
+  static std::unique_ptr<fakes::FakeDriver> driver;
+  return driver;
+}
+
+void FaultRaw() {
+  RawDriver()->Locked([] { RawDriver()->gpu.fault_in = 1; });
+}
+
 // A raw GPU with the fake kernel driver that it runs on.
 std::unique_ptr<Device> OpenRaw(const QueueLimits& limits) {
-  static std::unique_ptr<fakes::FakeDriver> driver;
+  std::unique_ptr<fakes::FakeDriver>& driver = RawDriver();
   driver = std::make_unique<fakes::FakeDriver>();
   driver->Start();
   NvOptions options = FakeNvOptions(*driver);
@@ -81,10 +90,19 @@ std::unique_ptr<Device> OpenAmd(HipOptions options, const QueueLimits& limits) {
   return devices.empty() ? nullptr : std::move(devices[0]);
 }
 
+// Those of the fake libraries, which they reset when they are first asked for.
+FakeCuda& ControlsOfCuda() {
+  static FakeCuda* const fake = new FakeCuda();
+  return *fake;
+}
+FakeHip& ControlsOfHip() {
+  static FakeHip* const fake = new FakeHip();
+  return *fake;
+}
+
 // Of the fake library, with that processor.
 std::unique_ptr<Device> OpenFakeAmd(int64_t processor, const QueueLimits& limits) {
-  static FakeHip* const fake = new FakeHip();
-  fake->Set("processor", processor);
+  ControlsOfHip().Set("processor", processor);
   return OpenAmd(FakeHipOptions(), limits);
 }
 
@@ -195,25 +213,39 @@ std::vector<TestedDriver> AllDrivers() {
        .no_alloc = "host arrays belong to the caller; they are imported",
        .no_programs = "host arrays are copied only"},
       {.name = "cuda_fake",
-       .open = [](const QueueLimits& limits) { return OpenGpu(FakeOptions(), limits); },
+       .open =
+           [](const QueueLimits& limits) {
+             ControlsOfCuda();
+             return OpenGpu(FakeOptions(), limits);
+           },
        .next = &NextImage,
-       .place = &CudaPlace},
+       .place = &CudaPlace,
+       .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
+       .problems = [] { return Unasked(ControlsOfCuda().Problems()); }},
       {.name = "cuda",
        .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
        .next = &NextImage,
        .place = &CudaPlace,
        .absent = &WhyNoGpu},
 #ifdef FAKE_PTXAS
-      {.name = "nv_fake", .open = &OpenRaw, .next = &NextCubin, .place = &PlaceCubin},
+      {.name = "nv_fake",
+       .open = &OpenRaw,
+       .next = &NextCubin,
+       .place = &PlaceCubin,
+       .fault = &FaultRaw},
 #endif
       {.name = "hip_fake_wave64",
        .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x942, limits); },
        .next = [] { return NextHip("gfx942"); },
-       .place = [] { return HipPlace("gfx942"); }},
+       .place = [] { return HipPlace("gfx942"); },
+       .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
+       .problems = [] { return Unasked(ControlsOfHip().Problems()); }},
       {.name = "hip_fake_wave32",
        .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x1100, limits); },
        .next = [] { return NextHip("gfx1100"); },
-       .place = [] { return HipPlace("gfx1100"); }},
+       .place = [] { return HipPlace("gfx1100"); },
+       .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
+       .problems = [] { return Unasked(ControlsOfHip().Problems()); }},
       {.name = "hip",
        .open = [](const QueueLimits& limits) { return OpenAmd({}, limits); },
        .next = [] { return NextHip(OpenAmd({}, {})->target().arch); },

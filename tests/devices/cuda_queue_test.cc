@@ -94,10 +94,16 @@ TEST_F(Cuda, AStuckGpuIsGivenUp) {
   const absl::Status stuck = Run({NextCommand(Next())}, {buffer});
   EXPECT_EQ(stuck.code(), absl::StatusCode::kUnavailable) << stuck;
   EXPECT_THAT(std::string(stuck.message()),
-              AllOf(HasSubstr("CUDA:0 compute is stuck"), HasSubstr("20ms")));
+              AllOf(HasSubstr("CUDA:0 compute (generation 1) is stuck"), HasSubstr("20ms")));
   EXPECT_EQ(device().Health(), stuck);
   EXPECT_EQ(device().Alloc(1).status(), stuck);
   EXPECT_EQ(device(1).Health(), absl::OkStatus());
+  // Nothing ends the kernel but the end of the process.
+  const absl::Status refused = device().Recover();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("CUDA:0 is still at work"));
+  EXPECT_EQ(device().Recover(), refused);
+  EXPECT_EQ(device().Health(), stuck);
   devices_.clear();  // waits for nothing
   fake_.Release();
 }

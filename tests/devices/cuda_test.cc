@@ -410,8 +410,8 @@ TEST_F(Cuda, AFaultFailsTheDeviceAndNothingElse) {
   ASSERT_TRUE(point.ok()) << point.status();
   const absl::Status failed = point->Wait();
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
-  EXPECT_THAT(std::string(failed.message()),
-              AllOf(HasSubstr("CUDA:0 failed"), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
+  EXPECT_THAT(std::string(failed.message()), AllOf(HasSubstr("CUDA:0 (generation 1) failed"),
+                                                   HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
   EXPECT_EQ(device().Health(), failed);
   // Everything later is refused with the reason.
   EXPECT_EQ(device().queue().Submit(commands, {buffer}, {}).status(), failed);
@@ -422,6 +422,47 @@ TEST_F(Cuda, AFaultFailsTheDeviceAndNothingElse) {
   EXPECT_EQ(device(1).Health(), absl::OkStatus());
   Fill(other, "ab", 1);
   EXPECT_EQ(Read(other, 1), "ab");
+}
+
+// What a GPU has of a peer's memory is checked, too: the address is another's now.
+TEST_F(Cuda, PeersKnowTheMemoryOfALostGeneration) {
+  Open();
+  const BufferView lost = Buffer(2), other = Buffer(2, 1);
+  const auto commands = *device().Encode({NextCommand(Next())});
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(device().queue().Submit(commands, {lost}, {})->Wait().ok());
+  ASSERT_EQ(device().Recover(), absl::OkStatus());
+  const auto refused = Copy(device(1), other, lost);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("memory of CUDA:0 is of generation 1, which was lost"));
+  // The new one is a peer as the old one was.
+  const BufferView fresh = Buffer(2);
+  Fill(fresh, "xy");
+  ASSERT_TRUE(device(1).Reaches(device()));
+  EXPECT_EQ((*Copy(device(1), other, fresh)).Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(other, 1), "xy");
+  EXPECT_EQ(Unasked(fake_.Problems()), "");
+}
+
+// A driver that refuses a new context is asked again.
+TEST_F(Cuda, SaysWhyItDoesNotComeBack) {
+  Open();
+  const BufferView buffer = Buffer(2);
+  const auto commands = *device().Encode({NextCommand(Next())});
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(device().queue().Submit(commands, {buffer}, {})->Wait().ok());
+  fake_.Set("busy_device", 0);
+  const absl::Status refused = device().Recover();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("CUDA:0 could not be brought back"),
+                                                    HasSubstr("CUDA_ERROR_DEVICE_UNAVAILABLE")));
+  EXPECT_EQ(device().Health().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(device().generation(), 1u);
+  fake_.Set("busy_device", -1);
+  EXPECT_EQ(device().Recover(), absl::OkStatus());
+  EXPECT_EQ(device().generation(), 2u);
+  EXPECT_EQ(device().queue().Submit(commands, {Buffer(2)}, {})->Wait(), absl::OkStatus());
 }
 
 }  // namespace

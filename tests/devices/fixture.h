@@ -1,6 +1,7 @@
 // What the tests of devices share: gates and copies.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -42,6 +43,18 @@ inline BufferView HostBuffer(Device& host, const std::string& bytes) {
 inline std::string Bytes(const BufferView& view) {
   return {static_cast<const char*>(view.memory->host()) + view.offset,
           static_cast<size_t>(view.length)};
+}
+
+// What a fake library tells of problems, one a line, without the faults that tests ask it for.
+inline std::string Unasked(const std::string& problems) {
+  std::string out;
+  for (size_t at = 0; at < problems.size();) {
+    const size_t end = std::min(problems.find('\n', at), problems.size() - 1) + 1;
+    const std::string line = problems.substr(at, end - at);
+    if (line.find("a fault that the test asked for") == std::string::npos) out += line;
+    at = end;
+  }
+  return out;
 }
 
 inline Command CopyCommand(const CopyBytes& copy) { return {CommandKind::kCopy, {}, copy}; }

@@ -326,7 +326,7 @@ TEST_F(Hip, AFaultFailsTheDeviceAndNothingElse) {
   const absl::Status failed = Run({NextHipCommand(program)}, {buffer});
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
   EXPECT_THAT(std::string(failed.message()),
-              AllOf(HasSubstr("HIP:0 failed"), HasSubstr("hipErrorIllegalAddress")));
+              AllOf(HasSubstr("HIP:0 (generation 1) failed"), HasSubstr("hipErrorIllegalAddress")));
   EXPECT_EQ(device().Health(), failed);
   EXPECT_EQ(device().Alloc(1).status(), failed);
   Fill(other, "ab", 1);

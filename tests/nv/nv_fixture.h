@@ -61,12 +61,11 @@ inline absl::StatusOr<ProgramImage> NextCubin() {
   return image;
 }
 
-// Rings so short that every test wraps them, and no recovery but by hand.
+// Rings so short that every test wraps them.
 inline NvOptions FakeNvOptions(hcq::SysOps& system) {
   return {
       .devices = 1,
       .assembler = FakeAssembler(),
-      .recover_after = absl::InfiniteDuration(),
       .system = &system,
       .limits = {
           .ring_entries = 16, .words_bytes = 4096, .data_bytes = 16384, .video_chunk = 2 << 20}};
@@ -87,7 +86,7 @@ class FakeNv final {
   }
 
   fakes::FakeDriver& driver() { return driver_; }
-  NvDevice& device() { return *device_; }
+  Device& device() { return *device_; }
   const std::vector<std::string>& notes() const { return notes_; }
   bool has_device() const { return device_ != nullptr; }
   void CloseDevice() { device_ = nullptr; }
@@ -96,7 +95,7 @@ class FakeNv final {
   fakes::FakeDriver driver_;
   NvOptions options_;
   std::vector<std::string> notes_;
-  std::unique_ptr<NvDevice> device_;
+  std::unique_ptr<Device> device_;
 };
 
 }  // namespace telegrad

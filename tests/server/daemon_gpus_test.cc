@@ -1,5 +1,8 @@
 // GPUs behind the daemon, on fake drivers: they are listed, their memory is written and read
 // though the host cannot address it, and one that cannot be used is logged and stops nothing.
+#include <cstdlib>
+
+#include "engine/base/strings.h"
 #include "engine/ir/content_hash.h"
 #include "tests/server/daemon_fixture.h"
 
@@ -52,6 +55,60 @@ TEST_P(DaemonOnGpus, OffersThem) {
   ASSERT_TRUE(run.Get().ok()) << run.Get().status();
   ASSERT_TRUE(doubled.Get().ok()) << doubled.Get().status();
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(z[i], 2.0f * x[i]);
+}
+
+// Slot 1 = 2 (x + x reversed), by two kernels with a temporary between them.
+FrozenGraph Mirrored(int64_t elements) {
+  Graph g;
+  const Shape shape{elements};
+  const int64_t axis[] = {0};
+  UOp value = g.Param(0, DType::kFloat32, shape);
+  for (int i = 0; i < 2; ++i) {
+    if (i > 0) value = g.Make(Op::kContiguous, {value});
+    value = g.Make(Op::kAdd, {value, g.Make(Op::kFlip, {value}, axis)});
+  }
+  const UOp out = g.Param(1, DType::kFloat32, shape);
+  return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, value})}));
+}
+
+// A kernel faults, and the GPU with it; the daemon opens it again, and what was compiled before
+// goes on in the new generation, its temporaries with it.
+TEST_P(DaemonOnGpus, AreBroughtBackAfterAFault) {
+  const std::string gpu = GetParam().device;
+  ASSERT_EQ(setenv("FAKE_CUDA_FAULT_LAUNCH", "3", 1), 0);  // of the second run
+  Start(GetParam().flags);
+  ASSERT_EQ(unsetenv("FAKE_CUDA_FAULT_LAUNCH"), 0);
+  const auto session = Session();
+  const FrozenGraph graph = Mirrored(100);
+  ASSERT_TRUE(session->Put(graph.root()).Get().ok());
+  std::vector<float> x(100), y(100);
+  for (int i = 0; i < 100; ++i) x[i] = static_cast<float>(i * i);
+  const auto run = [&](uint64_t in, uint64_t out) {
+    const uint64_t handles[] = {in, out};
+    return session->Run(ContentHash(graph.root()), handles).Get().status();
+  };
+  const auto make = [&](uint64_t in, uint64_t out) {
+    session->Alloc(in, 400, gpu);
+    session->Alloc(out, 400, gpu);
+    session->WriteCopy(in, 0, Bytes(x));
+  };
+  make(1, 2);
+  ASSERT_EQ(run(1, 2), absl::OkStatus());
+  const absl::Status faulted = run(1, 2);
+  EXPECT_EQ(faulted.code(), absl::StatusCode::kUnavailable) << faulted;
+  EXPECT_THAT(std::string(faulted.message()), HasSubstr(StrCat(gpu, " (generation 1) failed")));
+  bool healthy = false;
+  while (!healthy) {  // until the daemon has looked twice
+    const auto devices = connection_->ListDevices();
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    healthy = (*devices)[1].healthy;
+  }
+  EXPECT_THAT(std::string(run(1, 2).message()),
+              HasSubstr(StrCat("memory of ", gpu, " is of generation 1, which was lost")));
+  make(3, 4);
+  ASSERT_EQ(run(3, 4), absl::OkStatus());
+  ASSERT_TRUE(session->Read(4, 0, Writable(y)).Get().ok());
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(y[i], 2 * (x[i] + x[99 - i])) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(

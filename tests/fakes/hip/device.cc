@@ -135,6 +135,14 @@ FAKE_HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   return HipOf(cuCtxEnablePeerAccess(other, flags));
 }
 
+// The state of the thread's device is made anew when it is used next.
+FAKE_HIP_API int hipDeviceReset() {
+  FAKE_HIP_USE();
+  const int device = fakehip::CurrentDevice();
+  if (const int result = cuDevicePrimaryCtxReset_v2(device); result != 0) return HipOf(result);
+  return HipOf(cuDevicePrimaryCtxRelease_v2(device));
+}
+
 FAKE_HIP_API int hipSetDevice(int device) {
   Handle context = 0;
   if (const int result = fakehip::StateOf(device, &context); result != 0) return HipOf(result);
