@@ -134,24 +134,32 @@ void Batcher::Learn(const Batch& batch) const {
   if (taken > 0) batch.form->time->Add(taken, batch.times.run_ns);
 }
 
-// True if the batch runs elsewhere now. States are only where they are, and nobody knows whether a
+// True if the batch runs elsewhere now, or again where the device has come back without the weights
+// that it had. States are only where they are, and nobody knows whether a
 // run of theirs has ended there.
 bool Batcher::MoveAway(const BatchPtr& batch, const absl::Status& status) {
   const auto& instances = model_.instances();
   ServedModel::Instance& here = *instances[batch->place];
-  if (!absl::IsUnavailable(status) || !here.maker.device->link()) return false;
+  const bool renewed =
+      batch->form != nullptr && batch->form->generation != here.maker.device->generation();
+  const bool linked = here.maker.device->link().has_value();
+  if (!absl::IsUnavailable(status) || !(linked || renewed)) return false;
   // The weights that it had are gone, too, even if it is there again.
   if (batch->form != nullptr && here.forms->Forget(batch->form)) here.maker.weights->Forget();
   const int64_t now = model_.maker().env->clock->Ns();
-  here.avoid_ns.store(now + kAvoidedNs, std::memory_order_relaxed);
-  if (model_.config().sequences || instances.size() == 1) return false;
-  if (++batch->moves >= static_cast<int>(instances.size())) return false;
+  if (linked) here.avoid_ns.store(now + kAvoidedNs, std::memory_order_relaxed);
+  if (model_.config().sequences) return false;
   size_t best = batch->place;
-  for (size_t i = 0; i < instances.size(); ++i) {
-    if (!IsWell(*instances[i], now)) continue;
-    if (best == batch->place || EndNs(instances, i, now) < EndNs(instances, best, now)) best = i;
+  if (linked) {
+    if (++batch->moves >= static_cast<int>(instances.size())) return false;
+    for (size_t i = 0; i < instances.size(); ++i) {
+      if (!IsWell(*instances[i], now)) continue;
+      if (best == batch->place || EndNs(instances, i, now) < EndNs(instances, best, now)) best = i;
+    }
+    if (best == batch->place) return false;
+  } else if (++batch->moves > static_cast<int>(instances.size())) {
+    return false;
   }
-  if (best == batch->place) return false;
   Release(*batch);
   {
     const MutexLock lock(mutex_);

@@ -41,6 +41,7 @@ struct Form {
   std::vector<BufferView> weights;                  // by slot; empty where it is none
   std::vector<bool> guards;  // by input: whether this form is for its values alone
   Device* device = nullptr;  // on which it runs
+  uint64_t generation = 1;   // of the device, in which its weights are
   int64_t rows = 0;          // of the batch; 0 where the model does not batch
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class ServingPlacesTest : public ServingTest {
@@ -168,6 +169,45 @@ TEST_F(ServingPlacesTest, AMachineThatIsGoneLosesNoRequest) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   }
   EXPECT_EQ(WrongOfMany("there", 2, 5), 0);
+}
+
+// A kernel faults, and the GPU loses the weights with everything else. Once the daemon has opened
+// it again, the model puts them there anew, and no request has to know.
+TEST_F(ServingPlacesTest, AGpuThatComesBackServesAgain) {
+  std::vector<float> weight(4096);
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7);
+  WriteModel("sum",
+             onnx::test::ModelWriter()
+                 .Input("x", DType::kFloat32, {-1, 4096})
+                 .Output("y", DType::kFloat32, {-1, 4096})
+                 .Initializer("w", HostTensor::Of<float>({4096}, weight))
+                 .Node("Add", {"x", "w"}, {"y"})
+                 .File(13),
+             kBatch);
+  setenv("FAKE_CUDA_FAULT_LAUNCH", "3", 1);
+  StartServing(
+      {"--cuda-library", TELEGRAD_FAKE_CUDA, "--hip-devices", "0", "--models-device", "CUDA:0"});
+  unsetenv("FAKE_CUDA_FAULT_LAUNCH");
+  ASSERT_TRUE(BecomesReady("sum")) << ReasonOf("sum");
+  const std::vector<float> x(4096, 1);
+  int answered = 0, failed = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (failed == 0 || answered < 8) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << answered << " " << failed;
+    const auto response = Infer(Floats("sum", {1, 4096}, x));
+    if (!response.ok()) {
+      ASSERT_TRUE(absl::IsUnavailable(response.status())) << response.status();
+      // Until the daemon has looked; never for the weights that are gone.
+      ASSERT_THAT(std::string(response.status().message()), Not(HasSubstr("memory of")));
+      ++failed;
+      continue;
+    }
+    ASSERT_EQ(response->raw_output_contents(0).size(), 4096 * sizeof(float));
+    std::vector<float> y(4096);
+    std::memcpy(y.data(), response->raw_output_contents(0).data(), 4096 * sizeof(float));
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], 1 + weight[i]) << i;
+    answered += failed > 0 ? 1 : 0;
+  }
 }
 
 }  // namespace
