@@ -183,7 +183,7 @@ TEST_F(ServingPlacesTest, AGpuThatComesBackServesAgain) {
                  .Initializer("w", HostTensor::Of<float>({4096}, weight))
                  .Node("Add", {"x", "w"}, {"y"})
                  .File(13),
-             kBatch);
+             std::string(kBatch));
   setenv("FAKE_CUDA_FAULT_LAUNCH", "3", 1);
   StartServing(
       {"--cuda-library", TELEGRAD_FAKE_CUDA, "--hip-devices", "0", "--models-device", "CUDA:0"});
