@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kFirstGuessNs = 100'000;     // before a batch has run anywhere
 constexpr int64_t kAvoidedNs = 5'000'000'000;  // after a device has lost a batch
 constexpr int64_t kStaleNs = 1'000'000'000;    // after which a device is tried again
-constexpr int64_t kOldNs = 10'000'000'000;     // after which a batch size is tried again
+constexpr int64_t kOldNs = 60'000'000'000;     // after which a batch size is tried again
 
 using Instances = std::vector<std::unique_ptr<ServedModel::Instance>>;
 

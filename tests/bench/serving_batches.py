@@ -21,7 +21,7 @@ import urllib.request
 
 CLIENTS = 16
 BATCHES = (1, 2, 4, 8, 16)
-INPUTS = {"resnet50": ["x:FP32:{0},3,224,224"], "bert": ["tokens:INT64:{0},128", "mask:INT64:{0},128"],
+INPUTS = {"resnet50": ["x:FP32:{0},3,224,224"], "bert": ["tokens:INT64:{0},128", "mask:FP32:{0},128"],
           "mnist": ["Input3:FP32:{0},1,28,28"]}
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # A model of its own for each file; asks it as KServe's examples do.
@@ -176,7 +176,7 @@ class Bench:
                       "off"],
                      stdout=subprocess.PIPE) as ours, \
                 Process([sys.executable, folder / "server.py", name, files["N"], threads, http, grpc],
-                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+                        stdout=subprocess.DEVNULL, stderr=(folder / "kserve.log").open("w")):
             address = ours.address()
             once = self.batch_ms(runners[1], 3)
             count = max(CLIENTS * 6, int(self.seconds * 1e3 / once))

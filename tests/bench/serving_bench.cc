@@ -15,6 +15,7 @@
 //       percentile in milliseconds, and the sum of the magnitudes of the first output's floats
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -168,8 +169,13 @@ std::vector<double> Ask(const std::string& address, const inference::ModelInferR
     inference::ModelReadyRequest name;
     inference::ModelReadyResponse response;
     name.set_name(request.model_name());
+    context.set_wait_for_ready(true);  // the server may only be starting
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
     const grpc::Status status = stub->ModelReady(&context, name, &response);
-    if (!status.ok()) std::exit(1);
+    if (!status.ok()) {
+      std::fprintf(stderr, "serving_bench: %s\n", status.error_message().c_str());
+      std::exit(1);
+    }
     ready = response.ready();
   }
   std::vector<double> times;
