@@ -1,6 +1,7 @@
 // Where a batch runs, if its model has instances on several devices: where it is expected to end
 // first. A batch that a device has lost, because another machine is gone, runs elsewhere.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "server/serving/batcher.h"
@@ -102,19 +103,27 @@ void Batcher::Release(const Batch& batch) const {
   instance.maker.expected_ns->fetch_sub(batch.expected_ns, std::memory_order_relaxed);
 }
 
-// How many of the rows that wait for this batch it takes, all of them with these tails.
-int64_t Batcher::BestRowsLocked(size_t place, int64_t rows, const InputShapes& tails, int64_t now) {
-  const std::vector<int64_t>& all = model_.batch_sizes();
-  FormCache& forms = *model_.instances()[place]->forms;
+// How many of the first `count` requests, which all have these tails, the next batch takes.
+size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& tails, int64_t now) {
+  if (count == 1) return 1;
+  std::vector<int64_t> rows;
+  for (const auto& [level, queue] : levels_) {
+    for (const Waiting& waiting : queue) {
+      if (rows.size() == count) break;
+      rows.push_back(waiting.rows);
+    }
+  }
+  const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const FormCache& forms = *model_.instances()[place]->forms;
   std::vector<BatchSize> sizes;
-  for (const int64_t size : all) {
-    const auto form = forms.Find({.shapes = WithBatch(tails, size)});
+  for (const int64_t size : model_.batch_sizes()) {
+    const auto form = forms.Peek({.shapes = WithBatch(tails, size)});
     BatchSize& known = sizes.emplace_back(BatchSize{.rows = size, .made = form != nullptr});
     if (form != nullptr) {
       known.ns = form->time->ns();
       known.stale = now - form->time->learned_ns() > kOldNs;
     }
-    if (size >= rows) break;
+    if (size >= all) break;
   }
   const BatchChoice choice = ChooseBatch(sizes, rows);
   std::atomic<int64_t>& next_form_ns = model_.instances()[place]->next_form_ns;
@@ -122,7 +131,7 @@ int64_t Batcher::BestRowsLocked(size_t place, int64_t rows, const InputShapes& t
     next_form_ns.store(INT64_MAX, std::memory_order_relaxed);
     wanted_.push_back({place, choice.wanted, WithBatch(tails, choice.wanted)});
   }
-  return choice.rows;
+  return choice.requests;
 }
 
 void Batcher::Learn(const Batch& batch) const {

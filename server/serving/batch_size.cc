@@ -1,6 +1,7 @@
 #include "server/serving/batch_size.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace telegrad {
 namespace {
@@ -11,6 +12,12 @@ constexpr double kAsGood = 0.99;
 // Where single rows reach less than that of the best rate, sizes between are not tried; nor is a
 // size tried again whose rate was so much lower.
 constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.9;
+
+struct Option {
+  const BatchSize* size;
+  size_t requests = 0;
+  double rate = 0;  // rows that are no padding in a nanosecond; 0: unknown
+};
 
 }  // namespace
 
@@ -27,30 +34,38 @@ void LearnedTime::Add(int64_t ns, int64_t now_ns) {
   mean_ns_.store(mean, std::memory_order_relaxed);
 }
 
-BatchChoice ChooseBatch(std::span<const BatchSize> sizes, int64_t waiting) {
-  const auto rows_of = [&](const BatchSize& size) { return std::min(size.rows, waiting); };
-  const auto rate_of = [&](const BatchSize& size) {
-    return size.ns > 0 ? static_cast<double>(rows_of(size)) / static_cast<double>(size.ns) : 0;
-  };
-  const BatchSize& smallest = sizes.front();
-  const BatchSize& largest = sizes.back();
-  if (sizes.size() == 1 || largest.ns == 0) return {.rows = waiting};
-  if (smallest.ns == 0 && smallest.made) return {.rows = rows_of(smallest)};
-  if (smallest.ns == 0) return {.rows = waiting, .wanted = smallest.rows};
+BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_t> rows) {
+  // Sizes that have room for the first request, up to the first with room for all.
+  std::vector<Option> options;
+  for (const BatchSize& size : sizes) {
+    if (size.rows < rows.front()) continue;
+    Option& option = options.emplace_back(Option{.size = &size});
+    int64_t taken = 0;
+    while (option.requests < rows.size() && taken + rows[option.requests] <= size.rows) {
+      taken += rows[option.requests++];
+    }
+    if (size.ns > 0) option.rate = static_cast<double>(taken) / static_cast<double>(size.ns);
+    if (option.requests == rows.size()) break;
+  }
+  const Option& smallest = options.front();
+  const Option& largest = options.back();
+  if (options.size() == 1 || largest.rate == 0) return {.requests = largest.requests};
+  if (smallest.rate == 0 && smallest.size->made) return {.requests = smallest.requests};
+  if (smallest.rate == 0) return {.requests = largest.requests, .wanted = smallest.size->rows};
 
   double highest = 0;
-  for (const BatchSize& size : sizes) highest = std::max(highest, rate_of(size));
+  for (const Option& option : options) highest = std::max(highest, option.rate);
   BatchChoice choice;
-  for (const BatchSize& size : sizes) {
-    if (rate_of(size) >= kAsGood * highest) choice.rows = rows_of(size);
+  for (const Option& option : options) {
+    if (option.rate >= kAsGood * highest) choice.requests = option.requests;
   }
-  for (const BatchSize& size : sizes) {
-    if (size.ns > 0) {
-      if (size.stale && rate_of(size) >= kWorthTryingAgain * highest)
-        return {.rows = rows_of(size)};
-    } else if (rate_of(smallest) >= kWorthTrying * highest) {
-      if (size.made) return {.rows = rows_of(size)};
-      choice.wanted = size.rows;
+  for (const Option& option : options) {
+    if (option.rate > 0) {
+      const bool again = option.size->stale && option.rate >= kWorthTryingAgain * highest;
+      if (again) return {.requests = option.requests};
+    } else if (smallest.rate >= kWorthTrying * highest) {
+      if (option.size->made) return {.requests = option.requests};
+      choice.wanted = option.size->rows;
     }
   }
   return choice;

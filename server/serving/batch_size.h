@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -35,12 +36,13 @@ struct BatchSize {
 };
 
 struct BatchChoice {
-  int64_t rows = 0;    // to be taken
-  int64_t wanted = 0;  // a size that is worth compiling for later batches; 0: none
+  size_t requests = 0;  // to be taken
+  int64_t wanted = 0;   // a size that is worth compiling for later batches; 0: none
 };
 
-// Of `waiting` rows, at least one. The sizes ascend; only the last has room for all of them.
-// Sizes that might have the best rate are tried, so that their times become known.
-BatchChoice ChooseBatch(std::span<const BatchSize> sizes, int64_t waiting);
+// Of requests that wait, at least one, with so many rows each: how many of the first ones. The
+// sizes ascend; the last one has room for the first request. Sizes that might have the best rate
+// are tried, so that their times become known.
+BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_t> rows);
 
 }  // namespace telegrad

@@ -13,52 +13,70 @@ std::vector<BatchSize> Known(std::vector<int64_t> ns) {
   return out;
 }
 
+// Of so many requests with as many rows each.
+BatchChoice Choose(const std::vector<BatchSize>& sizes, size_t requests, int64_t rows = 1) {
+  return ChooseBatch(sizes, std::vector<int64_t>(requests, rows));
+}
+
 TEST(BatchSizeTest, TakesTheSizeWithTheBestRate) {
-  EXPECT_EQ(ChooseBatch(Known({40, 78, 170, 360, 720}), 16).rows, 2);  // a CPU
-  EXPECT_EQ(ChooseBatch(Known({40, 41, 42, 43, 44}), 16).rows, 16);    // a GPU
-  EXPECT_EQ(ChooseBatch(Known({40, 80, 160, 320, 640}), 16).rows, 16);
-  EXPECT_EQ(ChooseBatch(Known({40, 60, 90, 180, 400}), 16).rows, 8);
+  EXPECT_EQ(Choose(Known({40, 78, 170, 360, 720}), 16).requests, 2u);  // a CPU
+  EXPECT_EQ(Choose(Known({40, 41, 42, 43, 44}), 16).requests, 16u);    // a GPU
+  EXPECT_EQ(Choose(Known({40, 80, 160, 320, 640}), 16).requests, 16u);
+  EXPECT_EQ(Choose(Known({40, 60, 90, 180, 400}), 16).requests, 8u);
 }
 
 TEST(BatchSizeTest, PaddingCountsAsNothing) {
   // 9 rows in a batch of 16 take 9 of 64; 8 of them take 8 of 32 and leave one.
-  EXPECT_EQ(ChooseBatch(Known({4, 8, 16, 32, 64}), 9).rows, 8);
-  EXPECT_EQ(ChooseBatch(Known({4, 8, 16, 32, 64}), 16).rows, 16);
-  EXPECT_EQ(ChooseBatch(Known({40, 41, 42, 43, 44}), 9).rows, 9);
-  EXPECT_EQ(ChooseBatch(Known({4}), 1).rows, 1);
+  EXPECT_EQ(Choose(Known({4, 8, 16, 32, 64}), 9).requests, 8u);
+  EXPECT_EQ(Choose(Known({4, 8, 16, 32, 64}), 16).requests, 16u);
+  EXPECT_EQ(Choose(Known({40, 41, 42, 43, 44}), 9).requests, 9u);
+  EXPECT_EQ(Choose(Known({4}), 1).requests, 1u);
 }
 
 TEST(BatchSizeTest, LearnsTheLargestThenTheSmallestThenThoseBetween) {
   std::vector<BatchSize> sizes = Known({0, 0, 0});
   sizes[0].made = true;  // when the model is loaded
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 4);
-  EXPECT_EQ(ChooseBatch(sizes, 4).wanted, 0);
+  EXPECT_EQ(Choose(sizes, 4).requests, 4u);
+  EXPECT_EQ(Choose(sizes, 4).wanted, 0);
   sizes[2] = {4, true, 400};
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 1);
+  EXPECT_EQ(Choose(sizes, 4).requests, 1u);
   sizes[0].ns = 90;
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 1);
-  EXPECT_EQ(ChooseBatch(sizes, 4).wanted, 2);
+  EXPECT_EQ(Choose(sizes, 4).requests, 1u);
+  EXPECT_EQ(Choose(sizes, 4).wanted, 2);
   sizes[1].made = true;
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 2);
-  EXPECT_EQ(ChooseBatch(sizes, 4).wanted, 0);
+  EXPECT_EQ(Choose(sizes, 4).requests, 2u);
+  EXPECT_EQ(Choose(sizes, 4).wanted, 0);
   sizes[0].made = false;
   sizes[0].ns = 0;
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 4);
-  EXPECT_EQ(ChooseBatch(sizes, 4).wanted, 1);
+  EXPECT_EQ(Choose(sizes, 4).requests, 4u);
+  EXPECT_EQ(Choose(sizes, 4).wanted, 1);
 }
 
 TEST(BatchSizeTest, SizesBetweenAreNotCompiledWhereSingleRowsAreSlow) {
-  EXPECT_EQ(ChooseBatch(Known({40, 0, 0, 80}), 8).wanted, 0);
-  EXPECT_EQ(ChooseBatch(Known({40, 0, 0, 300}), 8).wanted, 4);
+  EXPECT_EQ(Choose(Known({40, 0, 0, 80}), 8).wanted, 0);
+  EXPECT_EQ(Choose(Known({40, 0, 0, 300}), 8).wanted, 4);
+}
+
+// A size without room for a request can never be learned from it.
+TEST(BatchSizeTest, SizesBelowTheFirstRequestDoNotCount) {
+  std::vector<BatchSize> sizes = Known({0, 0, 0, 400, 0, 450});
+  sizes[0].made = true;
+  EXPECT_EQ(Choose(sizes, 4, 8).requests, 4u);
+  EXPECT_EQ(Choose(sizes, 1, 8).requests, 1u);
+  // Three rows each: four of them fit into 16, one into 4.
+  sizes = Known({40, 45, 50, 90, 120});
+  EXPECT_EQ(Choose(sizes, 5, 3).requests, 5u);  // there is no more room, nor are more needed
+  EXPECT_EQ(ChooseBatch(Known({40, 45, 50, 200, 400}), std::vector<int64_t>{3, 1, 3}).requests, 2u);
+  EXPECT_EQ(ChooseBatch(Known({40, 45, 50, 52, 400}), std::vector<int64_t>{3, 1, 3}).requests, 3u);
 }
 
 TEST(BatchSizeTest, OldTimesAreTriedAgain) {
   std::vector<BatchSize> sizes = Known({40, 85, 160});
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 4);
+  EXPECT_EQ(Choose(sizes, 4).requests, 4u);
   sizes[1].stale = true;
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 2);
+  EXPECT_EQ(Choose(sizes, 4).requests, 2u);
   sizes[1].ns = 400;  // even noise does not explain that
-  EXPECT_EQ(ChooseBatch(sizes, 4).rows, 4);
+  EXPECT_EQ(Choose(sizes, 4).requests, 4u);
 }
 
 TEST(LearnedTimeTest, ShorterTimesCountMore) {

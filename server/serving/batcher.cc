@@ -213,20 +213,7 @@ Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_n
     }
   }
   if (!config.ragged.empty()) return TakeFirstLocked(count);
-  return TakeFirstLocked(CountLocked(BestRowsLocked(place, rows, *tails, now)));
-}
-
-// How many requests have so many rows: at least one.
-size_t Batcher::CountLocked(int64_t rows) const {
-  size_t count = 0;
-  for (const auto& [level, queue] : levels_) {
-    for (const Waiting& waiting : queue) {
-      rows -= waiting.rows;
-      if (count > 0 && rows < 0) return count;
-      ++count;
-    }
-  }
-  return count;
+  return TakeFirstLocked(BestCountLocked(place, count, *tails, now));
 }
 
 // A batch that ends at once asks for the next one from within: that is left to a worker, so that a
@@ -278,7 +265,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
       model->instances()[place]->next_form_ns.store(later, std::memory_order_relaxed);
     };
     model->instances()[form.place]->forms->Get({.shapes = form.shapes}, form.rows, nullptr, tenant_,
-                                               made);
+                                               made, /*needed=*/false);
   }
 }
 

@@ -98,12 +98,11 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
-  size_t CountLocked(int64_t rows) const TG_REQUIRES(mutex_);
   BatchPtr TakeSequencesLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   // Those of the model's instances that have room, the one that would end first before the others.
   std::vector<size_t> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
   BatchPtr NextLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
-  int64_t BestRowsLocked(size_t place, int64_t rows, const InputShapes& tails, int64_t now)
+  size_t BestCountLocked(size_t place, size_t count, const InputShapes& tails, int64_t now)
       TG_REQUIRES(mutex_);
   void Occupy(Batch* batch, size_t place, int64_t now) const;
   void Release(const Batch& batch) const;

@@ -137,7 +137,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
                                                             const ModelConfig& config,
                                                             const std::vector<Shape>& shapes,
                                                             int64_t rows, const InputValues& values,
-                                                            Tenant& payer) const {
+                                                            Tenant& payer, bool needed) const {
   const CompileTimer charged(&payer);
   Budget budget(env->limits.job);
   budget.SetShare(payer.share);
@@ -216,7 +216,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
   }
   const WeightStore::Plan plan = weights->MakePlan(std::move(contents));
   absl::Status room = CheckRoom(config, plan.new_bytes, cost.temporary_bytes);
-  while (!room.ok() && make_room != nullptr && make_room(config.name)) {
+  while (!room.ok() && needed && make_room != nullptr && make_room(config.name)) {
     owner->engine->ReleaseMemory();
     // What went may have been what both have in common.
     room = CheckRoom(config, weights->NewBytes(plan), cost.temporary_bytes);

@@ -65,10 +65,12 @@ struct FormMaker {
   std::shared_ptr<std::atomic<int64_t>> expected_ns = nullptr;
 
   // A form for inputs of these shapes, in the order of the configuration, and where `values` are
-  // given, of these. `payer` pays for the time that it takes. Long: for a thread that compiles.
+  // given, of these. `payer` pays for the time that it takes. One that no request `needed` makes
+  // no room for itself. Long: for a thread that compiles.
   absl::StatusOr<std::shared_ptr<const Form>> Make(FormSource& source, const ModelConfig& config,
                                                    const std::vector<Shape>& shapes, int64_t rows,
-                                                   const InputValues& values, Tenant& payer) const;
+                                                   const InputValues& values, Tenant& payer,
+                                                   bool needed) const;
 
  private:
   absl::Status CheckRoom(const ModelConfig& config, int64_t weights, int64_t temporaries) const;

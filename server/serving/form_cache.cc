@@ -45,11 +45,17 @@ FormCache::FormPtr FormCache::Find(const FormKey& key) {
   return it->second.form;
 }
 
+FormCache::FormPtr FormCache::Peek(const FormKey& key) const {
+  const MutexLock lock(mutex_);
+  const auto it = forms_.find(key);
+  return it == forms_.end() ? nullptr : it->second.form;
+}
+
 absl::StatusOr<FormCache::FormPtr> FormCache::MakeNow(const FormKey& key, int64_t rows,
-                                                      const InputValues& values,
-                                                      Tenant& payer) const {
+                                                      const InputValues& values, Tenant& payer,
+                                                      bool needed) const {
   TG_ASSIGN_OR_RETURN(FormPtr made,
-                      maker_.Make(*source_, config_, key.shapes, rows, values, payer));
+                      maker_.Make(*source_, config_, key.shapes, rows, values, payer, needed));
   const Form* const form = made.get();
   return FormPtr(form, [made = std::move(made), alive = alive_](const Form*) mutable {
     made = nullptr;  // before the promise
@@ -59,13 +65,13 @@ absl::StatusOr<FormCache::FormPtr> FormCache::MakeNow(const FormKey& key, int64_
 
 absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t rows,
                                                    const InputValues& values, Tenant& payer) {
-  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer);
+  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, /*needed=*/true);
   Made(key, form);
   return form;
 }
 
 void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
-                    const std::shared_ptr<Tenant>& payer, Done done) {
+                    const std::shared_ptr<Tenant>& payer, Done done, bool needed) {
   FormPtr known;
   absl::Status refused;
   {
@@ -77,6 +83,9 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
     }
     if (it != forms_.end()) {
       known = it->second.form;
+    } else if (!needed && forms_.size() >= kMostUnneeded) {
+      refused = ResourceExhausted("model '", config_.name, "' is compiled for ", forms_.size(),
+                                  " shapes; no more are made before a request needs them");
     } else if (making_ >= kMostMaking) {
       refused = ResourceExhausted("model '", config_.name, "' is being compiled for ", making_,
                                   " other shapes of its inputs; try again");
@@ -91,13 +100,13 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
   if (known != nullptr) return done(known);
   if (!refused.ok()) return done(refused);
   maker_.env->compilers->Post(
-      [self = shared_from_this(), key, rows, values = std::move(values), payer] {
+      [self = shared_from_this(), key, rows, values = std::move(values), payer, needed] {
         const auto make = [&]() -> absl::StatusOr<FormPtr> {
           InputValues given;
           if (values != nullptr) {
             TG_ASSIGN_OR_RETURN(given, values());
           }
-          return self->MakeNow(key, rows, given, *payer);
+          return self->MakeNow(key, rows, given, *payer, needed);
         };
         const auto form = make();
         {

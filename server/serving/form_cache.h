@@ -36,6 +36,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   using ReadValues = std::function<absl::StatusOr<InputValues>()>;
   using Done = std::function<void(const absl::StatusOr<FormPtr>&)>;
   static constexpr size_t kMost = 64;
+  static constexpr size_t kMostUnneeded = kMost / 2;
   static constexpr size_t kMostMaking = 8;  // forms of one version made at a time
 
   FormCache(const FormMaker* maker, ModelConfig config, std::shared_ptr<FormSource> source)
@@ -45,11 +46,14 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   FormKey KeyOf(InputShapes shapes, std::span<const InferInput* const> inputs) const;
   // Null if it is not there.
   FormPtr Find(const FormKey& key);
+  // The same, without counting as a use.
+  FormPtr Peek(const FormKey& key) const;
   // Makes it if need be, on a thread that compiles, once for all who ask meanwhile. RESOURCE_
-  // EXHAUSTED where `payer` may not compile now, or where too many are being made.
+  // EXHAUSTED where `payer` may not compile now, or where too many are being made. One that no
+  // request `needed` displaces nothing: no form that is used, and no model.
   // `values`, where there is one, tells those of the inputs, on the thread that compiles.
   void Get(const FormKey& key, int64_t rows, ReadValues values,
-           const std::shared_ptr<Tenant>& payer, Done done);
+           const std::shared_ptr<Tenant>& payer, Done done, bool needed = true);
   // The same on this thread.
   absl::StatusOr<FormPtr> Make(const FormKey& key, int64_t rows, const InputValues& values,
                                Tenant& payer);
@@ -73,7 +77,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
     uint64_t used = 0;
   };
   absl::StatusOr<FormPtr> MakeNow(const FormKey& key, int64_t rows, const InputValues& values,
-                                  Tenant& payer) const;
+                                  Tenant& payer, bool needed) const;
   void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form);
   bool GuardsGrowLocked(const Form& form) TG_REQUIRES(mutex_);
 

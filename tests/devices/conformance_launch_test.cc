@@ -122,7 +122,8 @@ TEST_P(Conformance, ScalarsArePatchedAtReplay) {
 // Of a tensor graph, the variables are the scalars.
 TEST_P(Conformance, VariablesOfGraphsArePatchedAtReplay) {
   OpenDevice();
-  if (device_->accepts() != ProgramLevel::kTensorGraph) GTEST_SKIP() << "it takes no graphs";
+  if (device_->accepts() != ProgramLevel::kTensorGraph)
+    GTEST_SKIP() << "a device of programs; graphs are for devices of the tensor level";
   const auto image = GetParam().adds();
   ASSERT_TRUE(image.ok()) << image.status();
   Command add;
@@ -187,7 +188,8 @@ TEST_P(Conformance, RefusesLaunchesThatAreNotTheSignatures) {
 TEST_P(Conformance, LaunchesDoNotWriteWhatIsReadOnly) {
   SKIP_IF_EXCLUDED(no_programs);
   OpenDevice();
-  if (!device_->host_visible()) GTEST_SKIP() << "it takes no memory but its own, which is writable";
+  if (!device_->host_visible())
+    GTEST_SKIP() << "no memory of this device can be read-only: it takes none of the host's";
   class ReadOnly final : public Memory {
    public:
     explicit ReadOnly(std::shared_ptr<Memory> inner)

@@ -20,7 +20,8 @@ TEST_P(Conformance, AHealthyDeviceIsNotRecovered) {
 }
 
 TEST_P(Conformance, ComesBackAsANewGeneration) {
-  if (GetParam().fault == nullptr) GTEST_SKIP() << "nothing makes it fault";
+  if (GetParam().fault == nullptr)
+    GTEST_SKIP() << "no fault can be provoked here: only the fakes of CUDA, HIP and NV have one";
   OpenDevice();
   Command next;
   next.launch = Launch::Of(*device_->Load(*GetParam().next()));
@@ -60,7 +61,8 @@ TEST_P(Conformance, ComesBackAsANewGeneration) {
 
 // Of a loss, objects are left that are dropped in any order, with the device or after it.
 TEST_P(Conformance, WhatIsLeftOfALossIsDroppedLater) {
-  if (GetParam().fault == nullptr) GTEST_SKIP() << "nothing makes it fault";
+  if (GetParam().fault == nullptr)
+    GTEST_SKIP() << "no fault can be provoked here: only the fakes of CUDA, HIP and NV have one";
   OpenDevice();
   auto program = *device_->Load(*GetParam().next());
   Command next;
