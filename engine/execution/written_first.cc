@@ -7,9 +7,14 @@
 // shared loops only what that same iteration has filled: the others may be yet to come. So the
 // load's index moves with the shared ranges as the STORE's does, and apart from that stays among
 // the first values that the inner ranges take.
+//
+// Several STOREs of one nest may fill it together, each with an offset of its own and with gates
+// that end its ranges earlier, as those of a tile do: what they write, range by range from the one
+// with the smallest stride, must unite to all of it.
 #include "engine/execution/written_first.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -81,6 +86,133 @@ std::optional<Filling> FillingOf(UOp root, int64_t slot) {
   return out;
 }
 
+// What one of several STOREs writes: `offset` plus any multiples below `counts` of the strides.
+struct Strided {
+  int64_t offset = 0;
+  std::vector<int64_t> counts;  // by range, in ascending order of the strides
+};
+
+// Whether it is a sum of multiples of ranges: its bounds are then those at the ranges' ends.
+bool IsSumOfRanges(UOp index) {
+  return std::ranges::all_of(PostOrder(index), [&](uint32_t id) {
+    const Op op = index.graph()->op(id);
+    return op == Op::kRange || op == Op::kConst || op == Op::kAdd || op == Op::kMul;
+  });
+}
+
+// Ends ranges where a gate of comparisons with constants does; false where it is anything else.
+bool EndRanges(UOp gate, const std::vector<UOp>& ranges, std::vector<int64_t>* counts) {
+  std::vector<UOp> stack{gate};
+  while (!stack.empty()) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (u.is(Op::kAnd)) {
+      stack.push_back(u.src(0));
+      stack.push_back(u.src(1));
+      continue;
+    }
+    if (!u.is(Op::kCmpLt) || !u.src(1).is_const() || !IsSumOfRanges(u.src(0))) return false;
+    int64_t rest = u.src(1).const_word() - 1 - u.src(0).vmin();  // that may still be added
+    size_t on = ranges.size();
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      const std::optional<int64_t> stride = StrideOf(u.src(0), ranges[r]);
+      if (!stride || *stride < 0 || (*stride > 0 && on < ranges.size())) return false;
+      if (*stride > 0) on = r;
+    }
+    if (on == ranges.size() || rest < 0) return false;
+    const int64_t count = rest / *StrideOf(u.src(0), ranges[on]) + 1;
+    (*counts)[on] = std::min((*counts)[on], count);
+  }
+  return true;
+}
+
+using Intervals = std::vector<std::pair<int64_t, int64_t>>;  // begin, end
+
+Intervals Unite(Intervals in) {
+  std::ranges::sort(in);
+  Intervals out;
+  for (const auto& [begin, end] : in) {
+    if (!out.empty() && begin <= out.back().second) {
+      out.back().second = std::max(out.back().second, end);
+    } else {
+      out.emplace_back(begin, end);
+    }
+  }
+  return out;
+}
+
+// Whether all that is written, with one range after another, unites to [0, elements).
+bool UniteToAll(const std::vector<Strided>& stores, const std::vector<int64_t>& strides,
+                int64_t elements) {
+  constexpr int64_t kMostIntervals = 1 << 14;
+  std::map<std::vector<int64_t>, Intervals> by_rest;  // by the counts of the ranges to come
+  for (const Strided& s : stores) by_rest[s.counts].emplace_back(s.offset, s.offset + 1);
+  for (const int64_t stride : strides) {
+    std::map<std::vector<int64_t>, Intervals> next;
+    for (auto& [counts, intervals] : by_rest) {
+      const int64_t count = counts.front();
+      Intervals& to = next[std::vector<int64_t>(counts.begin() + 1, counts.end())];
+      for (const auto& [begin, end] : Unite(std::move(intervals))) {
+        if (end - begin >= stride) {
+          to.emplace_back(begin, end + (count - 1) * stride);
+          continue;
+        }
+        if (count + std::ssize(to) > kMostIntervals) return false;
+        for (int64_t i = 0; i < count; ++i) to.emplace_back(begin + i * stride, end + i * stride);
+      }
+    }
+    by_rest = std::move(next);
+  }
+  const Intervals all = Unite(std::move(by_rest.begin()->second));
+  return all.size() == 1 && all[0].first == 0 && all[0].second == elements;
+}
+
+// Whether the STOREs to the slot, which nothing loads from, write all of it between them.
+bool FillTogether(UOp kernel, int64_t slot) {
+  std::vector<UOp> ranges;
+  std::vector<int64_t> strides, order;
+  std::vector<Strided> stores;
+  int64_t elements = 0;
+  for (int i = 0; i < kernel.num_src(); ++i) {
+    UOp body = kernel.src(i);
+    std::vector<UOp> own;
+    for (; body.is(Op::kEnd); body = body.src(0)) {
+      for (int r = 1; r < body.num_src(); ++r) own.push_back(body.src(r));
+    }
+    if (!body.is(Op::kStore) || !IsArgument(body.src(0), slot)) continue;
+    const UOp address = body.src(0), index = address.src(1);
+    std::vector<int64_t> steps, counts;
+    for (const UOp range : own) {
+      const std::optional<int64_t> stride = StrideOf(index, range);
+      if (!stride || *stride <= 0 || !range.src(0).is_const()) return false;
+      steps.push_back(*stride);
+      counts.push_back(range.src(0).const_word());
+    }
+    if (stores.empty()) {
+      ranges = own;
+      strides = steps;
+      elements = NumElements(BehindOrder(address.src(0)).shape());
+    }
+    // Its smallest value is at the beginning of all ranges, because no stride is negative.
+    if (own != ranges || steps != strides || index.vmin() < 0 || !IsSumOfRanges(index)) {
+      return false;
+    }
+    if (address.num_src() == 3 && !EndRanges(address.src(2), ranges, &counts)) return false;
+    stores.push_back({index.vmin(), std::move(counts)});
+  }
+  if (stores.empty()) return false;
+  for (size_t r = 0; r < ranges.size(); ++r) order.push_back(static_cast<int64_t>(r));
+  std::ranges::sort(order, {}, [&](int64_t r) { return strides[static_cast<size_t>(r)]; });
+  std::vector<int64_t> ascending;
+  for (const int64_t r : order) ascending.push_back(strides[static_cast<size_t>(r)]);
+  for (Strided& s : stores) {
+    std::vector<int64_t> counts;
+    for (const int64_t r : order) counts.push_back(s.counts[static_cast<size_t>(r)]);
+    s.counts = std::move(counts);
+  }
+  return UniteToAll(stores, ascending, elements);
+}
+
 // Whether `load` reads only what the same iteration of the shared loops has filled before.
 bool ReadsWhatIsFilled(UOp load, const Filling& filling) {
   const UOp address = load.src(0);
@@ -104,8 +236,13 @@ bool ReadsWhatIsFilled(UOp load, const Filling& filling) {
 bool Fills(UOp kernel, int64_t slot) {
   std::optional<Filling> filling;
   for (int i = 0; i < kernel.num_src() && !filling; ++i) filling = FillingOf(kernel.src(i), slot);
-  if (!filling) return false;
   const Graph& g = *kernel.graph();
+  if (!filling) {
+    return FillTogether(kernel, slot) && std::ranges::none_of(PostOrder(kernel), [&](uint32_t id) {
+             const UOp u = g.at(id);
+             return u.is(Op::kLoad) && IsArgument(u.src(0), slot);
+           });
+  }
   return std::ranges::all_of(PostOrder(kernel), [&](uint32_t id) {
     const UOp u = g.at(id);
     return !u.is(Op::kLoad) || !IsArgument(u.src(0), slot) || ReadsWhatIsFilled(u, *filling);

@@ -69,6 +69,36 @@ TEST_F(WrittenFirst, WhatIsWrittenInPart) {
   EXPECT_FALSE(WritesTemporariesFirst(Storing(full, /*gated=*/true)));
 }
 
+// Two STOREs that fill 3 rows of 8 in tiles of 2 rows, of which the last has one.
+TEST_F(WrittenFirst, WhatSeveralStoresWriteTogether) {
+  const auto filled = [](int64_t second_offset, int64_t rows) {
+    Graph g;
+    const UOp tile = g.Range(0, AxisType::kLoop, g.Index(2)),
+              column = g.Range(1, AxisType::kLoop, g.Index(8));
+    const UOp param = Floats(g, 0, 24), at = Sum(g, tile, 16, column);
+    const UOp row = Sum(g, tile, 2, g.Index(1));
+    const UOp second = g.Make(Op::kAdd, {at, g.Index(second_offset)});
+    const UOp value = g.ConstFloat(DType::kFloat32, 0);
+    const auto nest = [&](UOp address) {
+      return g.Make(Op::kEnd, {g.Make(Op::kStore, {address, value}), tile, column});
+    };
+    const UOp gate = g.Make(Op::kCmpLt, {row, g.Index(rows)});
+    const UOp sink = g.Make(Op::kSink, {nest(g.Make(Op::kIndex, {param, at})),
+                                        nest(g.Make(Op::kIndex, {param, second, gate}))});
+    EXPECT_TRUE(g.status().ok()) << g.status();
+    Schedule out;
+    out.kernels.push_back({});
+    out.kernels[0].graph = Freeze(sink);
+    out.kernels[0].arguments = {{BufferRef::Kind::kTemporary, 0}};
+    out.temporaries = {{96, 0}};
+    return WritesTemporariesFirst(out);
+  };
+  EXPECT_TRUE(filled(8, 3));
+  EXPECT_FALSE(filled(8, 1)) << "the second store never runs";
+  EXPECT_FALSE(filled(9, 3)) << "an element between the rows";
+  EXPECT_FALSE(filled(0, 3)) << "a row is written twice, and one never";
+}
+
 // A row of argument 0 is filled and read again, for argument 1, in the same iteration of the rows.
 class Staged : public ExecutionTest {
  protected:

@@ -39,7 +39,7 @@ class ShapeReader {
     FindEnclosing();
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
-      if (u.is(Op::kReduce) || u.is(Op::kStore)) shape_.works.push_back(WorkOf(u));
+      if (u.is(Op::kReduce) || u.is(Op::kStore)) AddWork(u);
       if (u.is(Op::kStore)) shape_.parallel &= shape_.d.of[id];
       if (u.is(Op::kEnd)) {
         for (int i = 1; i < u.num_src(); ++i) shape_.inner |= Bit(shape_.d.IndexOf(u.src(i)));
@@ -94,17 +94,29 @@ class ShapeReader {
     }
   }
 
-  Work WorkOf(UOp root) {
-    Work work;
-    work.root = root;
-    work.all = root.is(Op::kStore) ? enclosing_[root.id()] | shape_.d.of[root.id()]
-                                   : shape_.d.of[root.src(0).id()];
+  // STOREs to arguments that are done for the same ranges are one work: they share what is loaded
+  // and computed for several of them.
+  void AddWork(UOp root) {
+    const RangeSet ranges = root.is(Op::kStore) ? enclosing_[root.id()] | shape_.d.of[root.id()]
+                                                : shape_.d.of[root.src(0).id()];
+    absl::flat_hash_set<uint32_t> seen;
+    if (!root.is(Op::kStore) || !root.src(0).src(0).is(Op::kParam)) {
+      shape_.works.push_back({.root = root, .all = ranges});
+      return Describe(root, &shape_.works.back(), &seen);
+    }
+    const auto [it, added] = stores_.try_emplace(ranges, shape_.works.size());
+    if (added) shape_.works.push_back({.root = root, .all = ranges});
+    Describe(root, &shape_.works[it->second.work], &it->second.seen);
+  }
+
+  void Describe(UOp root, Work* to, absl::flat_hash_set<uint32_t>* seen_nodes) {
+    Work& work = *to;
+    absl::flat_hash_set<uint32_t>& seen = *seen_nodes;
     for (int i = 1; root.is(Op::kReduce) && i < root.num_src(); ++i) {
       work.own |= Bit(shape_.d.IndexOf(root.src(i)));
     }
     work.all |= work.own;
     if (root.is(Op::kStore)) AddAccess(root, &work);
-    absl::flat_hash_set<uint32_t> seen;
     std::vector<UOp> stack;
     for (int i = 0; i < (root.is(Op::kReduce) ? 1 : root.num_src()); ++i) {
       stack.push_back(root.src(i));
@@ -125,7 +137,6 @@ class ShapeReader {
       for (uint32_t s : u.src_ids()) stack.push_back(g_.at(s));
     }
     if (root.is(Op::kReduce)) work.operations.push_back({work.all, 1, ByteSize(root.dtype())});
-    return work;
   }
 
   void AddAccess(UOp u, Work* work) {
@@ -201,6 +212,12 @@ class ShapeReader {
   const std::span<const Program::Argument> arguments_;
   std::vector<RangeSet> enclosing_;            // of ENDs and STOREs, by node
   std::vector<std::vector<int64_t>> strides_;  // by range and node
+  struct Stores {
+    explicit Stores(size_t w) : work(w) {}
+    size_t work;
+    absl::flat_hash_set<uint32_t> seen;  // nodes that it has
+  };
+  absl::flat_hash_map<RangeSet, Stores> stores_;  // of the works that are STOREs, by their ranges
   KernelShape shape_;
 };
 

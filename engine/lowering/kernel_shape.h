@@ -39,18 +39,18 @@ struct MemoryAccess {
   double elements() const { return buffer_bytes / static_cast<double>(bytes); }
 };
 
-// What is done for every value of some ranges: the body of a REDUCE, or a STORE.
+// What is done for every value of some ranges: the body of a REDUCE, or STOREs.
 struct Work {
-  UOp root;
+  UOp root;          // of several STOREs, the first one
   RangeSet own = 0;  // a REDUCE's: reduced
   RangeSet all = 0;  // it is done for each value of these
-  std::vector<MemoryAccess> accesses;
+  std::vector<MemoryAccess> accesses = {};
   struct Operation {
     RangeSet ranges;
     double cost;    // in those of an addition
     int64_t bytes;  // of an element of its result
   };
-  std::vector<Operation> operations;
+  std::vector<Operation> operations = {};
 
   bool is_reduce() const { return root.is(Op::kReduce); }
 };

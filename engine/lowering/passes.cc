@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/status.h"
 #include "engine/lowering/bounds_proof.h"
+#include "engine/lowering/derive.h"
 #include "engine/lowering/expand.h"
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
@@ -35,6 +36,10 @@ UOp Decompose(PassContext& c, UOp root) {
   std::vector<const RuleTable*> tables = EmulationTables(c.target());
   tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
   return c.rewriter(tables).Rewrite(root);
+}
+
+absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
+  return DeriveWeights(c.rewriter(kSimplify), piece);
 }
 
 UOp Limit(PassContext& c, UOp root) {
@@ -258,6 +263,8 @@ absl::Status Prove(PassContext& c, const Program& program) {
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
+    {"derive", "computes what depends on several elements of a weight once for many runs",
+     kKernelLevel, kKernelLevel, kSimplify, PiecePass{Derive}},
     {"limit", "ends loops over a row where a mask hides the rest of the row", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Limit}},
     {"decompose", "simplifies, and replaces ops that the target lacks by ops that it has",

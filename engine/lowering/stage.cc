@@ -178,7 +178,23 @@ class Stager {
   // Whether it is read from a copy of the weight that is kept, however large that is: a run packs
   // again only where there is no memory to keep it.
   bool IsPacked(const Work& work, const MemoryAccess& a) const {
-    return s_.IsPackable(work, a) && (FindPanel(work, a).ranges != 0 || PacksRows(work, a));
+    return s_.IsPackable(work, a) && (FindPanel(work, a).ranges != 0 || PacksRows(work, a)) &&
+           !IsDerivedForOthers(a);
+  }
+
+  // Whether it is a derived weight that other accesses read, too: these have one order.
+  bool IsDerivedForOthers(const MemoryAccess& a) const {
+    const auto slot = static_cast<int32_t>(a.address.src(0).arg(0));
+    if (std::ranges::find(piece_.packings, slot, &Program::Packing::copy) ==
+        piece_.packings.end()) {
+      return false;
+    }
+    for (const Work& work : s_.works) {
+      for (const MemoryAccess& other : work.accesses) {
+        if (other.address != a.address && other.address.src(0) == a.address.src(0)) return true;
+      }
+    }
+    return false;
   }
 
   // Whether all lanes of a tile read one element of each of several rows, which are neighbours in a
@@ -299,6 +315,20 @@ class Stager {
     return ranges;
   }
 
+  // The element `index` of what the kernel of a packing computes: see derive.h.
+  UOp DerivedValue(UOp packing, UOp index) {
+    const UOp nest = CopyLive(packing, &g_).src(0);
+    Replacements digits;
+    UOp rest = index;
+    for (int i = nest.num_src() - 1; i > 0; --i) {
+      const UOp range = nest.src(i), size = g_.Index(SizeOf(range));
+      const UOp digit = i == 1 ? rest : b_.Make(Op::kFloorMod, {rest, size});
+      digits[range.id()] = {digit, {}};
+      rest = b_.Make(Op::kFloorDiv, {rest, size});
+    }
+    return Substitute(b_, nest.src(0).src(1), digits);
+  }
+
   // The load from a copy that is an argument, and its kernel.
   UOp Pack(const MemoryAccess& a) {
     std::vector<int> ranges = InOrder(a.ranges);
@@ -319,17 +349,30 @@ class Stager {
     const UOp source = a.address.src(0);
     const DType dtype = source.dtype();
     const auto elements = static_cast<int64_t>(s_.Iterations(a.ranges));
-    const UOp from = g_.Param(1, dtype, source.shape());
     const UOp index = Substitute(b_, a.address.src(1), fresh);
-    const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from, index})});
+    const auto derived = std::ranges::find(piece_.packings, static_cast<int32_t>(source.arg(0)),
+                                           &Program::Packing::copy);
+    UOp value;
+    if (derived != piece_.packings.end()) {
+      value = DerivedValue(derived->kernel.root(), index);
+    } else {
+      const UOp from = g_.Param(1, dtype, source.shape());
+      value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from, index})});
+    }
     const UOp to = g_.Make(Op::kIndex, {g_.Param(0, dtype, Shape{elements}), at_fresh});
     end[0] = g_.Make(Op::kStore, {to, value});
     const UOp nest = g_.Make(Op::kEnd, DType::kVoid, end);
     const UOp sink = g_.Make(Op::kSink, {nest});
     if (!sink.valid()) return sink;
-    const auto slot = static_cast<int32_t>(piece_.arguments.size());
-    piece_.packings.push_back({slot, static_cast<int32_t>(source.arg(0)), Freeze(sink)});
-    piece_.arguments.push_back({.dtype = dtype, .elements = elements});
+    auto slot = static_cast<int32_t>(piece_.arguments.size());
+    if (derived == piece_.packings.end()) {
+      piece_.packings.push_back({slot, static_cast<int32_t>(source.arg(0)), Freeze(sink)});
+      piece_.arguments.push_back({.dtype = dtype, .elements = elements});
+    } else {  // the only one that reads it
+      slot = derived->copy;
+      derived->kernel = Freeze(sink);
+      piece_.arguments[static_cast<size_t>(slot)].elements = elements;
+    }
     return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(slot, dtype, Shape{elements}), at})});
   }
 

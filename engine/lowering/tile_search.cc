@@ -10,6 +10,9 @@ namespace {
 
 constexpr int64_t kMinShared = 3;  // of a loop that overhangs, for each thread
 
+// Nodes that a tile of rows may make of a kernel's: compilers take long for more.
+constexpr int64_t kMostNodesOfRows = 4096;
+
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
 
 }  // namespace
@@ -71,6 +74,7 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
       for (int r : RowsOf(work, lanes)) {
         const int64_t amount = std::min(s_.size[r], tile.width);
         if (!tiled || work.is_reduce() || vectors > 1 || !Fits(r, amount)) continue;
+        if (static_cast<int64_t>(s_.nodes) * amount > kMostNodesOfRows) continue;
         tile.parts[1] = {r, amount};
         consider(tile);
         tile.parts[1] = {};

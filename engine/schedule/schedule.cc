@@ -24,6 +24,7 @@
 #include "engine/schedule/memory_plan.h"
 #include "engine/schedule/split_reduce.h"
 #include "engine/schedule/store_shape.h"
+#include "engine/schedule/winograd.h"
 
 namespace telegrad {
 namespace {
@@ -48,9 +49,11 @@ struct Attempt {
 
 class Scheduler {
  public:
-  Scheduler(UOp sink, FusionPlan fusion, Caution caution, Budget* budget)
+  Scheduler(UOp sink, FusionPlan fusion, Caution caution, const ScheduleOptions& target,
+            Budget* budget)
       : graph_(*sink.graph()),
         caution_(caution),
+        target_(target),
         budget_(budget),
         held_(budget),
         slot_(graph_, -1),
@@ -76,7 +79,8 @@ class Scheduler {
       }
       return Attempt{std::nullopt, std::move(alone_)};
     }
-    return Attempt{Emit(order), {}};
+    TG_ASSIGN_OR_RETURN(Schedule schedule, Emit(order));
+    return Attempt{std::move(schedule), {}};
   }
 
  private:
@@ -320,7 +324,7 @@ class Scheduler {
     if (IsNode(memory, Op::kParam)) {
       return {BufferRef::Kind::kSlot, static_cast<int32_t>(graph_.arg(memory)[0])};
     }
-    const auto [it, added] = temporaries_.emplace(memory, temporaries_.size());
+    const auto [it, added] = temporaries_.emplace(memory, schedule->temporaries.size());
     if (added) {
       const UOp value = ValueIn(memory);
       schedule->temporaries.push_back({BytesOf(value.dtype(), NumElements(value.shape())), 0});
@@ -328,21 +332,67 @@ class Scheduler {
     return {BufferRef::Kind::kTemporary, static_cast<int32_t>(it->second)};
   }
 
-  Schedule Emit(const std::vector<size_t>& order) {
+  // Memory that only the kernels of one convolution share.
+  static BufferRef NewTemporary(int64_t elements, Schedule* schedule) {
+    schedule->temporaries.push_back({BytesOf(DType::kFloat32, elements), 0});
+    return {BufferRef::Kind::kTemporary, static_cast<int32_t>(schedule->temporaries.size()) - 1};
+  }
+
+  void EmitKernel(ScheduledKernel kernel, Schedule* schedule, std::vector<Lifetime>* lifetimes) {
+    const auto at = static_cast<int64_t>(schedule->kernels.size());
+    for (const BufferRef ref : kernel.arguments) {
+      if (ref.kind == BufferRef::Kind::kSlot) continue;
+      if (static_cast<size_t>(ref.index) == lifetimes->size()) lifetimes->push_back({at, at});
+      (*lifetimes)[static_cast<size_t>(ref.index)].last = at;
+    }
+    schedule->kernels.push_back(std::move(kernel));
+  }
+
+  bool IsWeight(MemoryId memory) const {
+    return IsNode(memory, Op::kParam) && !stores_.contains(graph_.arg(memory)[0]);
+  }
+
+  void EmitWinograd(const Item& item, Winograd winograd, Schedule* schedule,
+                    std::vector<Lifetime>* lifetimes) {
+    std::optional<BufferRef> tiles, products;
+    for (WinogradKernel& part : winograd.kernels) {
+      ScheduledKernel kernel{std::move(part.graph), {}, item.reasons};
+      kernel.reasons.push_back(std::move(part.reason));
+      for (const int argument : part.arguments) {
+        if (argument == WinogradKernel::kTiles) {
+          if (!tiles) tiles = NewTemporary(winograd.tile_elements, schedule);
+          kernel.arguments.push_back(*tiles);
+        } else if (argument == WinogradKernel::kProducts) {
+          if (!products) products = NewTemporary(winograd.product_elements, schedule);
+          kernel.arguments.push_back(*products);
+        } else {
+          const MemoryId memory = item.kernel.arguments[static_cast<size_t>(argument)];
+          kernel.arguments.push_back(Buffer(memory, schedule));
+        }
+      }
+      EmitKernel(std::move(kernel), schedule, lifetimes);
+    }
+  }
+
+  absl::StatusOr<Schedule> Emit(const std::vector<size_t>& order) {
     Schedule schedule;
     std::vector<Lifetime> lifetimes;
     for (size_t i : order) {
       Item& item = items_[i];
-      const auto at = static_cast<int64_t>(schedule.kernels.size());
+      const auto is_weight = [&](int argument) {
+        return IsWeight(item.kernel.arguments[static_cast<size_t>(argument)]);
+      };
+      TG_ASSIGN_OR_RETURN(std::optional<Winograd> winograd,
+                          UseWinograd(item.kernel.graph, is_weight, target_, budget_));
+      if (winograd) {
+        EmitWinograd(item, *std::move(winograd), &schedule, &lifetimes);
+        continue;
+      }
       ScheduledKernel kernel{std::move(item.kernel.graph), {}, std::move(item.reasons)};
       for (MemoryId memory : item.kernel.arguments) {
-        const BufferRef ref = Buffer(memory, &schedule);
-        kernel.arguments.push_back(ref);
-        if (ref.kind == BufferRef::Kind::kSlot) continue;
-        if (static_cast<size_t>(ref.index) == lifetimes.size()) lifetimes.push_back({at, at});
-        lifetimes[ref.index].last = at;
+        kernel.arguments.push_back(Buffer(memory, &schedule));
       }
-      schedule.kernels.push_back(std::move(kernel));
+      EmitKernel(std::move(kernel), &schedule, &lifetimes);
     }
     WriteInPlace(&schedule, &lifetimes);
     for (ScheduledKernel& kernel : schedule.kernels) {
@@ -362,6 +412,7 @@ class Scheduler {
 
   const Graph& graph_;
   const Caution caution_;
+  const ScheduleOptions& target_;
   Budget* budget_;
   Budget::Held held_;      // the kernels
   NodeMap<int64_t> slot_;  // of a PARAM or AFTER and their views
@@ -377,7 +428,9 @@ class Scheduler {
 }  // namespace
 
 ScheduleOptions ScheduleOptions::For(const Target& target) {
-  return {.private_bytes = target.has_workgroups() ? 0 : kKeptBytes};
+  if (target.has_workgroups()) return {};
+  return {.private_bytes = kKeptBytes,
+          .multiply_adds = target.vector_bytes / ByteSize(DType::kFloat32) * target.vector_rate};
 }
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
@@ -398,7 +451,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));
       TG_ASSIGN_OR_RETURN(Attempt attempt,
-                          Scheduler(sink, std::move(fusion), caution, budget).Run());
+                          Scheduler(sink, std::move(fusion), caution, target, budget).Run());
       if (attempt.schedule.has_value()) return *std::move(attempt.schedule);
       const size_t before = options.alone.size();
       options.alone.insert(attempt.to_be_written_alone.begin(), attempt.to_be_written_alone.end());

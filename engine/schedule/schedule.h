@@ -48,6 +48,9 @@ struct ScheduleOptions {
   // Memory that a thread may keep for itself while it goes through a kernel's nests, where one
   // thread does all of an iteration of them; 0: there is none.
   int64_t private_bytes = 0;
+  // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
+  // transformed tiles (winograd.h); 0: they may not.
+  int64_t multiply_adds = 0;
   static ScheduleOptions For(const Target& target);
 };
 

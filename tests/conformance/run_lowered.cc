@@ -55,10 +55,16 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots, const ChooseMoves& choose) {
   Budget budget;
-  PassOptions options;
-  options.verify = [](const Piece& piece) { return Verify(piece); };
   TG_ASSIGN_OR_RETURN(const Schedule schedule,
                       ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target)));
+  return RunSchedule(schedule, target, slots, choose);
+}
+
+absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* slots,
+                         const ChooseMoves& choose) {
+  Budget budget;
+  PassOptions options;
+  options.verify = [](const Piece& piece) { return Verify(piece); };
   Slots temporaries;
   for (const Temporary& t : schedule.temporaries) temporaries.emplace_back(t.bytes, 0xcd);
   for (size_t k = 0; k < schedule.kernels.size(); ++k) {

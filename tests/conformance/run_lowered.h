@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/ir/graph.h"
+#include "engine/schedule/schedule.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
 
@@ -26,6 +27,9 @@ using ChooseMoves = std::function<absl::StatusOr<std::string>(
     const FrozenGraph& kernel, const Target& target, std::span<const int32_t> weights)>;
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots, const ChooseMoves& choose);
+// The same for what is scheduled already; moves are the heuristic's where `choose` is null.
+absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* slots,
+                         const ChooseMoves& choose = nullptr);
 // The same for a made-up target of that vector width.
 absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
                         Slots* slots);

@@ -28,7 +28,7 @@ telegrad-opt: schedule: works on graphs of the level tensor, got a graph of the 
 [exit 1]
 $ telegrad-opt --passes=lower tests/golden/opt/row_sum.uop
 [stderr]
-telegrad-opt: limit: works on graphs of the level kernel, got a graph of the level tensor
+telegrad-opt: derive: works on graphs of the level kernel, got a graph of the level tensor
 [exit 1]
 $ telegrad-opt --threads=0
 [stderr]

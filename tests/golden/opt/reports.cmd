@@ -58,6 +58,7 @@ program kernel0 iterations=2 flops=2 bytes=32 arguments=[f32 2 write, f32 6 read
 eval: after the input: run
 eval: after algebra: equal
 eval: after schedule: kernels, not run
+eval: after derive: kernels, not run
 eval: after limit: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run

@@ -1,0 +1,213 @@
+// Convolutions as products of transformed tiles: of several shapes, with and without padding, for
+// images that tiles do not divide, batches, inputs that are computed, and what follows the sum,
+// against the evaluator of tensor graphs, in the interpreter and on the CPU. And which convolutions
+// are left as they are.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "engine/base/strings.h"
+#include "engine/execution/written_first.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/tensor_eval.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/run_graph.h"
+#include "tests/conformance/run_lowered.h"
+
+namespace telegrad {
+namespace {
+
+using testing::Slots;
+
+enum class Input { kPlain, kJoined, kUpsampled };
+enum class After { kNothing, kBiasAndRelu, kResidual };
+
+struct Convolution {
+  int64_t batch = 1, channels = 16, outputs = 16, rows = 8, columns = 8;
+  int64_t window = 3, stride = 1, dilation = 1, pad = 1, groups = 1;
+  Input input = Input::kPlain;
+  After after = After::kNothing;
+  bool trained = false;  // the run also writes the weight
+};
+
+FrozenGraph GraphOf(const Convolution& c) {
+  Builder b;
+  Tensor x = b.Param(DType::kFloat32, {c.batch, c.channels, c.rows, c.columns}, "x");
+  const Shape weight{c.outputs, c.channels / c.groups, c.window, c.window};
+  const Tensor w = c.trained ? b.State(DType::kFloat32, weight, "w", Init::Constant(1))
+                             : b.Param(DType::kFloat32, weight, "w");
+  const Tensor bias = b.Param(DType::kFloat32, {c.outputs, 1, 1}, "bias");
+  if (c.input == Input::kJoined) {
+    const int64_t half = c.channels / 2;
+    const Tensor parts[] = {x.Slice(1, 0, half), x.Slice(1, half, c.channels) * 2};
+    x = Concat(parts, 1);
+  }
+  if (c.input == Input::kUpsampled) {
+    x = x.Reshape({c.batch, c.channels, c.rows, 1, c.columns, 1})
+            .Expand({c.batch, c.channels, c.rows, 2, c.columns, 2})
+            .Reshape({c.batch, c.channels, 2 * c.rows, 2 * c.columns});
+  }
+  Tensor y = x.Conv(w, {.stride = {c.stride}, .dilation = {c.dilation}, .pads = {c.pad}}, c.groups);
+  if (c.after == After::kBiasAndRelu) y = (y + bias).Relu();
+  if (c.after == After::kResidual) y = (y + bias + x).Relu();
+  b.Output(y, "y");
+  if (c.trained) b.Store(w, w * 2);
+  const auto plan = b.Finish();
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan->graph;
+}
+
+// Elements of a slot: those of its PARAM.
+Slots RandomSlots(UOp sink, uint32_t seed) {
+  std::mt19937 random(seed);
+  Slots slots;
+  for (const uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    if (!u.is(Op::kParam)) continue;
+    const auto slot = static_cast<size_t>(u.arg(0));
+    if (slots.size() <= slot) slots.resize(slot + 1);
+    std::vector<float> values(static_cast<size_t>(NumElements(u.shape())));
+    for (float& v : values) v = static_cast<float>(static_cast<int>(random() % 129) - 64) / 64;
+    slots[slot].resize(values.size() * sizeof(float));
+    std::memcpy(slots[slot].data(), values.data(), slots[slot].size());
+  }
+  return slots;
+}
+
+// With products so slow that the smallest convolutions are worth it.
+absl::StatusOr<Schedule> ScheduleOf(const FrozenGraph& graph) {
+  Budget budget;
+  return ScheduleGraph(graph.root(), &budget, {.private_bytes = 1 << 20, .multiply_adds = 1});
+}
+
+bool IsTransformed(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.kernels, [](const ScheduledKernel& kernel) {
+    return std::ranges::any_of(kernel.reasons, [](const std::string& reason) {
+      return reason.find("winograd") != std::string::npos;
+    });
+  });
+}
+
+// The largest difference of two slots, for each of the largest magnitude that `want` has.
+double Error(const std::vector<uint8_t>& want, const std::vector<uint8_t>& got) {
+  double most = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); i += sizeof(float)) {
+    float x, y;
+    std::memcpy(&x, want.data() + i, sizeof(float));
+    std::memcpy(&y, got.data() + i, sizeof(float));
+    if (!(std::abs(x - y) <= 1e30F)) return HUGE_VAL;
+    most = std::max(most, static_cast<double>(std::abs(x - y)));
+    largest = std::max(largest, static_cast<double>(std::abs(x)));
+  }
+  return largest == 0 ? most : most / largest;
+}
+
+constexpr double kTolerance = 2e-5;
+
+const Convolution kTransformed[] = {
+    {},
+    {.pad = 0},
+    {.rows = 7, .columns = 10, .after = After::kBiasAndRelu},
+    {.rows = 9, .columns = 5, .pad = 0},
+    {.batch = 3, .rows = 6, .columns = 6, .after = After::kResidual},
+    {.batch = 2, .channels = 24, .outputs = 20, .rows = 13, .columns = 11, .pad = 2},
+    {.rows = 12, .columns = 9, .input = Input::kJoined, .after = After::kBiasAndRelu},
+    {.rows = 5, .columns = 7, .input = Input::kUpsampled},
+};
+
+TEST(Winograd, AgreesWithTheTensorEvaluator) {
+  constexpr uint32_t kSeed = 7;
+  int number = 0;
+  for (const Convolution& c : kTransformed) {
+    SCOPED_TRACE(StrCat("seed ", kSeed, ", convolution ", number++));
+    const FrozenGraph graph = GraphOf(c);
+    const Slots before = RandomSlots(graph.root(), kSeed);
+    Slots want = before;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(graph.root(), want, &budget).ok());
+    const auto schedule = ScheduleOf(graph);
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_TRUE(IsTransformed(*schedule));
+    EXPECT_TRUE(WritesTemporariesFirst(*schedule)) << "temporaries would be cleared in every run";
+    for (const int vector_bytes : {16, 64}) {
+      Target target;
+      target.vector_bytes = vector_bytes;
+      target.vector_registers = vector_bytes == 64 ? 32 : 16;
+      target.threads = 2;
+      Slots got = before;
+      const absl::Status status = testing::RunSchedule(*schedule, target, &got);
+      ASSERT_TRUE(status.ok()) << status;
+      for (size_t s = 0; s < want.size(); ++s) EXPECT_LE(Error(want[s], got[s]), kTolerance);
+    }
+  }
+}
+
+// Of a size for which the machine that this runs on is expected to choose it, run twice: the second
+// run keeps the transformed weight.
+TEST(Winograd, RunsOnTheCpu) {
+  const FrozenGraph graph = GraphOf(
+      {.channels = 96, .outputs = 96, .rows = 30, .columns = 29, .after = After::kResidual});
+  const Slots before = RandomSlots(graph.root(), 3);
+  Slots want = before;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(graph.root(), want, &budget).ok());
+  const auto schedule = ScheduleGraph(graph.root(), &budget, ScheduleOptions::For(HostShape(2)));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_TRUE(IsTransformed(*schedule));
+  auto cpu = testing::CpuRunner::Open();
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  for (int run = 0; run < 2; ++run) {
+    Slots got = before;
+    const absl::Status status = (*cpu)->Run(graph.root(), {}, &got);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t s = 0; s < want.size(); ++s) EXPECT_LE(Error(want[s], got[s]), kTolerance);
+  }
+}
+
+TEST(Winograd, TheTransformedWeightIsMadeOnceForManyRuns) {
+  const auto schedule = ScheduleOf(GraphOf({}));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  ASSERT_EQ(schedule->kernels.size(), 3u);
+  const ScheduledKernel& multiply = schedule->kernels[1];
+  ASSERT_EQ(multiply.weights.size(), 1u);
+  Budget budget;
+  const auto program =
+      Lower(multiply.graph, Target(), "k", &budget, nullptr, {.weights = multiply.weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_EQ(program->packings.size(), 1u);
+  EXPECT_EQ(program->packings[0].source, multiply.weights[0]);
+  EXPECT_FALSE(program->arguments[static_cast<size_t>(multiply.weights[0])].read);
+  EXPECT_EQ(program->arguments[static_cast<size_t>(program->packings[0].copy)].elements,
+            36 * 16 * 16);
+  EXPECT_LE(program->flops, 1.1 * 2 * 36 * 4 * 16 * 16) << "the weight is transformed in each run";
+}
+
+TEST(Winograd, OtherConvolutionsStayAsTheyAre) {
+  const Convolution kOthers[] = {
+      {.window = 5, .pad = 2},
+      {.window = 1, .pad = 0},
+      {.rows = 16, .columns = 16, .stride = 2},
+      {.rows = 16, .columns = 16, .dilation = 2},
+      {.channels = 32, .outputs = 32, .groups = 2},
+      {.channels = 2, .outputs = 2},                // transforms cost more than they save
+      {.rows = 2, .columns = 2},                    // most of a tile would be outside
+      {.rows = 16, .columns = 16, .trained = true}  // its weight is another one in each run
+  };
+  int number = 0;
+  for (const Convolution& c : kOthers) {
+    const auto schedule = ScheduleOf(GraphOf(c));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_FALSE(IsTransformed(*schedule)) << "convolution " << number;
+    ++number;
+  }
+  Budget budget;
+  const auto plain = ScheduleGraph(GraphOf({}).root(), &budget);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(IsTransformed(*plain)) << "though the target does not ask for it";
+}
+
+}  // namespace
+}  // namespace telegrad
