@@ -141,7 +141,9 @@ CompileService::Options CompilersOf(const Flags& flags) {
 }
 
 DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
-  return {.host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads"))),
+  Target host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads")));
+  host.winograd = flags.GetBool("cpu-winograd");
+  return {.host = std::move(host),
           .cpu_memory = flags.GetInt("cpu-memory"),
           .cpu_devices = flags.GetInt("cpu-devices"),
           .launch_ms = flags.GetInt("launch-time"),

@@ -429,8 +429,9 @@ class Scheduler {
 
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   if (target.has_workgroups()) return {};
+  const int64_t lanes = target.vector_bytes / ByteSize(DType::kFloat32);
   return {.private_bytes = kKeptBytes,
-          .multiply_adds = target.vector_bytes / ByteSize(DType::kFloat32) * target.vector_rate};
+          .multiply_adds = target.winograd ? lanes * target.vector_rate : 0};
 }
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,

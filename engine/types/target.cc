@@ -19,12 +19,12 @@ std::string Target::Key() const {
          std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
          std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
-         std::to_string(vector_rate);
+         std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 19> parts;
+  std::array<std::string_view, 20> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -59,6 +59,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   const int matrix = number(17, 0);
   target.matrix = static_cast<MatrixUnit>(matrix);
   target.vector_rate = number(18, 0);
+  target.winograd = number(19, 0) != 0;
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
@@ -83,6 +84,7 @@ bool HasUnitsOf256Bits() {
 Target HostShape(int threads) {
   Target target;
   target.arch = "x86-64";
+  target.winograd = true;
   if (__builtin_cpu_supports("avx512f") != 0) {
     target.vector_bytes = 64;
     target.vector_registers = 32;

@@ -27,6 +27,8 @@ struct Target {
   // Of a thread, that one iteration of what a launch is cut by takes at most, as far as its loops
   // allow: about a millisecond. Longer ones hold a thread while others wait for it.
   int64_t unit_cycles = 5'000'000;
+  // Whether convolutions may be sums of other products than their own (engine/schedule/winograd.h).
+  bool winograd = false;
   // Element types of its arithmetic. Of others it loads, stores, selects and moves the bits.
   DTypeSet computes = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
                        DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,

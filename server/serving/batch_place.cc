@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kFirstGuessNs = 100'000;     // before a batch has run anywhere
 constexpr int64_t kAvoidedNs = 5'000'000'000;  // after a device has lost a batch
 constexpr int64_t kStaleNs = 1'000'000'000;    // after which a device is tried again
-constexpr int64_t kOldNs = 60'000'000'000;     // after which a batch size is tried again
 
 using Instances = std::vector<std::unique_ptr<ServedModel::Instance>>;
 
@@ -121,7 +120,7 @@ size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& t
     BatchSize& known = sizes.emplace_back(BatchSize{.rows = size, .made = form != nullptr});
     if (form != nullptr) {
       known.ns = form->time->ns();
-      known.stale = now - form->time->learned_ns() > kOldNs;
+      known.stale = form->time->IsOld(now);
     }
     if (size >= all) break;
   }

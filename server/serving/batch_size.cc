@@ -13,6 +13,9 @@ constexpr double kAsGood = 0.99;
 // size tried again whose rate was so much lower.
 constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.9;
 
+constexpr int64_t kOldNs = 60'000'000'000;  // after which a time is learned again,
+constexpr int64_t kRare = 500;              // but for each such time at most once in so many
+
 struct Option {
   const BatchSize* size;
   size_t requests = 0;
@@ -32,6 +35,10 @@ void LearnedTime::Add(int64_t ns, int64_t now_ns) {
                        : ns < before ? (before + ns) / 2
                                      : (kOld * before + kNew * ns) / (kOld + kNew);
   mean_ns_.store(mean, std::memory_order_relaxed);
+}
+
+bool LearnedTime::IsOld(int64_t now_ns) const {
+  return now_ns - learned_ns() > std::max(kOldNs, kRare * ns());
 }
 
 BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_t> rows) {

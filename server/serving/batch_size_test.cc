@@ -93,5 +93,16 @@ TEST(LearnedTimeTest, ShorterTimesCountMore) {
   EXPECT_EQ(time.ns(), 700);
 }
 
+TEST(LearnedTimeTest, LongBatchesAreTriedAgainLessOften) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  LearnedTime brief(0), lengthy(0);
+  brief.Add(kSecond / 1000, 0);
+  lengthy.Add(kSecond, 0);
+  EXPECT_FALSE(brief.IsOld(59 * kSecond));
+  EXPECT_TRUE(brief.IsOld(61 * kSecond));
+  EXPECT_FALSE(lengthy.IsOld(400 * kSecond));
+  EXPECT_TRUE(lengthy.IsOld(501 * kSecond));
+}
+
 }  // namespace
 }  // namespace telegrad

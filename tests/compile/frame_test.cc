@@ -146,6 +146,7 @@ TEST(Target, KeysReadBack) {
   target.vector_lanes = 16;
   target.align = 64;
   target.unit_cycles = 9;
+  target.winograd = true;
   target.matrix = MatrixUnit::kMfma;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
