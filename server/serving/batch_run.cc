@@ -35,6 +35,23 @@ int64_t BytesOf(const BufferSet& buffers, const Form& form) {
   return bytes;
 }
 
+// Why nobody waits for any request of a batch any more, or OK.
+absl::Status WhyUnwanted(const Batch& batch, int64_t now) {
+  absl::Status why;
+  for (const Waiting& waiting : batch.requests) {
+    const auto& cancellation = waiting.request.cancellation;
+    absl::Status here = cancellation == nullptr ? absl::OkStatus() : cancellation->Check();
+    if (here.ok() && waiting.request.deadline_ns <= now) {
+      here = absl::DeadlineExceededError(
+          "the request's deadline has passed before its model was "
+          "compiled for it");
+    }
+    if (here.ok()) return here;
+    why.Update(here);
+  }
+  return why;
+}
+
 void TracePhases(const Waiting& waiting, const BatchTimes& times) {
   OperationTrace& trace = *waiting.request.trace;
   trace.Add("queue", waiting.arrived_ns, times.taken_ns);
@@ -48,6 +65,9 @@ void TracePhases(const Waiting& waiting, const BatchTimes& times) {
 void Batcher::Start(const BatchPtr& batch) {
   FormCache& forms = *batch->model->instances()[batch->place]->forms;
   const Waiting& first = batch->requests.front();
+  const FormCache::Wanted wanted = [batch, clock = model_.maker().env->clock] {
+    return WhyUnwanted(*batch, clock->Ns());
+  };
   if (first.rows == 0) {
     FormKey key{.shapes = first.tails};
     FormCache::ReadValues values = nullptr;
@@ -62,7 +82,7 @@ void Batcher::Start(const BatchPtr& batch) {
     batch->form = forms.Find(key);
     if (batch->form != nullptr) return Run(batch);
     return forms.Get(
-        key, 0, std::move(values), tenant_,
+        key, 0, std::move(values), tenant_, wanted,
         [self = shared_from_this(), batch](const absl::StatusOr<FormCache::FormPtr>& f) {
           if (!f.ok()) return self->Over(batch, f.status());
           batch->form = *f;
@@ -79,7 +99,9 @@ void Batcher::Start(const BatchPtr& batch) {
   }
   const bool found = batch->form != nullptr;
   if (!found || batch->form->rows != *exact) {
+    const FormCache::Wanted later = [] { return absl::OkStatus(); };
     forms.Get({.shapes = WithBatch(tails, *exact)}, *exact, nullptr, tenant_,
+              found ? later : wanted,
               [self = shared_from_this(),
                batch = found ? nullptr : batch](const absl::StatusOr<FormCache::FormPtr>& form) {
                 if (batch == nullptr) return;

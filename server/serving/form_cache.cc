@@ -53,32 +53,34 @@ FormCache::FormPtr FormCache::Peek(const FormKey& key) const {
 
 absl::StatusOr<FormCache::FormPtr> FormCache::MakeNow(const FormKey& key, int64_t rows,
                                                       const InputValues& values, Tenant& payer,
-                                                      bool needed) const {
+                                                      FormRoom* room) const {
   TG_ASSIGN_OR_RETURN(FormPtr made,
-                      maker_.Make(*source_, config_, key.shapes, rows, values, payer, needed));
+                      maker_.Make(*source_, config_, key.shapes, rows, values, payer, room));
   const Form* const form = made.get();
   return FormPtr(form, [made = std::move(made), alive = alive_](const Form*) mutable {
-    made = nullptr;  // before the promise
+    made = nullptr;  // before the end is told
     alive = nullptr;
   });
 }
 
 absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t rows,
-                                                   const InputValues& values, Tenant& payer) {
-  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, /*needed=*/true);
+                                                   const InputValues& values, Tenant& payer,
+                                                   FormRoom* room) {
+  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, room);
   Made(key, form);
   return form;
 }
 
 void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
-                    const std::shared_ptr<Tenant>& payer, Done done, bool needed) {
+                    const std::shared_ptr<Tenant>& payer, Wanted wanted, Done done) {
+  const bool needed = wanted != nullptr;
   FormPtr known;
   absl::Status refused;
   {
     const MutexLock lock(mutex_);
     const auto it = forms_.find(key);
     if (it != forms_.end() && it->second.form == nullptr) {
-      it->second.waiting.push_back(std::move(done));
+      it->second.waiting.push_back({std::move(wanted), std::move(done)});
       return;
     }
     if (it != forms_.end()) {
@@ -93,33 +95,79 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
       refused = payer->TakeCompileTime(maker_.env->clock->Ns());
       if (refused.ok()) {
         ++making_;
-        forms_[key].waiting.push_back(std::move(done));
+        forms_[key].waiting.push_back({std::move(wanted), std::move(done)});
       }
     }
   }
   if (known != nullptr) return done(known);
   if (!refused.ok()) return done(refused);
+  Post(std::make_shared<const Making>(
+      Making{.key = key, .rows = rows, .values = std::move(values), .payer = payer}));
+}
+
+void FormCache::Post(std::shared_ptr<const Making> making) {
+  const std::shared_ptr<const Share> share = making->payer->share;
   maker_.env->compilers->Post(
-      [self = shared_from_this(), key, rows, values = std::move(values), payer, needed] {
-        const auto make = [&]() -> absl::StatusOr<FormPtr> {
-          InputValues given;
-          if (values != nullptr) {
-            TG_ASSIGN_OR_RETURN(given, values());
-          }
-          return self->MakeNow(key, rows, given, *payer, needed);
-        };
-        const auto form = make();
-        {
-          const MutexLock lock(self->mutex_);
-          --self->making_;
-        }
-        self->Made(key, form);
-      },
-      payer->share);
+      [self = shared_from_this(), making = std::move(making)] { self->MakeOrWait(making); }, share);
+}
+
+// Where room is made for it, all of this is done again once there is room: the executable is cached
+// then.
+void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
+  const Interest interest = AskWaiters(making->key);
+  if (interest == Interest::kNone) return;
+  FormRoom room;
+  const auto make = [&]() -> absl::StatusOr<FormPtr> {
+    InputValues given;
+    if (making->values != nullptr) {
+      TG_ASSIGN_OR_RETURN(given, making->values());
+    }
+    return MakeNow(making->key, making->rows, given, *making->payer,
+                   interest == Interest::kNeeded ? &room : nullptr);
+  };
+  const auto form = make();
+  if (room.freed != nullptr) {
+    return room.freed->Then([self = shared_from_this(), making] { self->Post(making); });
+  }
+  if (!form.ok() && interest == Interest::kUnneeded &&
+      AskWaiters(making->key) == Interest::kNeeded) {
+    return Post(making);  // a request has come meanwhile, for which room may be made
+  }
+  {
+    const MutexLock lock(mutex_);
+    --making_;
+  }
+  Made(making->key, form);
+}
+
+// Tells those who do not want it any more, and drops what nobody else waits for.
+FormCache::Interest FormCache::AskWaiters(const FormKey& key) {
+  std::vector<std::pair<Waiter, absl::Status>> gone;  // without the lock
+  Interest interest = Interest::kNone;
+  {
+    const MutexLock lock(mutex_);
+    Entry& entry = forms_[key];
+    std::erase_if(entry.waiting, [&](Waiter& waiter) {
+      absl::Status why = waiter.wanted == nullptr ? absl::OkStatus() : waiter.wanted();
+      if (!why.ok()) {
+        gone.emplace_back(std::move(waiter), std::move(why));
+        return true;
+      }
+      interest =
+          std::max(interest, waiter.wanted == nullptr ? Interest::kUnneeded : Interest::kNeeded);
+      return false;
+    });
+    if (interest == Interest::kNone) {
+      forms_.erase(key);
+      --making_;
+    }
+  }
+  for (const auto& [waiter, why] : gone) waiter.done(why);
+  return interest;
 }
 
 void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
-  std::vector<Done> waiting;
+  std::vector<Waiter> waiting;
   std::vector<FormPtr> dropped;  // without the lock
   {
     const MutexLock lock(mutex_);
@@ -142,7 +190,7 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
       forms_.erase(oldest);
     }
   }
-  for (const Done& done : waiting) done(form);
+  for (const Waiter& waiter : waiting) waiter.done(form);
 }
 
 bool FormCache::Forget(const FormPtr& lost) {
