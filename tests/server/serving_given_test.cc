@@ -266,6 +266,26 @@ TEST_F(ServingGivenTest, PathsThatLeadElsewhere) {
   EXPECT_EQ(Answer(), "1 5");
 }
 
+// However many files come along, the descriptors are there for connections.
+TEST_F(ServingGivenTest, FilesTakeNoDescriptors) {
+  Serve();
+  const auto descriptors = [&] {
+    const std::filesystem::directory_iterator all(StrCat("/proc/", daemon_->pid(), "/fd"));
+    return std::distance(begin(all), end(all));
+  };
+  GivenParameters given = {{"config", "{}"}, {"file:1/model.onnx", AddModel(5)}};
+  ASSERT_TRUE(LoadWith("add", given).ok());
+  EXPECT_EQ(Answer(), "1 5");
+  const auto before = descriptors();
+  for (int i = 0; i < 255; ++i) given[StrCat("file:1/", i)] = "x";
+  given["file:1/model.onnx"] = AddModel(6);
+  for (const char* const model : {"add", "new", "newer"}) {
+    ASSERT_TRUE(LoadWith(model, given).ok());
+    EXPECT_EQ(Answer(model), "1 6");
+  }
+  EXPECT_LT(descriptors() - before, 64);
+}
+
 TEST_F(ServingGivenTest, EnsemblesAreMadeOfWhatTheirPartsWereGiven) {
   WriteModel("add", AddModel(1));
   std::filesystem::create_directories(models_.path() / "twice" / "1");
