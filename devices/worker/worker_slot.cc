@@ -12,7 +12,8 @@
 namespace telegrad {
 namespace {
 
-constexpr std::chrono::seconds kStartTime{10};
+// Longer than any start, which has limits of its own.
+constexpr std::chrono::seconds kLongestStart{300};
 // Between tries to start one that does not start.
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
 
@@ -37,7 +38,7 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
     wake_();
     lock.lock();
   }
-  const auto until = std::chrono::steady_clock::now() + kStartTime;
+  const auto until = std::chrono::steady_clock::now() + kLongestStart;
   while (worker_ == nullptr && pause_ns_ == 0 &&
          changed_.wait_until(lock, until) != std::cv_status::timeout) {
   }
@@ -90,7 +91,7 @@ void WorkerSlot::Bury(const absl::Status& how) {
 absl::Status WorkerSlot::StartOne() {
   const MutexLock loading(loading_);
   while (true) {
-    auto started = DeviceWorker::Start(options_, std::chrono::steady_clock::now() + kStartTime);
+    auto started = DeviceWorker::Start(options_);
     if (!started.ok()) return started.status();
     const std::shared_ptr<DeviceWorker> worker = *std::move(started);
     absl::Status over;

@@ -150,7 +150,7 @@ class Pool final : public CompilePool {
     const Clock::time_point begin = Clock::now();
     auto process = WorkerProcess::Start(
         {options_.executable, options_.opencl_library, options_.memory_bytes, options_.nice},
-        begin + kStartTime);
+        kStartTime);
     const MutexLock lock(mutex_);
     start_ns_ = NsOf(Clock::now() - begin);
     if (process.ok() && !identity_) identity_ = (*process)->identity();
