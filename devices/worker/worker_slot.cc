@@ -47,6 +47,11 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
   return absl::UnavailableError(StrCat(options_.whose, " did not start in time"));
 }
 
+absl::Status WorkerSlot::StartError() const {
+  const MutexLock lock(mutex_);
+  return start_error_;
+}
+
 absl::Status WorkerSlot::Health() const {
   const MutexLock lock(mutex_);
   return worker_ != nullptr ? absl::OkStatus() : why_;
@@ -137,7 +142,9 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
       event.pid = worker_->pid();
     } else {
       event.ended = ToStd(started.message());
-      why_ = started;
+      start_error_ = started;
+      why_ = absl::UnavailableError(StrCat("the server cannot start ", options_.whose,
+                                           "; its log says why: ask its operator, and try again"));
       pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
       next_try_ns_ = SteadyNs() + pause_ns_;
       changed_.notify_all();

@@ -29,6 +29,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A kernel of one argument: `body` has the pointer %b and the values %begin and %end.
 ProgramImage Image(const std::string& body, const std::string& name) {
@@ -248,6 +249,21 @@ TEST_F(WorkerDevices, AProgramThatIsMissingSaysSo) {
   const auto device = OpenWorkerDevice({.executable = "/nonexistent/worker"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("/nonexistent/worker"));
+}
+
+// A tenant is not told where programs are on the server.
+TEST_F(WorkerDevices, WhyNoneStartsIsForTheOperator) {
+  const TemporaryDirectory folder;
+  const std::string program = folder.path() / "worker";
+  Device& device = Open({.by_tenant = true, .executable = program});
+  const auto alice = device.ForTenant("alice");
+  for (const absl::Status& status : {alice->Load(Image(kNext, "next")).status(), alice->Health()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("cannot start CPU:0's worker of tenant alice"),
+                      HasSubstr("ask its operator"), Not(HasSubstr(folder.path().string()))));
+  }
+  EXPECT_THAT(Event(0).ended, AllOf(HasSubstr(program), HasSubstr("No such file")));
 }
 
 // On a machine that is busy with other things a start takes longer than the patience with it. This
