@@ -67,7 +67,7 @@ absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t r
                                                    const InputValues& values, Tenant& payer,
                                                    FormRoom* room) {
   absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, room);
-  Made(key, form);
+  Made(key, form, payer);
   return form;
 }
 
@@ -88,13 +88,15 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
     } else if (!needed && forms_.size() >= kMostUnneeded) {
       refused = ResourceExhausted("model '", config_.name, "' is compiled for ", forms_.size(),
                                   " shapes; no more are made before a request needs them");
-    } else if (making_ >= kMostMaking) {
-      refused = ResourceExhausted("model '", config_.name, "' is being compiled for ", making_,
-                                  " other shapes of its inputs; try again");
+    } else if (const auto making = making_.find(payer.get());
+               making != making_.end() && making->second >= kMostMaking) {
+      refused =
+          ResourceExhausted("model '", config_.name, "' is being compiled for ", making->second,
+                            " other shapes of inputs of tenant ", payer->name, "; try again");
     } else {
       refused = payer->TakeCompileTime(maker_.env->clock->Ns());
       if (refused.ok()) {
-        ++making_;
+        ++making_[payer.get()];
         forms_[key].waiting.push_back({std::move(wanted), std::move(done)});
       }
     }
@@ -114,7 +116,7 @@ void FormCache::Post(std::shared_ptr<const Making> making) {
 // Where room is made for it, all of this is done again once there is room: the executable is cached
 // then.
 void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
-  const Interest interest = AskWaiters(making->key);
+  const Interest interest = AskWaiters(*making);
   if (interest == Interest::kNone) return;
   FormRoom room;
   const auto make = [&]() -> absl::StatusOr<FormPtr> {
@@ -129,24 +131,23 @@ void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
   if (room.freed != nullptr) {
     return room.freed->Then([self = shared_from_this(), making] { self->Post(making); });
   }
-  if (!form.ok() && interest == Interest::kUnneeded &&
-      AskWaiters(making->key) == Interest::kNeeded) {
+  if (!form.ok() && interest == Interest::kUnneeded && AskWaiters(*making) == Interest::kNeeded) {
     return Post(making);  // a request has come meanwhile, for which room may be made
   }
   {
     const MutexLock lock(mutex_);
-    --making_;
+    EndMakingLocked(*making->payer);
   }
-  Made(making->key, form);
+  Made(making->key, form, *making->payer);
 }
 
 // Tells those who do not want it any more, and drops what nobody else waits for.
-FormCache::Interest FormCache::AskWaiters(const FormKey& key) {
+FormCache::Interest FormCache::AskWaiters(const Making& making) {
   std::vector<std::pair<Waiter, absl::Status>> gone;  // without the lock
   Interest interest = Interest::kNone;
   {
     const MutexLock lock(mutex_);
-    Entry& entry = forms_[key];
+    Entry& entry = forms_[making.key];
     std::erase_if(entry.waiting, [&](Waiter& waiter) {
       absl::Status why = waiter.wanted == nullptr ? absl::OkStatus() : waiter.wanted();
       if (!why.ok()) {
@@ -158,15 +159,40 @@ FormCache::Interest FormCache::AskWaiters(const FormKey& key) {
       return false;
     });
     if (interest == Interest::kNone) {
-      forms_.erase(key);
-      --making_;
+      forms_.erase(making.key);
+      EndMakingLocked(*making.payer);
     }
   }
   for (const auto& [waiter, why] : gone) waiter.done(why);
   return interest;
 }
 
-void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
+void FormCache::EndMakingLocked(const Tenant& payer) {
+  const auto it = making_.find(&payer);
+  if (--it->second == 0) making_.erase(it);
+}
+
+// The oldest of the tenant that has the most, so that whoever sends ever other shapes takes no
+// forms from others. Null where all are being made.
+FormCache::FormPtr FormCache::DropOneLocked() {
+  std::map<const Tenant*, size_t> counts;
+  for (const auto& [key, entry] : forms_) {
+    if (entry.form != nullptr) ++counts[entry.payer];
+  }
+  if (counts.empty()) return nullptr;
+  const Tenant* const most =
+      std::ranges::max_element(counts, {}, [](const auto& of) { return of.second; })->first;
+  auto oldest = forms_.end();
+  for (auto it = forms_.begin(); it != forms_.end(); ++it) {
+    if (it->second.form == nullptr || it->second.payer != most) continue;
+    if (oldest == forms_.end() || it->second.used < oldest->second.used) oldest = it;
+  }
+  FormPtr dropped = std::move(oldest->second.form);
+  forms_.erase(oldest);
+  return dropped;
+}
+
+void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form, const Tenant& payer) {
   std::vector<Waiter> waiting;
   std::vector<FormPtr> dropped;  // without the lock
   {
@@ -176,18 +202,13 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
     if (!form.ok() || (by_value && GuardsGrowLocked(**form))) {
       forms_.erase(key);  // requests that come find it made again, under a key that says more
     } else {
-      forms_[key].form = *form;
-      forms_[key].used = ++uses_;
+      Entry& entry = forms_[key];
+      entry.form = *form;
+      entry.used = ++uses_;
+      entry.payer = &payer;
     }
     while (forms_.size() > kMost) {
-      auto oldest = forms_.end();
-      for (auto it = forms_.begin(); it != forms_.end(); ++it) {
-        if (it->second.form == nullptr) continue;
-        if (oldest == forms_.end() || it->second.used < oldest->second.used) oldest = it;
-      }
-      if (oldest == forms_.end()) break;
-      dropped.push_back(std::move(oldest->second.form));
-      forms_.erase(oldest);
+      if (dropped.emplace_back(DropOneLocked()) == nullptr) break;
     }
   }
   for (const Waiter& waiter : waiting) waiter.done(form);

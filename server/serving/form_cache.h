@@ -1,6 +1,6 @@
 // The forms of one version of a model, by the shapes of its inputs and, where it depends on
-// them, their values. Bounded: the least recently used form is dropped; a run in flight holds a
-// reference to its own.
+// them, their values. Bounded: of the tenant for which the most were made, the least recently used
+// form is dropped; a run in flight holds a reference to its own.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   using Wanted = std::function<absl::Status()>;
   static constexpr size_t kMost = 64;
   static constexpr size_t kMostUnneeded = kMost / 2;
-  static constexpr size_t kMostMaking = 8;  // forms of one version made at a time
+  static constexpr size_t kMostMaking = 8;  // forms of one version made at a time for a tenant
 
   FormCache(const FormMaker* maker, ModelConfig config, std::shared_ptr<FormSource> source)
       : maker_(*maker), config_(std::move(config)), source_(std::move(source)) {}
@@ -50,11 +50,11 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   // The same, without counting as a use.
   FormPtr Peek(const FormKey& key) const;
   // Makes it if need be, on a thread that compiles, once for all who ask meanwhile. RESOURCE_
-  // EXHAUSTED where `payer` may not compile now, or where too many are being made. One without
-  // `wanted`, which no request needs, displaces nothing: no form that is used, and no model.
-  // Another one takes no thread while room is made for it. Where nobody wants it any more, it is
-  // not made, and each who asked is told why. `values`, where there is one, tells those of the
-  // inputs, on the thread that compiles.
+  // EXHAUSTED where `payer` may not compile now, or where too many are being made for it. One
+  // without `wanted`, which no request needs, displaces nothing: no form that is used, and no
+  // model. Another one takes no thread while room is made for it. Where nobody wants it any more,
+  // it is not made, and each who asked is told why. `values`, where there is one, tells those of
+  // the inputs, on the thread that compiles.
   void Get(const FormKey& key, int64_t rows, ReadValues values,
            const std::shared_ptr<Tenant>& payer, Wanted wanted, Done done);
   // The same on this thread, which does not wait for room either, see FormMaker.
@@ -82,6 +82,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
     FormPtr form;  // null while it is made
     std::vector<Waiter> waiting;
     uint64_t used = 0;
+    const Tenant* payer = nullptr;  // for which it was made
   };
   struct Making {
     FormKey key;
@@ -94,8 +95,10 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
                                   Tenant& payer, FormRoom* room) const;
   void Post(std::shared_ptr<const Making> making);
   void MakeOrWait(const std::shared_ptr<const Making>& making);
-  Interest AskWaiters(const FormKey& key);
-  void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form);
+  Interest AskWaiters(const Making& making);
+  void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form, const Tenant& payer);
+  void EndMakingLocked(const Tenant& payer) TG_REQUIRES(mutex_);
+  FormPtr DropOneLocked() TG_REQUIRES(mutex_);
   bool GuardsGrowLocked(const Form& form) TG_REQUIRES(mutex_);
 
   const FormMaker& maker_;
@@ -120,7 +123,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   // By input: whether a form that was made depends on its values. Before one was, any may.
   std::vector<bool> guards_ TG_GUARDED_BY(mutex_);
   bool guards_known_ TG_GUARDED_BY(mutex_) = false;
-  size_t making_ TG_GUARDED_BY(mutex_) = 0;
+  std::map<const Tenant*, size_t> making_ TG_GUARDED_BY(mutex_);  // that is not 0
   uint64_t uses_ TG_GUARDED_BY(mutex_) = 0;
 };
 

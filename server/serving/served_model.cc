@@ -303,9 +303,9 @@ bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   const int64_t ns = clock.Ns() - begin_ns;
   if (kept == nullptr) {
     statistics_.Missed(ns);
-    waiting->done = [responses = maker_.responses, key,
+    waiting->done = [responses = maker_.responses, key, of = tenant.name,
                      done = std::move(waiting->done)](absl::StatusOr<InferResult> result) {
-      if (result.ok()) responses->Put(key, *result);
+      if (result.ok()) responses->Put(of, key, *result);
       done(std::move(result));
     };
     return false;

@@ -175,5 +175,38 @@ TEST_F(FormsTest, FormsThatNoRequestNeedsDisplaceNoneThatIsUsed) {
   EXPECT_EQ(cache->Peek(key(2)), nullptr);
 }
 
+// Whoever sends ever other shapes takes neither the forms of others nor the places at which theirs
+// are made.
+TEST_F(FormsTest, ManyShapesOfOneTenantLeaveOthersTheirForms) {
+  const auto cache = MakeCache();
+  const auto other = MakeTenant("other", {});
+  const Shape his{3, 3};
+  EXPECT_TRUE(Get(*cache, his, &Always, other).get().ok());
+  for (size_t i = 0; i < FormCache::kMost + 8; ++i) {
+    EXPECT_TRUE(Get(*cache, {1, static_cast<int64_t>(i) + 1}, &Always).get().ok());
+  }
+  EXPECT_EQ(cache->size(), FormCache::kMost);
+  EXPECT_NE(cache->Peek({.shapes = {his}}), nullptr);
+
+  std::promise<void> begun, go_on;
+  bool first = true;
+  engine_.on_compile = [&](Budget*) {
+    if (!std::exchange(first, false)) return absl::OkStatus();
+    begun.set_value();
+    go_on.get_future().wait();
+    return absl::OkStatus();
+  };
+  std::vector<std::future<absl::StatusOr<FormCache::FormPtr>>> made;
+  for (size_t i = 0; i < FormCache::kMostMaking; ++i) {
+    made.push_back(Get(*cache, {2, static_cast<int64_t>(i) + 1}, &Always));
+  }
+  begun.get_future().wait();
+  const absl::Status refused = Get(*cache, {2, 1000}, &Always).get().status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  made.push_back(Get(*cache, {3, 4}, &Always, other));
+  go_on.set_value();
+  for (auto& form : made) EXPECT_TRUE(form.get().ok());
+}
+
 }  // namespace
 }  // namespace telegrad

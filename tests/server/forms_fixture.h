@@ -90,9 +90,11 @@ class FormsTest : public ::testing::Test {
   }
   // Asks for a form; what becomes of it is in the future.
   std::future<absl::StatusOr<FormCache::FormPtr>> Get(FormCache& cache, const Shape& shape,
-                                                      FormCache::Wanted wanted) {
+                                                      FormCache::Wanted wanted,
+                                                      std::shared_ptr<Tenant> payer = nullptr) {
     auto made = std::make_shared<std::promise<absl::StatusOr<FormCache::FormPtr>>>();
-    cache.Get({.shapes = {shape}}, 0, nullptr, tenant_, std::move(wanted),
+    cache.Get({.shapes = {shape}}, 0, nullptr, payer == nullptr ? tenant_ : payer,
+              std::move(wanted),
               [made](const absl::StatusOr<FormCache::FormPtr>& form) { made->set_value(form); });
     return made->get_future();
   }
