@@ -80,7 +80,7 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
     const MutexLock lock(mutex_);
     const auto it = forms_.find(key);
     if (it != forms_.end() && it->second.form == nullptr) {
-      it->second.waiting.push_back({std::move(wanted), std::move(done)});
+      it->second.waiting.push_back({std::move(values), std::move(wanted), std::move(done)});
       return;
     }
     if (it != forms_.end()) {
@@ -97,14 +97,13 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
       refused = payer->TakeCompileTime(maker_.env->clock->Ns());
       if (refused.ok()) {
         ++making_[payer.get()];
-        forms_[key].waiting.push_back({std::move(wanted), std::move(done)});
+        forms_[key].waiting.push_back({std::move(values), std::move(wanted), std::move(done)});
       }
     }
   }
   if (known != nullptr) return done(known);
   if (!refused.ok()) return done(refused);
-  Post(std::make_shared<const Making>(
-      Making{.key = key, .rows = rows, .values = std::move(values), .payer = payer}));
+  Post(std::make_shared<const Making>(Making{.key = key, .rows = rows, .payer = payer}));
 }
 
 void FormCache::Post(std::shared_ptr<const Making> making) {
@@ -116,22 +115,19 @@ void FormCache::Post(std::shared_ptr<const Making> making) {
 // Where room is made for it, all of this is done again once there is room: the executable is cached
 // then.
 void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
-  const Interest interest = AskWaiters(*making);
+  const auto [interest, values] = AskWaiters(*making);
   if (interest == Interest::kNone) return;
   FormRoom room;
-  const auto make = [&]() -> absl::StatusOr<FormPtr> {
-    InputValues given;
-    if (making->values != nullptr) {
-      TG_ASSIGN_OR_RETURN(given, making->values());
-    }
-    return MakeNow(making->key, making->rows, given, *making->payer,
-                   interest == Interest::kNeeded ? &room : nullptr);
-  };
-  const auto form = make();
+  FormRoom* const to_make = interest == Interest::kNeeded ? &room : nullptr;
+  absl::StatusOr<InputValues> given = values == nullptr ? InputValues() : values();
+  const absl::StatusOr<FormPtr> form =
+      given.ok() ? MakeNow(making->key, making->rows, *given, *making->payer, to_make)
+                 : given.status();
   if (room.freed != nullptr) {
     return room.freed->Then([self = shared_from_this(), making] { self->Post(making); });
   }
-  if (!form.ok() && interest == Interest::kUnneeded && AskWaiters(*making) == Interest::kNeeded) {
+  if (!form.ok() && interest == Interest::kUnneeded &&
+      AskWaiters(*making).interest == Interest::kNeeded) {
     return Post(making);  // a request has come meanwhile, for which room may be made
   }
   {
@@ -142,9 +138,9 @@ void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
 }
 
 // Tells those who do not want it any more, and drops what nobody else waits for.
-FormCache::Interest FormCache::AskWaiters(const Making& making) {
+FormCache::Asked FormCache::AskWaiters(const Making& making) {
   std::vector<std::pair<Waiter, absl::Status>> gone;  // without the lock
-  Interest interest = Interest::kNone;
+  Asked asked;
   {
     const MutexLock lock(mutex_);
     Entry& entry = forms_[making.key];
@@ -154,17 +150,18 @@ FormCache::Interest FormCache::AskWaiters(const Making& making) {
         gone.emplace_back(std::move(waiter), std::move(why));
         return true;
       }
-      interest =
-          std::max(interest, waiter.wanted == nullptr ? Interest::kUnneeded : Interest::kNeeded);
+      const bool needed = waiter.wanted != nullptr;
+      asked.interest = std::max(asked.interest, needed ? Interest::kNeeded : Interest::kUnneeded);
+      asked.values = waiter.values;
       return false;
     });
-    if (interest == Interest::kNone) {
+    if (asked.interest == Interest::kNone) {
       forms_.erase(making.key);
       EndMakingLocked(*making.payer);
     }
   }
   for (const auto& [waiter, why] : gone) waiter.done(why);
-  return interest;
+  return asked;
 }
 
 void FormCache::EndMakingLocked(const Tenant& payer) {

@@ -75,6 +75,7 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
 
  private:
   struct Waiter {
+    ReadValues values;
     Wanted wanted;
     Done done;
   };
@@ -87,15 +88,18 @@ class FormCache : public std::enable_shared_from_this<FormCache> {
   struct Making {
     FormKey key;
     int64_t rows;
-    ReadValues values;
     std::shared_ptr<Tenant> payer;
   };
   enum class Interest { kNone, kUnneeded, kNeeded };
+  struct Asked {
+    Interest interest = Interest::kNone;
+    ReadValues values = nullptr;  // of one who waits
+  };
   absl::StatusOr<FormPtr> MakeNow(const FormKey& key, int64_t rows, const InputValues& values,
                                   Tenant& payer, FormRoom* room) const;
   void Post(std::shared_ptr<const Making> making);
   void MakeOrWait(const std::shared_ptr<const Making>& making);
-  Interest AskWaiters(const Making& making);
+  Asked AskWaiters(const Making& making);
   void Made(const FormKey& key, const absl::StatusOr<FormPtr>& form, const Tenant& payer);
   void EndMakingLocked(const Tenant& payer) TG_REQUIRES(mutex_);
   FormPtr DropOneLocked() TG_REQUIRES(mutex_);

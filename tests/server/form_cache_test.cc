@@ -77,6 +77,33 @@ TEST_F(RoomTest, OneThatIsCancelledLeavesTheOthersWaiting) {
   EXPECT_TRUE(second.get().ok());
 }
 
+// The values that a form is for are read of a request that still waits: one that was told is over.
+TEST_F(RoomTest, TheValuesAreOfOneWhoStillWaits) {
+  const auto cache = MakeCache();
+  std::atomic<bool> cancelled = false;
+  int first_read = 0, second_read = 0;
+  std::promise<absl::Status> first, second;
+  const auto get = [&](int* reads, FormCache::Wanted wanted, std::promise<absl::Status>* done) {
+    cache->Get(
+        {.shapes = {Shape{1, 2}}}, 0,
+        [reads] {
+          ++*reads;
+          return InputValues();
+        },
+        tenant_, std::move(wanted),
+        [done](const absl::StatusOr<FormCache::FormPtr>& f) { done->set_value(f.status()); });
+  };
+  get(&first_read, [&] { return cancelled ? absl::CancelledError("") : absl::OkStatus(); }, &first);
+  AwaitCompilers();
+  get(&second_read, &Always, &second);
+  cancelled = true;
+  Free();
+  EXPECT_TRUE(absl::IsCancelled(first.get_future().get()));
+  EXPECT_TRUE(second.get_future().get().ok());
+  EXPECT_EQ(first_read, 1);
+  EXPECT_EQ(second_read, 1);
+}
+
 TEST_F(RoomTest, WithoutRoomInTheEndTheErrorSaysWhatIsMissing) {
   const auto cache = MakeCache();
   auto form = Get(*cache, {1, 2}, &Always);
