@@ -237,8 +237,8 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
     if (!batch.sizes.empty()) TG_RETURN_IF_ERROR(Cut(batch, waiting, output, &out));
     if (io.run_shape >= 0) TG_RETURN_IF_ERROR(CutToRun(batch, io, &out));
     if (classes > 0) {
-      TG_RETURN_IF_ERROR(
-          Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output), &out));
+      TG_RETURN_IF_ERROR(Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output),
+                                  tenant_->accounts.shared(Quota::kHostStaging), &out));
     }
     result.outputs.push_back(std::move(out));
     return absl::OkStatus();

@@ -294,14 +294,33 @@ void ServedModel::Trim() {
   });
 }
 
-// False where the answer is not kept yet; it will be.
+// What is kept, for as long as the answer is on its way: the cache may let it go before. The tenant
+// pays for that.
+absl::StatusOr<InferResult> ServedModel::Paid(
+    const Tenant& tenant, const std::shared_ptr<const InferResult>& kept) const {
+  struct Owner {
+    std::shared_ptr<const InferResult> result;
+    Reservation paid;
+  };
+  int64_t bytes = 0;
+  for (const InferOutput& output : kept->outputs) bytes += output.bytes;
+  const auto owner = std::make_shared<Owner>(Owner{.result = kept, .paid = {}});
+  TG_ASSIGN_OR_RETURN(owner->paid,
+                      Reservation::Take(tenant.accounts.shared(Quota::kHostStaging), bytes));
+  InferResult out = *kept;
+  for (InferOutput& output : out.outputs) output.owner = owner;
+  return out;
+}
+
+// False where the answer is not kept yet, which it will be, or where there is no room to give it.
 bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   const Clock& clock = *maker_.env->clock;
   const int64_t begin_ns = clock.Ns();
   const Digest key = ResponseKey(tenant.name, load_, waiting->request, waiting->inputs);
   const auto kept = maker_.responses->Find(key);
+  auto answer = kept == nullptr ? absl::NotFoundError("") : Paid(tenant, kept);
   const int64_t ns = clock.Ns() - begin_ns;
-  if (kept == nullptr) {
+  if (!answer.ok()) {
     statistics_.Missed(ns);
     waiting->done = [responses = maker_.responses, key, of = tenant.name,
                      done = std::move(waiting->done)](absl::StatusOr<InferResult> result) {
@@ -313,7 +332,7 @@ bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   statistics_.Hit(ns, static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
   const InferDone done = std::move(waiting->done);
   *waiting = {};
-  done(*kept);
+  done(std::move(answer));
   return true;
 }
 

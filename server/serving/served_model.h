@@ -101,6 +101,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
                                                     const InputValues& values,
                                                     LoadRoom* room) const;
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
+  absl::StatusOr<InferResult> Paid(const Tenant& tenant,
+                                   const std::shared_ptr<const InferResult>& kept) const;
   absl::Status CheckCache() const;
   absl::Status WarmUp(LoadRoom* room);
   absl::Status WarmUpByValue(LoadRoom* room);
