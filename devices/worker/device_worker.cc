@@ -24,8 +24,7 @@ constexpr std::chrono::seconds kLoadTime{10};
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceWorker>> DeviceWorker::Start(const Options& options,
-                                                                  FrameDeadline deadline) {
+absl::StatusOr<std::unique_ptr<DeviceWorker>> DeviceWorker::Start(const Options& options) {
   const auto bad = [&](std::string_view what) {
     return absl::UnavailableError(
         StrCat("cannot start ", options.whose, ", ", options.executable, ": ", what));
@@ -37,19 +36,27 @@ absl::StatusOr<std::unique_ptr<DeviceWorker>> DeviceWorker::Start(const Options&
   if (!process.ok()) return bad(ToStd(process.status().message()));
   std::unique_ptr<DeviceWorker> worker(
       new DeviceWorker(options, *std::move(process), std::move(control)));
-  if (absl::Status status = worker->Greet(file.get(), deadline); !status.ok()) {
+  if (absl::Status status = worker->Greet(file.get()); !status.ok()) {
     return bad(StrCat(ToStd(status.message()), "; it ", worker->process_->Bury()));
   }
   return worker;
 }
 
-absl::Status DeviceWorker::Greet(int control, FrameDeadline deadline) {
-  TG_ASSIGN_OR_RETURN(const std::string hello, ReadFrame(socket(), kMaxWorkerHello, deadline));
+absl::StatusOr<std::string> DeviceWorker::ReadPatiently(size_t max_bytes) {
+  TG_RETURN_IF_ERROR(AwaitFrameOf(pid(), socket(), options_.patience, options_.patience_source));
+  return ReadFrame(socket(), max_bytes,
+                   std::chrono::steady_clock::now() + kMostPatience * options_.patience);
+}
+
+absl::Status DeviceWorker::Greet(int control) {
+  TG_ASSIGN_OR_RETURN(const std::string hello, ReadPatiently(kMaxWorkerHello));
   TG_RETURN_IF_ERROR(CheckWorkerHello(hello));
   const int descriptors[] = {control, options_.memory};
   TG_RETURN_IF_ERROR(SendDescriptors(socket(), descriptors));
-  TG_RETURN_IF_ERROR(WriteFrame(socket(), EncodeWorkerSetup(options_.setup), deadline));
-  TG_ASSIGN_OR_RETURN(const std::string ready, ReadFrame(socket(), kMaxWorkerReply, deadline));
+  TG_RETURN_IF_ERROR(
+      WriteFrame(socket(), EncodeWorkerSetup(options_.setup),
+                 std::chrono::steady_clock::now() + kMostPatience * options_.patience));
+  TG_ASSIGN_OR_RETURN(const std::string ready, ReadPatiently(kMaxWorkerReply));
   absl::Status status;
   TG_RETURN_IF_ERROR(DecodeWorkerReply(ready, 0, &status));
   return status;

@@ -3,6 +3,7 @@
 // used any more.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,6 +19,7 @@
 #include "engine/base/mutex.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
+#include "engine/process/processor_use.h"
 
 namespace telegrad {
 
@@ -30,12 +32,15 @@ class DeviceWorker {
     DeviceWorkerSetup setup;
     // How long it may answer nothing, or go on with what is to end, before it is taken for hung.
     absl::Duration hang_limit = absl::Seconds(1);
+    // How long it may take for each of two steps of its start, without the time for which it waits
+    // for a processor; see PatienceLeft.
+    std::chrono::nanoseconds patience = std::chrono::seconds(10);
+    PatienceSource patience_source = {};
   };
 
   // Starts one and waits until it is ready. The process lives no longer than the calling thread.
   // UNAVAILABLE, naming the executable and what happened.
-  static absl::StatusOr<std::unique_ptr<DeviceWorker>> Start(const Options& options,
-                                                             FrameDeadline deadline);
+  static absl::StatusOr<std::unique_ptr<DeviceWorker>> Start(const Options& options);
 
   pid_t pid() const { return process_->pid(); }
   int socket() const { return process_->socket(); }
@@ -82,7 +87,8 @@ class DeviceWorker {
       : options_(options), process_(std::move(process)), control_(std::move(control)) {}
 
   WorkerControl& control() { return *reinterpret_cast<WorkerControl*>(control_->base()); }
-  absl::Status Greet(int control, FrameDeadline deadline);
+  absl::Status Greet(int control);
+  absl::StatusOr<std::string> ReadPatiently(size_t max_bytes);
   Outcome AwaitEnd(uint64_t number, const Cancellation* cancellation);
   absl::Status WhileRunning(std::string_view name);
   // Kills it, because of `why`; "": it has ended by itself.

@@ -219,7 +219,11 @@ absl::StatusOr<std::unique_ptr<Device>> OpenWorkerDevice(const WorkerDeviceOptio
   const auto core = std::make_shared<Core>(options, std::move(supervisor));
   TG_ASSIGN_OR_RETURN(auto slot, core->NewSlot(""));
   // One that does not start is better known now.
-  if (!options.by_tenant) TG_RETURN_IF_ERROR(slot->AwaitReady().status());
+  if (!options.by_tenant) {
+    const absl::Status ready = slot->AwaitReady().status();
+    const absl::Status why = slot->StartError();
+    if (!ready.ok()) return why.ok() ? ready : why;
+  }
   return std::make_unique<WorkerDevice>(core, std::move(slot));
 }
 

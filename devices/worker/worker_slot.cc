@@ -12,7 +12,8 @@
 namespace telegrad {
 namespace {
 
-constexpr std::chrono::seconds kStartTime{10};
+// Longer than any start, which has limits of its own.
+constexpr std::chrono::seconds kLongestStart{300};
 // Between tries to start one that does not start.
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
 
@@ -37,13 +38,18 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
     wake_();
     lock.lock();
   }
-  const auto until = std::chrono::steady_clock::now() + kStartTime;
+  const auto until = std::chrono::steady_clock::now() + kLongestStart;
   while (worker_ == nullptr && pause_ns_ == 0 &&
          changed_.wait_until(lock, until) != std::cv_status::timeout) {
   }
   if (worker_ != nullptr) return worker_;
   if (!why_.ok()) return why_;
   return absl::UnavailableError(StrCat(options_.whose, " did not start in time"));
+}
+
+absl::Status WorkerSlot::StartError() const {
+  const MutexLock lock(mutex_);
+  return start_error_;
 }
 
 absl::Status WorkerSlot::Health() const {
@@ -90,7 +96,7 @@ void WorkerSlot::Bury(const absl::Status& how) {
 absl::Status WorkerSlot::StartOne() {
   const MutexLock loading(loading_);
   while (true) {
-    auto started = DeviceWorker::Start(options_, std::chrono::steady_clock::now() + kStartTime);
+    auto started = DeviceWorker::Start(options_);
     if (!started.ok()) return started.status();
     const std::shared_ptr<DeviceWorker> worker = *std::move(started);
     absl::Status over;
@@ -136,7 +142,9 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
       event.pid = worker_->pid();
     } else {
       event.ended = ToStd(started.message());
-      why_ = started;
+      start_error_ = started;
+      why_ = absl::UnavailableError(StrCat("the server cannot start ", options_.whose,
+                                           "; its log says why: ask its operator, and try again"));
       pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
       next_try_ns_ = SteadyNs() + pause_ns_;
       changed_.notify_all();

@@ -43,10 +43,13 @@ class WorkerSlot {
   Arena& arena() const { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
 
-  // The worker at hand; UNAVAILABLE says why there is none.
+  // The worker at hand; UNAVAILABLE says why there is none. Where none can be started, it says that
+  // alone: the program's path and what the system says of it are for the operator, see StartError.
   absl::StatusOr<std::shared_ptr<DeviceWorker>> Ready() const;
   // Waits until there is one, for a while.
   absl::StatusOr<std::shared_ptr<DeviceWorker>> AwaitReady();
+  // Why the last start failed, in full; OK where none has.
+  absl::Status StartError() const;
   // OK while there is one, or none was ever wanted.
   absl::Status Health() const;
 
@@ -78,6 +81,7 @@ class WorkerSlot {
   std::shared_ptr<DeviceWorker> worker_ TG_GUARDED_BY(mutex_);
   // There is none, once one has ended or could not be started.
   absl::Status why_ TG_GUARDED_BY(mutex_);
+  absl::Status start_error_ TG_GUARDED_BY(mutex_);
   int64_t next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
   int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0;
 };

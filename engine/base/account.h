@@ -90,6 +90,14 @@ class Reservation {
   }
 
   int64_t amount() const { return amount_; }
+  // Takes over what `other` has taken of the same account.
+  void Add(Reservation other) {
+    if (account_ == nullptr) {
+      *this = std::move(other);
+    } else {
+      amount_ += std::exchange(other.amount_, 0);
+    }
+  }
   // The amount stays charged for good.
   void Keep() { amount_ = 0; }
 

@@ -23,6 +23,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStartTime{10};
 
+// For whoever wants something compiled: where the workers are on this machine and what the system
+// says of them is for its operator, to whom on_death tells it.
+absl::Status NoWorkers() {
+  return absl::UnavailableError(
+      "the server can start no compile worker; its log says why: ask its operator, and try again");
+}
+
 struct Job {
   WorkerRequest request;
   int deaths = 0;           // of workers that had it,
@@ -74,7 +81,7 @@ class Pool final : public CompilePool {
     const auto job = std::make_shared<Job>();
     ReleasableLock lock(mutex_);
     job->request = {next_id_++, name, target, source};
-    if (IsHopeless()) return start_error_;
+    if (IsHopeless()) return NoWorkers();
     waiting_.Push(budget->share(), job);
     work_.notify_all();  // it may suit some of them only
     while (!job->done) {
@@ -150,7 +157,7 @@ class Pool final : public CompilePool {
     const Clock::time_point begin = Clock::now();
     auto process = WorkerProcess::Start(
         {options_.executable, options_.opencl_library, options_.memory_bytes, options_.nice},
-        begin + kStartTime);
+        kStartTime);
     const MutexLock lock(mutex_);
     start_ns_ = NsOf(Clock::now() - begin);
     if (process.ok() && !identity_) identity_ = (*process)->identity();
@@ -183,7 +190,7 @@ class Pool final : public CompilePool {
     start_error_ = absl::UnavailableError(what);
     if (options_.on_death) options_.on_death(what, "");
     if (!IsSpare(index)) failed_[index] = true;
-    if (IsHopeless()) FailAllWaiting(start_error_);
+    if (IsHopeless()) FailAllWaiting(NoWorkers());
     done_.notify_all();
   }
 

@@ -64,14 +64,14 @@ absl::StatusOr<int> Run(std::vector<std::string> arguments, const std::string& s
       posix_spawn(&pid, arguments[0].c_str(), &actions, nullptr, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return absl::UnavailableError(StrCat("cannot run ", arguments[0], ": ", std::strerror(error)));
+    return absl::UnavailableError(StrCat("cannot run ptxas: ", std::strerror(error)));
   }
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return absl::UnavailableError(std::strerror(errno));
   }
   if (WIFSIGNALED(status)) {
-    return absl::InternalError(StrCat(arguments[0], " was ended by signal ", WTERMSIG(status)));
+    return absl::InternalError(StrCat("ptxas was ended by signal ", WTERMSIG(status)));
   }
   return WEXITSTATUS(status);
 }

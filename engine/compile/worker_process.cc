@@ -40,8 +40,8 @@ void RemoveFolder(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& options,
-                                                                    FrameDeadline deadline) {
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
+    const Options& options, std::chrono::nanoseconds patience) {
   const auto bad = [&](const auto&... what) {
     return absl::UnavailableError(
         StrCat("cannot start the compile worker ", options.executable, ": ", what...));
@@ -60,15 +60,17 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Option
     return bad(ToStd(process.status().message()));
   }
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(*std::move(process), std::move(folder)));
-  const absl::Status status = worker->Greet(deadline);
+  const absl::Status status = worker->Greet(patience);
   if (status.ok()) return worker;
   const absl::Status failed = bad(ToStd(status.message()), "; it ", worker->process_->Bury());
   return worker->was_killed() ? absl::AbortedError(failed.message()) : failed;
 }
 
-absl::Status WorkerProcess::Greet(FrameDeadline deadline) {
+absl::Status WorkerProcess::Greet(std::chrono::nanoseconds patience) {
+  TG_RETURN_IF_ERROR(AwaitFrameOf(process_->pid(), process_->socket(), patience));
   TG_ASSIGN_OR_RETURN(const std::string frame,
-                      ReadFrame(process_->socket(), kMaxHelloBytes, deadline));
+                      ReadFrame(process_->socket(), kMaxHelloBytes,
+                                std::chrono::steady_clock::now() + kMostPatience * patience));
   TG_ASSIGN_OR_RETURN(hello_, DecodeHello(frame));
   if (hello_.protocol != kWorkerProtocol) {
     return FailedPrecondition("it uses version ", hello_.protocol, " of the protocol, not ",
@@ -82,25 +84,13 @@ WorkerProcess::~WorkerProcess() {
   RemoveFolder(folder_);
 }
 
-absl::Status WorkerProcess::AwaitAnswer(std::chrono::nanoseconds patience) {
-  const auto begin = std::chrono::steady_clock::now();
-  const ProcessorUse before = ProcessorUseOf(process_->pid());
-  for (std::chrono::nanoseconds left = patience;;) {
-    absl::Status status = AwaitFrame(process_->socket(), std::chrono::steady_clock::now() + left);
-    if (!absl::IsDeadlineExceeded(status)) return status;
-    left = PatienceLeft(before, ProcessorUseOf(process_->pid()),
-                        std::chrono::steady_clock::now() - begin, patience);
-    if (left.count() == 0) return status;
-  }
-}
-
 absl::StatusOr<WorkerAnswer> WorkerProcess::Ask(const WorkerRequest& request,
                                                 std::chrono::nanoseconds patience) {
   // To take the question and to give the answer a worker needs next to no processor time, but on a
   // busy machine it gets that late.
   const auto soon = [&] { return std::chrono::steady_clock::now() + kMostPatience * patience; };
   absl::Status status = WriteFrame(process_->socket(), Encode(request), soon());
-  if (status.ok()) status = AwaitAnswer(patience);
+  if (status.ok()) status = AwaitFrameOf(process_->pid(), process_->socket(), patience);
   if (status.ok()) {
     auto frame = ReadFrame(process_->socket(), kMaxAnswerBytes, soon());
     if (frame.ok()) {

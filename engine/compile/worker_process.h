@@ -25,11 +25,12 @@ class WorkerProcess {
     int nice = 0;              // see nice(2)
   };
 
-  // Starts one and waits for its hello. The process lives no longer than the calling thread.
+  // Starts one and waits for its hello with that patience, see PatienceLeft. The process lives no
+  // longer than the calling thread.
   // UNAVAILABLE, naming the executable and what happened; ABORTED, likewise, where somebody has
   // ended the process, which says nothing of the next one.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const Options& options,
-                                                              FrameDeadline deadline);
+                                                              std::chrono::nanoseconds patience);
   // Kills it.
   ~WorkerProcess();
 
@@ -51,8 +52,7 @@ class WorkerProcess {
   WorkerProcess(std::unique_ptr<ChildProcess> process, std::string folder)
       : process_(std::move(process)), folder_(std::move(folder)) {}
 
-  absl::Status Greet(FrameDeadline deadline);
-  absl::Status AwaitAnswer(std::chrono::nanoseconds patience);
+  absl::Status Greet(std::chrono::nanoseconds patience);
 
   std::unique_ptr<ChildProcess> process_;
   const std::string folder_;  // that is its own; empty: none

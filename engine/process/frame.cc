@@ -68,6 +68,16 @@ absl::Status AwaitFrame(int socket, FrameDeadline deadline) {
   return WaitFor(socket, POLLIN, deadline);
 }
 
+absl::Status AwaitFrameOf(pid_t process, int socket, std::chrono::nanoseconds patience,
+                          const PatienceSource& source) {
+  return WaitPatiently(
+      process, patience,
+      [&](std::chrono::nanoseconds time) {
+        return AwaitFrame(socket, std::chrono::steady_clock::now() + time);
+      },
+      source);
+}
+
 absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline deadline) {
   if (payload.size() > UINT32_MAX) {
     return ResourceExhausted("a frame of ", payload.size(), " bytes");

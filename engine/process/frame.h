@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/process/processor_use.h"
 
 namespace telegrad {
 
@@ -23,6 +24,9 @@ inline constexpr size_t kFrameHeaderBytes = 40;
 // After an error the stream is at no known place.
 // Until something can be read, or the other side has closed its end. DEADLINE_EXCEEDED.
 absl::Status AwaitFrame(int socket, FrameDeadline deadline);
+// The same, with so much patience with the process at the other end, see PatienceLeft.
+absl::Status AwaitFrameOf(pid_t process, int socket, std::chrono::nanoseconds patience,
+                          const PatienceSource& source = {});
 absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline deadline = kNoDeadline);
 absl::StatusOr<std::string> ReadFrame(int socket, size_t max_bytes,
                                       FrameDeadline deadline = kNoDeadline);

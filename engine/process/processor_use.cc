@@ -35,4 +35,17 @@ nanoseconds PatienceLeft(const ProcessorUse& before, const ProcessorUse& now, na
   return std::min(std::max(patience - counted, patience / 8), kMostPatience * patience - elapsed);
 }
 
+absl::Status WaitPatiently(pid_t process, nanoseconds patience,
+                           const std::function<absl::Status(nanoseconds)>& wait,
+                           const PatienceSource& source) {
+  const nanoseconds begin = source.now();
+  const ProcessorUse before = source.use(process);
+  for (nanoseconds left = patience;;) {
+    absl::Status status = wait(left);
+    if (!absl::IsDeadlineExceeded(status)) return status;
+    left = PatienceLeft(before, source.use(process), source.now() - begin, patience);
+    if (left.count() == 0) return status;
+  }
+}
+
 }  // namespace telegrad

@@ -5,6 +5,9 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
+
+#include "absl/status/status.h"
 
 namespace telegrad {
 
@@ -26,5 +29,18 @@ inline constexpr int kMostPatience = 10;
 std::chrono::nanoseconds PatienceLeft(const ProcessorUse& before, const ProcessorUse& now,
                                       std::chrono::nanoseconds elapsed,
                                       std::chrono::nanoseconds patience);
+
+// Where times and uses come from; others are for tests.
+struct PatienceSource {
+  std::function<ProcessorUse(pid_t)> use = &ProcessorUseOf;
+  std::function<std::chrono::nanoseconds()> now = [] {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch());
+  };
+};
+// Waits with that patience for what a process does. `wait` returns DEADLINE_EXCEEDED where nothing
+// has come within the time that it is given, and anything else is the end.
+absl::Status WaitPatiently(pid_t process, std::chrono::nanoseconds patience,
+                           const std::function<absl::Status(std::chrono::nanoseconds)>& wait,
+                           const PatienceSource& source = {});
 
 }  // namespace telegrad

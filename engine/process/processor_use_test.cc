@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 
 namespace telegrad {
@@ -34,6 +35,48 @@ TEST(PatienceLeft, DoesNotCountWaitingForAProcessor) {
   EXPECT_EQ(Left(Use(149, 20, true), 500), nanoseconds(12'500'000));
   EXPECT_EQ(Left(Use(50, 20, true), 950), milliseconds(50));  // of ten times the patience
   EXPECT_EQ(Left(Use(50, 20, true), 1000), milliseconds(0));
+}
+
+// A process that has a processor late, with a clock that only waiting moves.
+class WaitPatientlyTest : public ::testing::Test {
+ protected:
+  absl::Status Wait(int comes_at_ms) {
+    return WaitPatiently(
+        1, milliseconds(100),
+        [&](nanoseconds time) {
+          now_ += std::min<nanoseconds>(time, milliseconds(comes_at_ms) - now_);
+          return now_ == milliseconds(comes_at_ms) ? absl::OkStatus()
+                                                   : absl::DeadlineExceededError("");
+        },
+        {.use = [this](pid_t) { return use_(now_); }, .now = [this] { return now_; }});
+  }
+
+  nanoseconds now_{0};
+  std::function<ProcessorUse(nanoseconds)> use_;
+};
+
+TEST_F(WaitPatientlyTest, OfOneThatSleepsThePatienceIsTheLimit) {
+  use_ = [](nanoseconds) { return Use(0, 0, false); };
+  EXPECT_TRUE(Wait(99).ok());
+  now_ = nanoseconds(0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Wait(101)));
+  EXPECT_EQ(now_, milliseconds(100));
+}
+
+TEST_F(WaitPatientlyTest, OfOneThatGetsNoProcessorTenTimesIsTheLimit) {
+  use_ = [](nanoseconds) { return Use(0, 0, true); };
+  EXPECT_TRUE(Wait(999).ok());
+  now_ = nanoseconds(0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Wait(1001)));
+  EXPECT_EQ(now_, milliseconds(1000));
+}
+
+TEST_F(WaitPatientlyTest, OfOneThatComputesItsTimeIsTheLimit) {
+  use_ = [](nanoseconds now) { return ProcessorUse{.ran = now / 2, .runnable = true}; };
+  EXPECT_TRUE(Wait(199).ok());
+  now_ = nanoseconds(0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Wait(300)));
+  EXPECT_GE(now_, milliseconds(200));
 }
 
 TEST(ProcessorUse, OfThisProcess) {

@@ -200,7 +200,9 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   Parameters parameters;
   std::vector<WrittenInput> written;
   TG_RETURN_IF_ERROR(ReadObject(reader, "the request", [&](const std::string& key) -> absl::Status {
-    if (key == "id") return reader.String(&answer->id) ? absl::OkStatus() : Wrong(reader, "an id");
+    if (key == "id") {
+      return reader.String(&answer->id) ? CheckRequestId(answer->id) : Wrong(reader, "an id");
+    }
     if (key == "parameters") return ReadParameters(reader, &parameters);
     if (key == "inputs") {
       return ReadArray(reader, "inputs", [&]() -> absl::Status {

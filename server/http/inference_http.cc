@@ -63,11 +63,11 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpHead& head) {
 }
 
 // Charges the tenant for as long as `kept` is there.
-PayBytes PayFrom(const std::shared_ptr<Tenant>& tenant, std::vector<Reservation>* kept) {
+PayBytes PayFrom(const std::shared_ptr<Tenant>& tenant, Reservation* kept) {
   return [tenant, kept](int64_t bytes) -> absl::Status {
     TG_ASSIGN_OR_RETURN(auto paid,
                         Reservation::Take(tenant->accounts.shared(Quota::kHostStaging), bytes));
-    kept->push_back(std::move(paid));
+    kept->Add(std::move(paid));
     return absl::OkStatus();
   };
 }
@@ -91,7 +91,7 @@ class InferenceExchange final : public HttpExchange {
     TG_ASSIGN_OR_RETURN(auto paid,
                         Reservation::Take(caller_.tenant->accounts.shared(Quota::kHostStaging),
                                           load ? kLoadCopies * bytes : bytes));
-    paid_.push_back(std::move(paid));
+    paid_.Add(std::move(paid));
     return absl::OkStatus();
   }
 
@@ -128,7 +128,7 @@ class InferenceExchange final : public HttpExchange {
   const size_t json_bytes_;
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   int64_t bytes_ = 0;
-  std::vector<Reservation> paid_;
+  Reservation paid_;  // one, however many pieces the body comes in
 };
 
 HttpAnswer Json(std::string text) { return {.text = std::move(text)}; }
@@ -270,14 +270,13 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
   // For as long as the request refers to the body.
   struct Paid {
     std::shared_ptr<const std::string> body;
-    std::vector<Reservation> reservations;
+    Reservation paid;
   };
   auto owner = std::make_shared<Paid>();
   owner->body = kept;
-  owner->reservations = std::move(paid_);
-  const absl::Status parsed =
-      ParseInferJson(*kept, json_bytes, owner, PayFrom(caller_.tenant, &owner->reservations),
-                     &request, said.get());
+  owner->paid = std::move(paid_);
+  const absl::Status parsed = ParseInferJson(
+      *kept, json_bytes, owner, PayFrom(caller_.tenant, &owner->paid), &request, said.get());
   if (!parsed.ok()) return reply(ErrorAnswer(parsed));
   request.cancellation = cancellation_;
   request.caller_trace = caller_.trace;
@@ -287,12 +286,12 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
                   if (!result.ok()) return reply(ErrorAnswer(result.status()));
                   struct Kept {
                     InferResult result;
-                    std::vector<Reservation> reservations;
+                    Reservation paid;
                   };
                   auto answered = std::make_shared<Kept>();
                   answered->result = *std::move(result);
-                  auto written = WriteInferJson(answered->result, *said,
-                                                PayFrom(tenant, &answered->reservations));
+                  auto written =
+                      WriteInferJson(answered->result, *said, PayFrom(tenant, &answered->paid));
                   if (!written.ok()) return reply(ErrorAnswer(written.status()));
                   HttpAnswer answer;
                   if (!written->parts.empty()) {

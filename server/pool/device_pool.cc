@@ -69,9 +69,12 @@ absl::StatusOr<Device*> DevicePool::Find(std::string_view name) const {
   std::string known;
   for (const auto& device : devices_) {
     if (device->name() == name) return device.get();
+    // Which disk roots there are is for those who are granted them.
+    if (device->accepts() == ProgramLevel::kNothing) continue;
     StrAppend(&known, known.empty() ? "" : ", ", device->name());
   }
-  return NotFound("unknown device \"", name.substr(0, 64), "\"; this server has ", known);
+  return NotFound("unknown device \"", name.substr(0, 64), "\"; this server has ", known,
+                  ", and the disk roots that `telegrad devices` shows");
 }
 
 }  // namespace telegrad

@@ -32,6 +32,7 @@ struct RequestMemory {
   explicit RequestMemory(const grpc::ByteBuffer& bytes) : received(bytes) {}
   ReceivedMessage received;
   std::vector<std::unique_ptr<std::string>> converted;
+  Reservation paid;  // for what was converted
 };
 
 template <typename To, typename From>
@@ -324,6 +325,7 @@ absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tena
   if (!message.ParseFromString(split.head)) {
     return InvalidArgument("malformed message: not a ", message.GetTypeName());
   }
+  TG_RETURN_IF_ERROR(CheckRequestId(message.id()));
   out.id = std::move(*message.mutable_id());
   out.request.model = std::move(*message.mutable_model_name());
   out.request.version = std::move(*message.mutable_model_version());
@@ -338,6 +340,12 @@ absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tena
                           StrCat("input '", Clip(to.name, 256), "' ", ToStd(status.message())));
     }
   }
+  int64_t converted = 0;
+  for (const auto& content : memory->converted) {
+    converted += static_cast<int64_t>(content->size());
+  }
+  TG_ASSIGN_OR_RETURN(memory->paid,
+                      Reservation::Take(tenant.accounts.shared(Quota::kHostStaging), converted));
   if (next != split.payloads.size()) {
     return InvalidArgument("the request has ", split.payloads.size(), " raw_input_contents for ",
                            next, " inputs");

@@ -59,7 +59,8 @@ void InferStream::OnReceived(bool ok) {
   } else {
     received->request.cancellation = cancellation_;
     received->request.caller_trace = trace_;
-    const std::string model = received->request.model;
+    // An error repeats the name, which may be any text.
+    const std::string model = Clip(received->request.model, 256);
     models_->Infer(
         caller_.tenant, std::move(received->request),
         [keep, slot, model, id = std::move(received->id)](absl::StatusOr<InferResult> result) {

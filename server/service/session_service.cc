@@ -85,6 +85,10 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
 absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDevicesRequest&,
                                          v1::ListDevicesResponse* response) {
   for (const auto& device : env_.devices->devices()) {
+    const Tenant& tenant = *caller.tenant;
+    const bool granted =
+        tenant.MayUse(*device, /*write=*/false).ok() || tenant.MayUse(*device, /*write=*/true).ok();
+    if (!granted && !caller.principal.admin) continue;
     v1::Device* out = response->add_devices();
     const Target& target = device->target();
     const absl::Status health = device->Health();

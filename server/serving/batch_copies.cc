@@ -27,6 +27,16 @@ BufferView PartOf(const BufferView& view, int64_t offset, int64_t length) {
 
 }  // namespace
 
+// Whether some of an input comes from the host: with a request, or as padding.
+bool Batcher::FromHost(const Batch& batch, size_t input) {
+  int64_t shared = 0;
+  for (const Waiting& waiting : batch.requests) {
+    const InferInput& from = waiting.request.inputs[waiting.inputs[input]];
+    if (from.device) shared += from.bytes;
+  }
+  return shared < batch.form->inputs[input].bytes;
+}
+
 // The bytes of requests are in the device's buffer as Gather has them in that of the host.
 absl::Status Batcher::CopyInput(const Batch& batch, size_t input,
                                 std::vector<TimelinePoint>* waits) {
@@ -67,6 +77,15 @@ const DevicePart* Batcher::PartFor(const Batch& batch, const Waiting& waiting, s
   return output.device && as_it_is ? &*output.device : nullptr;
 }
 
+// Whether some request is to have an output at the host.
+bool Batcher::ToHost(const Batch& batch, size_t output) {
+  return std::ranges::any_of(batch.requests, [&](const Waiting& waiting) {
+    const auto asked = std::ranges::find(waiting.outputs, output);
+    if (asked == waiting.outputs.end()) return waiting.outputs.empty();
+    return PartFor(batch, waiting, static_cast<size_t>(asked - waiting.outputs.begin())) == nullptr;
+  });
+}
+
 // To the host for those that are to have it there, and to the memory of devices for others. Scatter
 // refuses those that have no room.
 absl::Status Batcher::CopyOutput(const Batch& batch, size_t output, const TimelinePoint& run,
@@ -74,7 +93,6 @@ absl::Status Batcher::CopyOutput(const Batch& batch, size_t output, const Timeli
   Device& device = *batch.form->device;
   const Form::Io& io = batch.form->outputs[output];
   const BufferView& view = batch.buffers->views[static_cast<size_t>(io.slot)];
-  bool host = false;
   int64_t row = 0;
   for (const Waiting& waiting : batch.requests) {
     const int64_t rows = batch.form->rows;
@@ -84,16 +102,12 @@ absl::Status Batcher::CopyOutput(const Batch& batch, size_t output, const Timeli
     const auto asked = std::ranges::find(waiting.outputs, output);
     const DevicePart* const part =
         PartFor(batch, waiting, static_cast<size_t>(asked - waiting.outputs.begin()));
-    if (part == nullptr) {
-      host |= waiting.outputs.empty() || asked != waiting.outputs.end();
-      continue;
-    }
-    if (bytes > part->view.length) continue;
+    if (part == nullptr || bytes > part->view.length) continue;
     const TimelinePoint waits[] = {run, *last};
     TG_ASSIGN_OR_RETURN(*last, CopyBetween(queues_, *part->device, PartOf(part->view, 0, bytes),
                                            device, PartOf(view, from, bytes), waits));
   }
-  if (!host || device.host_visible()) return absl::OkStatus();
+  if (device.host_visible() || !ToHost(batch, output)) return absl::OkStatus();
   const TimelinePoint waits[] = {run, *last};
   TG_ASSIGN_OR_RETURN(
       *last,

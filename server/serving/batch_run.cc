@@ -1,4 +1,4 @@
-// A batch from its form to its answers: buffers, the inputs gathered into them, the run through the
+// A batch from its form to its answers: the inputs gathered into buffers, the run through the
 // tenant's lane of the device's queue, and each request's rows of the outputs.
 #include <algorithm>
 #include <cstring>
@@ -21,18 +21,23 @@ namespace {
 // What a batch may have of inputs and outputs for its copies to be made where it happens to be,
 // which may be the device's thread.
 constexpr int64_t kCopiedInline = 64 << 10;
-constexpr int64_t kKeptBytes = int64_t{256} << 20;  // of buffers for later runs
 constexpr int kMostAttempts = 3;
 
-int64_t BytesOf(const BufferSet& buffers, const Form& form) {
-  int64_t bytes = 0;
-  for (const auto* ios : {&form.inputs, &form.outputs, &form.controls, &form.states_in,
-                          &form.states_out, &form.shapes, &form.hidden}) {
-    for (const Form::Io& io : *ios) {
-      if (io.slot >= 0) bytes += buffers.views[static_cast<size_t>(io.slot)].length;
+// Why nobody waits for any request of a batch any more, or OK.
+absl::Status WhyUnwanted(const Batch& batch, int64_t now) {
+  absl::Status why;
+  for (const Waiting& waiting : batch.requests) {
+    const auto& cancellation = waiting.request.cancellation;
+    absl::Status here = cancellation == nullptr ? absl::OkStatus() : cancellation->Check();
+    if (here.ok() && waiting.request.deadline_ns <= now) {
+      here = absl::DeadlineExceededError(
+          "the request's deadline has passed before its model was "
+          "compiled for it");
     }
+    if (here.ok()) return here;
+    why.Update(here);
   }
-  return bytes;
+  return why;
 }
 
 void TracePhases(const Waiting& waiting, const BatchTimes& times) {
@@ -48,6 +53,9 @@ void TracePhases(const Waiting& waiting, const BatchTimes& times) {
 void Batcher::Start(const BatchPtr& batch) {
   FormCache& forms = *batch->model->instances()[batch->place]->forms;
   const Waiting& first = batch->requests.front();
+  const FormCache::Wanted wanted = [batch, clock = model_.maker().env->clock] {
+    return WhyUnwanted(*batch, clock->Ns());
+  };
   if (first.rows == 0) {
     FormKey key{.shapes = first.tails};
     FormCache::ReadValues values = nullptr;
@@ -62,7 +70,7 @@ void Batcher::Start(const BatchPtr& batch) {
     batch->form = forms.Find(key);
     if (batch->form != nullptr) return Run(batch);
     return forms.Get(
-        key, 0, std::move(values), tenant_,
+        key, 0, std::move(values), tenant_, wanted,
         [self = shared_from_this(), batch](const absl::StatusOr<FormCache::FormPtr>& f) {
           if (!f.ok()) return self->Over(batch, f.status());
           batch->form = *f;
@@ -79,7 +87,9 @@ void Batcher::Start(const BatchPtr& batch) {
   }
   const bool found = batch->form != nullptr;
   if (!found || batch->form->rows != *exact) {
+    const FormCache::Wanted later = [] { return absl::OkStatus(); };
     forms.Get({.shapes = WithBatch(tails, *exact)}, *exact, nullptr, tenant_,
+              found ? later : wanted,
               [self = shared_from_this(),
                batch = found ? nullptr : batch](const absl::StatusOr<FormCache::FormPtr>& form) {
                 if (batch == nullptr) return;
@@ -96,85 +106,11 @@ void Batcher::Start(const BatchPtr& batch) {
   if (found) Run(batch);
 }
 
-absl::StatusOr<std::unique_ptr<BufferSet>> Batcher::NewBuffers(const Form& form) {
-  Device& device = *form.device;
-  auto out = std::make_unique<BufferSet>();
-  out->views = form.weights;
-  const auto add = [&](const Form::Io& io,
-                       std::vector<std::shared_ptr<Memory>>* hosts) -> absl::Status {
-    if (io.bytes == 0) {
-      if (hosts != nullptr) hosts->push_back(nullptr);
-      return absl::OkStatus();
-    }
-    BufferView& view = out->views[static_cast<size_t>(io.slot)];
-    TG_ASSIGN_OR_RETURN(auto memory, tenant_->Alloc(device, io.bytes));
-    view = {memory, 0, io.bytes};
-    if (hosts == nullptr) return absl::OkStatus();
-    if (memory->host() == nullptr) {
-      auto paid = Reservation::Take(tenant_->accounts.shared(Quota::kHostStaging), io.bytes);
-      TG_RETURN_IF_ERROR(paid.status());
-      TG_ASSIGN_OR_RETURN(memory, AllocStaging(*model_.maker().env->devices, device,
-                                               static_cast<uint64_t>(io.bytes)));
-      Memory* const raw = memory.get();
-      memory = std::shared_ptr<Memory>(
-          raw, [memory, paid = std::make_shared<Reservation>(*std::move(paid))](Memory*) {});
-    }
-    hosts->push_back(std::move(memory));
-    return absl::OkStatus();
-  };
-  for (const Form::Io& io : form.inputs) TG_RETURN_IF_ERROR(add(io, &out->inputs));
-  for (const Form::Io& io : form.outputs) TG_RETURN_IF_ERROR(add(io, &out->outputs));
-  for (const Form::Io& io : form.controls) TG_RETURN_IF_ERROR(add(io, &out->controls));
-  for (const Form::Io& io : form.states_in) TG_RETURN_IF_ERROR(add(io, &out->states_in));
-  for (const Form::Io& io : form.states_out) TG_RETURN_IF_ERROR(add(io, nullptr));
-  for (const Form::Io& io : form.shapes) TG_RETURN_IF_ERROR(add(io, &out->shapes));
-  for (const Form::Io& io : form.hidden) TG_RETURN_IF_ERROR(add(io, nullptr));
-  return out;
-}
-
-// Buffers of an earlier run of this tenant's, or new ones. They come back when the last answer that
-// refers to them is sent.
-absl::StatusOr<std::shared_ptr<BufferSet>> Batcher::TakeBuffers(
-    const std::shared_ptr<const Form>& form) {
-  std::unique_ptr<BufferSet> buffers;
-  {
-    const MutexLock lock(mutex_);
-    const auto it = std::ranges::find(kept_, form, [](const auto& kept) { return kept.first; });
-    if (it != kept_.end()) {
-      buffers = std::move(it->second);
-      kept_.erase(it);
-    }
-  }
-  if (buffers == nullptr) {
-    TG_ASSIGN_OR_RETURN(buffers, NewBuffers(*form));
-  }
-  return std::shared_ptr<BufferSet>(buffers.release(),
-                                    [weak = weak_from_this(), form](BufferSet* set) {
-                                      std::unique_ptr<BufferSet> owned(set);
-                                      if (const auto self = weak.lock())
-                                        self->KeepBuffers(form, std::move(owned));
-                                    });
-}
-
-void Batcher::KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers) {
-  if (!buffers->reusable) return;
-  std::unique_ptr<BufferSet> dropped;  // without the lock
-  const MutexLock lock(mutex_);
-  int64_t bytes = BytesOf(*buffers, *form);
-  for (const auto& [of, kept] : kept_) bytes += BytesOf(*kept, *of);
-  const int64_t most = std::accumulate(most_running_.begin(), most_running_.end(), int64_t{0});
-  if (bytes > kKeptBytes || kept_.size() > static_cast<size_t>(most)) {
-    dropped = std::move(buffers);
-  } else {
-    kept_.emplace_back(std::move(form), std::move(buffers));
-  }
-}
-
 // Rows that are only padding are zero.
 void Batcher::Gather(const Batch& batch) const {
   const Form& form = *batch.form;
   for (size_t i = 0; i < form.inputs.size(); ++i) {
-    if (form.inputs[i].bytes == 0 || GatherRagged(batch, i)) continue;
+    if (form.inputs[i].bytes == 0 || !FromHost(batch, i) || GatherRagged(batch, i)) continue;
     auto* to = static_cast<uint8_t*>(batch.buffers->inputs[i]->host());
     uint8_t* const end = to + form.inputs[i].bytes;
     for (const Waiting& waiting : batch.requests) {
@@ -215,6 +151,7 @@ void Batcher::Run(const BatchPtr& batch) {
     auto buffers = TakeBuffers(batch->form);
     if (!buffers.ok()) return Over(batch, buffers.status());
     batch->buffers = *std::move(buffers);
+    if (const absl::Status staged = Stage(*batch); !staged.ok()) return Over(batch, staged);
     const auto predicted_ns = static_cast<int64_t>(batch->form->executable->cost().seconds * 1e9);
     auto taken = tenant_->TakeDeviceTime(predicted_ns, env.clock->Ns());
     if (!taken.ok()) return Over(batch, taken.status());
@@ -300,8 +237,8 @@ absl::StatusOr<InferResult> Batcher::Scatter(const Batch& batch, const Waiting& 
     if (!batch.sizes.empty()) TG_RETURN_IF_ERROR(Cut(batch, waiting, output, &out));
     if (io.run_shape >= 0) TG_RETURN_IF_ERROR(CutToRun(batch, io, &out));
     if (classes > 0) {
-      TG_RETURN_IF_ERROR(
-          Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output), &out));
+      TG_RETURN_IF_ERROR(Classify(io.dtype, classes, form.rows > 0, batch.model->labels(output),
+                                  tenant_->accounts.shared(Quota::kHostStaging), &out));
     }
     result.outputs.push_back(std::move(out));
     return absl::OkStatus();

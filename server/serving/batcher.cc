@@ -265,7 +265,7 @@ void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
       model->instances()[place]->next_form_ns.store(later, std::memory_order_relaxed);
     };
     model->instances()[form.place]->forms->Get({.shapes = form.shapes}, form.rows, nullptr, tenant_,
-                                               made, /*needed=*/false);
+                                               /*wanted=*/nullptr, made);
   }
 }
 

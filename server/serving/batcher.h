@@ -44,7 +44,8 @@ struct Waiting {
 // Memory that the runs of a form bind.
 struct BufferSet {
   std::vector<BufferView> views;  // by slot
-  // By input and by output, in memory of the host: the device's where the host can address it.
+  // By input and by output, in memory of the host: the device's where the host can address it, else
+  // null until a batch needs it.
   std::vector<std::shared_ptr<Memory>> inputs, outputs;
   std::vector<std::shared_ptr<Memory>> controls, states_in;  // of sequences, likewise
   std::vector<std::shared_ptr<Memory>> shapes;               // likewise
@@ -114,6 +115,7 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   void Run(const BatchPtr& batch);
   absl::StatusOr<std::shared_ptr<BufferSet>> TakeBuffers(const std::shared_ptr<const Form>& form);
   absl::StatusOr<std::unique_ptr<BufferSet>> NewBuffers(const Form& form);
+  absl::Status Stage(const Batch& batch) const;
   void KeepBuffers(std::shared_ptr<const Form> form, std::unique_ptr<BufferSet> buffers);
   InputShapes TailsOf(Batch* batch) const;
   void Gather(const Batch& batch) const;
@@ -132,6 +134,8 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   absl::Status CopyInput(const Batch& batch, size_t input, std::vector<TimelinePoint>* waits);
   absl::Status CopyOutput(const Batch& batch, size_t output, const TimelinePoint& run,
                           TimelinePoint* last);
+  static bool FromHost(const Batch& batch, size_t input);
+  static bool ToHost(const Batch& batch, size_t output);
   static const DevicePart* PartFor(const Batch& batch, const Waiting& waiting, size_t wanted);
   absl::StatusOr<TimelinePoint> CopyOut(const Batch& batch, const TimelinePoint& run);
   void Ended(const BatchPtr& batch, const absl::Status& status);

@@ -53,14 +53,20 @@ void AppendHighest(const std::vector<T>& values, int64_t kept, bool is_float,
 }  // namespace
 
 absl::Status Classify(DType dtype, int64_t classes, bool batched,
-                      const std::vector<std::string>& labels, InferOutput* out) {
+                      const std::vector<std::string>& labels,
+                      const std::shared_ptr<Account>& account, InferOutput* out) {
   if (dtype == DType::kBool) {
     return InvalidArgument("output '", out->name, "' is BOOL, which has no classification");
   }
   const int64_t rows = batched ? out->shape.front() : 1;
   const int64_t each = NumElements(out->shape) / std::max<int64_t>(rows, 1);
   const int64_t kept = std::min(classes, each);
-  auto text = std::make_shared<std::string>();
+  struct Kept {
+    std::string text;
+    Reservation paid;
+  };
+  auto owner = std::make_shared<Kept>();
+  std::string* const text = &owner->text;
   for (int64_t row = 0; row < rows; ++row) {
     const auto bytes = static_cast<size_t>(out->bytes / rows);
     const HostTensor values{
@@ -68,18 +74,19 @@ absl::Status Classify(DType dtype, int64_t classes, bool batched,
         {each},
         std::string(static_cast<const char*>(out->data) + static_cast<size_t>(row) * bytes, bytes)};
     if (dtype == DType::kInt64) {
-      AppendHighest(values.Values<int64_t>(), kept, false, labels, text.get());
+      AppendHighest(values.Values<int64_t>(), kept, false, labels, text);
     } else if (dtype == DType::kUInt64) {
-      AppendHighest(values.Values<uint64_t>(), kept, false, labels, text.get());
+      AppendHighest(values.Values<uint64_t>(), kept, false, labels, text);
     } else {
-      AppendHighest(values.AsDoubles(), kept, IsFloat(dtype), labels, text.get());
+      AppendHighest(values.AsDoubles(), kept, IsFloat(dtype), labels, text);
     }
   }
+  TG_ASSIGN_OR_RETURN(owner->paid, Reservation::Take(account, static_cast<int64_t>(text->size())));
   out->datatype = kBytesDatatype;
   out->shape = batched ? Shape{rows, kept} : Shape{kept};
   out->data = text->data();
   out->bytes = static_cast<int64_t>(text->size());
-  out->owner = std::move(text);
+  out->owner = std::move(owner);
   return absl::OkStatus();
 }
 

@@ -137,7 +137,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
                                                             const ModelConfig& config,
                                                             const std::vector<Shape>& shapes,
                                                             int64_t rows, const InputValues& values,
-                                                            Tenant& payer, bool needed) const {
+                                                            Tenant& payer, FormRoom* room) const {
   const CompileTimer charged(&payer);
   Budget budget(env->limits.job);
   budget.SetShare(payer.share);
@@ -215,13 +215,16 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
     form->weight_bytes += model.slots[i].bytes;
   }
   const WeightStore::Plan plan = weights->MakePlan(std::move(contents));
-  absl::Status room = CheckRoom(config, plan.new_bytes, cost.temporary_bytes);
-  while (!room.ok() && needed && make_room != nullptr && make_room(config.name)) {
+  absl::Status fits = CheckRoom(config, plan.new_bytes, cost.temporary_bytes);
+  while (!fits.ok() && room != nullptr && make_room != nullptr) {
+    room->freed = make_room(config.name);
+    if (room->freed == nullptr || !room->freed->ended()) break;
+    room->freed = nullptr;
     owner->engine->ReleaseMemory();
     // What went may have been what both have in common.
-    room = CheckRoom(config, weights->NewBytes(plan), cost.temporary_bytes);
+    fits = CheckRoom(config, weights->NewBytes(plan), cost.temporary_bytes);
   }
-  TG_RETURN_IF_ERROR(room);
+  TG_RETURN_IF_ERROR(fits);
   TG_ASSIGN_OR_RETURN(std::vector<BufferView> placed, weights->Place(plan, &budget));
   form->weights.resize(model.slots.size());
   for (size_t i = 0; i < slots.size(); ++i) form->weights[slots[i]] = std::move(placed[i]);

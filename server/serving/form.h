@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/execution/executable.h"
 #include "server/serving/batch_size.h"
+#include "server/serving/ending.h"
 #include "server/serving/form_source.h"
 #include "server/serving/model_config.h"
 #include "server/serving/response_cache.h"
@@ -49,6 +50,13 @@ struct Form {
   const std::shared_ptr<LearnedTime> time = std::make_shared<LearnedTime>(2);
 };
 
+// The room that is made for a form which needs more memory than is left.
+struct FormRoom {
+  // Set where none is left, and a model that nobody uses was unloaded for this one. Once its memory
+  // is free, the form may be asked for again.
+  std::shared_ptr<Ending> freed = nullptr;
+};
+
 // Makes forms of any model for one device. What it points to outlives it.
 struct FormMaker {
   const Environment* env;
@@ -57,20 +65,22 @@ struct FormMaker {
   WeightStore* weights;
   ResponseCache* responses;  // null where none are kept
   ReadModel read;
-  // Unloads a model for the one of that name; false if there is none to unload. May be null.
-  using MakeRoom = std::function<bool(const std::string& name)>;
+  // Unloads a model for the one of that name; null if there is none to unload. What is returned
+  // ends when nobody holds its memory any more, or has held it for too long. May be null.
+  using MakeRoom = std::function<std::shared_ptr<Ending>(const std::string& name)>;
   MakeRoom make_room = nullptr;
   Device* pooled = nullptr;  // the device as the daemon has it
   // How long the batches of all models that are on their way there are expected to run.
   std::shared_ptr<std::atomic<int64_t>> expected_ns = nullptr;
 
   // A form for inputs of these shapes, in the order of the configuration, and where `values` are
-  // given, of these. `payer` pays for the time that it takes. One that no request `needed` makes
-  // no room for itself. Long: for a thread that compiles.
+  // given, of these. `payer` pays for the time that it takes. RESOURCE_EXHAUSTED where it does
+  // not fit; then see `room`, which is null for a form that unloads no model. Long: for a thread
+  // that compiles.
   absl::StatusOr<std::shared_ptr<const Form>> Make(FormSource& source, const ModelConfig& config,
                                                    const std::vector<Shape>& shapes, int64_t rows,
                                                    const InputValues& values, Tenant& payer,
-                                                   bool needed) const;
+                                                   FormRoom* room) const;
 
  private:
   absl::Status CheckRoom(const ModelConfig& config, int64_t weights, int64_t temporaries) const;

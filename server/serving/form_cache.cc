@@ -53,32 +53,34 @@ FormCache::FormPtr FormCache::Peek(const FormKey& key) const {
 
 absl::StatusOr<FormCache::FormPtr> FormCache::MakeNow(const FormKey& key, int64_t rows,
                                                       const InputValues& values, Tenant& payer,
-                                                      bool needed) const {
+                                                      FormRoom* room) const {
   TG_ASSIGN_OR_RETURN(FormPtr made,
-                      maker_.Make(*source_, config_, key.shapes, rows, values, payer, needed));
+                      maker_.Make(*source_, config_, key.shapes, rows, values, payer, room));
   const Form* const form = made.get();
   return FormPtr(form, [made = std::move(made), alive = alive_](const Form*) mutable {
-    made = nullptr;  // before the promise
+    made = nullptr;  // before the end is told
     alive = nullptr;
   });
 }
 
 absl::StatusOr<FormCache::FormPtr> FormCache::Make(const FormKey& key, int64_t rows,
-                                                   const InputValues& values, Tenant& payer) {
-  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, /*needed=*/true);
-  Made(key, form);
+                                                   const InputValues& values, Tenant& payer,
+                                                   FormRoom* room) {
+  absl::StatusOr<FormPtr> form = MakeNow(key, rows, values, payer, room);
+  Made(key, form, payer);
   return form;
 }
 
 void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
-                    const std::shared_ptr<Tenant>& payer, Done done, bool needed) {
+                    const std::shared_ptr<Tenant>& payer, Wanted wanted, Done done) {
+  const bool needed = wanted != nullptr;
   FormPtr known;
   absl::Status refused;
   {
     const MutexLock lock(mutex_);
     const auto it = forms_.find(key);
     if (it != forms_.end() && it->second.form == nullptr) {
-      it->second.waiting.push_back(std::move(done));
+      it->second.waiting.push_back({std::move(values), std::move(wanted), std::move(done)});
       return;
     }
     if (it != forms_.end()) {
@@ -86,40 +88,109 @@ void FormCache::Get(const FormKey& key, int64_t rows, ReadValues values,
     } else if (!needed && forms_.size() >= kMostUnneeded) {
       refused = ResourceExhausted("model '", config_.name, "' is compiled for ", forms_.size(),
                                   " shapes; no more are made before a request needs them");
-    } else if (making_ >= kMostMaking) {
-      refused = ResourceExhausted("model '", config_.name, "' is being compiled for ", making_,
-                                  " other shapes of its inputs; try again");
+    } else if (const auto making = making_.find(payer.get());
+               making != making_.end() && making->second >= kMostMaking) {
+      refused =
+          ResourceExhausted("model '", config_.name, "' is being compiled for ", making->second,
+                            " other shapes of inputs of tenant ", payer->name, "; try again");
     } else {
       refused = payer->TakeCompileTime(maker_.env->clock->Ns());
       if (refused.ok()) {
-        ++making_;
-        forms_[key].waiting.push_back(std::move(done));
+        ++making_[payer.get()];
+        forms_[key].waiting.push_back({std::move(values), std::move(wanted), std::move(done)});
       }
     }
   }
   if (known != nullptr) return done(known);
   if (!refused.ok()) return done(refused);
-  maker_.env->compilers->Post(
-      [self = shared_from_this(), key, rows, values = std::move(values), payer, needed] {
-        const auto make = [&]() -> absl::StatusOr<FormPtr> {
-          InputValues given;
-          if (values != nullptr) {
-            TG_ASSIGN_OR_RETURN(given, values());
-          }
-          return self->MakeNow(key, rows, given, *payer, needed);
-        };
-        const auto form = make();
-        {
-          const MutexLock lock(self->mutex_);
-          --self->making_;
-        }
-        self->Made(key, form);
-      },
-      payer->share);
+  Post(std::make_shared<const Making>(Making{.key = key, .rows = rows, .payer = payer}));
 }
 
-void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
-  std::vector<Done> waiting;
+void FormCache::Post(std::shared_ptr<const Making> making) {
+  const std::shared_ptr<const Share> share = making->payer->share;
+  maker_.env->compilers->Post(
+      [self = shared_from_this(), making = std::move(making)] { self->MakeOrWait(making); }, share);
+}
+
+// Where room is made for it, all of this is done again once there is room: the executable is cached
+// then.
+void FormCache::MakeOrWait(const std::shared_ptr<const Making>& making) {
+  const auto [interest, values] = AskWaiters(*making);
+  if (interest == Interest::kNone) return;
+  FormRoom room;
+  FormRoom* const to_make = interest == Interest::kNeeded ? &room : nullptr;
+  absl::StatusOr<InputValues> given = values == nullptr ? InputValues() : values();
+  const absl::StatusOr<FormPtr> form =
+      given.ok() ? MakeNow(making->key, making->rows, *given, *making->payer, to_make)
+                 : given.status();
+  if (room.freed != nullptr) {
+    return room.freed->Then([self = shared_from_this(), making] { self->Post(making); });
+  }
+  if (!form.ok() && interest == Interest::kUnneeded &&
+      AskWaiters(*making).interest == Interest::kNeeded) {
+    return Post(making);  // a request has come meanwhile, for which room may be made
+  }
+  {
+    const MutexLock lock(mutex_);
+    EndMakingLocked(*making->payer);
+  }
+  Made(making->key, form, *making->payer);
+}
+
+// Tells those who do not want it any more, and drops what nobody else waits for.
+FormCache::Asked FormCache::AskWaiters(const Making& making) {
+  std::vector<std::pair<Waiter, absl::Status>> gone;  // without the lock
+  Asked asked;
+  {
+    const MutexLock lock(mutex_);
+    Entry& entry = forms_[making.key];
+    std::erase_if(entry.waiting, [&](Waiter& waiter) {
+      absl::Status why = waiter.wanted == nullptr ? absl::OkStatus() : waiter.wanted();
+      if (!why.ok()) {
+        gone.emplace_back(std::move(waiter), std::move(why));
+        return true;
+      }
+      const bool needed = waiter.wanted != nullptr;
+      asked.interest = std::max(asked.interest, needed ? Interest::kNeeded : Interest::kUnneeded);
+      asked.values = waiter.values;
+      return false;
+    });
+    if (asked.interest == Interest::kNone) {
+      forms_.erase(making.key);
+      EndMakingLocked(*making.payer);
+    }
+  }
+  for (const auto& [waiter, why] : gone) waiter.done(why);
+  return asked;
+}
+
+void FormCache::EndMakingLocked(const Tenant& payer) {
+  const auto it = making_.find(&payer);
+  if (--it->second == 0) making_.erase(it);
+}
+
+// The oldest of the tenant that has the most, so that whoever sends ever other shapes takes no
+// forms from others. Null where all are being made.
+FormCache::FormPtr FormCache::DropOneLocked() {
+  std::map<const Tenant*, size_t> counts;
+  for (const auto& [key, entry] : forms_) {
+    if (entry.form != nullptr) ++counts[entry.payer];
+  }
+  if (counts.empty()) return nullptr;
+  const Tenant* const most =
+      std::ranges::max_element(counts, {}, [](const auto& of) { return of.second; })->first;
+  auto oldest = forms_.end();
+  for (auto it = forms_.begin(); it != forms_.end(); ++it) {
+    if (it->second.form == nullptr || it->second.payer != most) continue;
+    if (oldest == forms_.end() || it->second.used < oldest->second.used) oldest = it;
+  }
+  FormPtr dropped = std::move(oldest->second.form);
+  forms_.erase(oldest);
+  return dropped;
+}
+
+void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form, const Tenant& payer) {
+  std::vector<Waiter> waiting;
   std::vector<FormPtr> dropped;  // without the lock
   {
     const MutexLock lock(mutex_);
@@ -128,21 +199,16 @@ void FormCache::Made(const FormKey& key, const absl::StatusOr<FormPtr>& form) {
     if (!form.ok() || (by_value && GuardsGrowLocked(**form))) {
       forms_.erase(key);  // requests that come find it made again, under a key that says more
     } else {
-      forms_[key].form = *form;
-      forms_[key].used = ++uses_;
+      Entry& entry = forms_[key];
+      entry.form = *form;
+      entry.used = ++uses_;
+      entry.payer = &payer;
     }
     while (forms_.size() > kMost) {
-      auto oldest = forms_.end();
-      for (auto it = forms_.begin(); it != forms_.end(); ++it) {
-        if (it->second.form == nullptr) continue;
-        if (oldest == forms_.end() || it->second.used < oldest->second.used) oldest = it;
-      }
-      if (oldest == forms_.end()) break;
-      dropped.push_back(std::move(oldest->second.form));
-      forms_.erase(oldest);
+      if (dropped.emplace_back(DropOneLocked()) == nullptr) break;
     }
   }
-  for (const Done& done : waiting) done(form);
+  for (const Waiter& waiter : waiting) waiter.done(form);
 }
 
 bool FormCache::Forget(const FormPtr& lost) {

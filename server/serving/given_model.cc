@@ -1,14 +1,9 @@
-// Copies contents into memfds and seals them: a file of a model is read from a descriptor (see
-// ModelSource), whether it came from the disk or with a request.
+// Checks the paths that a load gives its files, and charges what is kept of it.
 #include "server/serving/given_model.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "engine/base/hash.h"
@@ -20,24 +15,7 @@ namespace telegrad {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kRecordBytes = 1024;  // of a file's name, descriptor and inode
-
-absl::StatusOr<UniqueFd> SealedCopy(std::string_view path, std::string_view content) {
-  const auto error = [&] {
-    return ResourceExhausted("file '", path, "' cannot be kept in memory: ", std::strerror(errno));
-  };
-  UniqueFd fd(memfd_create("model", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return error();
-  while (!content.empty()) {
-    const ssize_t n = write(fd.get(), content.data(), content.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return error();
-    content.remove_prefix(static_cast<size_t>(n));
-  }
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return error();
-  return fd;
-}
+constexpr int64_t kRecordBytes = 1024;  // of a file beside its content
 
 // A path has names of models in it and nothing else, so that it has no "..", and no two spellings.
 absl::Status CheckPath(std::string_view path) {
@@ -60,14 +38,13 @@ absl::Status CheckVersion(std::string_view path) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const GivenFiles>> GivenFiles::Make(
-    const std::map<std::string, std::string, std::less<>>& contents) {
+absl::StatusOr<std::shared_ptr<const GivenFiles>> GivenFiles::Make(Contents contents) {
   auto out = std::make_shared<GivenFiles>();
-  for (const auto& [path, content] : contents) {
+  for (auto& [path, content] : contents) {
     TG_RETURN_IF_ERROR(CheckPath(path));
-    TG_ASSIGN_OR_RETURN(out->files_[path], SealedCopy(path, content));
+    out->files_[path] = std::make_shared<const std::string>(std::move(content));
   }
-  for (const auto& [path, fd] : out->files_) {
+  for (const auto& [path, content] : out->files_) {
     if (out->IsFolder(path)) {
       return InvalidArgument("'", Clip(path, 256), "' is a file and a folder");
     }
@@ -75,14 +52,10 @@ absl::StatusOr<std::shared_ptr<const GivenFiles>> GivenFiles::Make(
   return out;
 }
 
-absl::StatusOr<UniqueFd> GivenFiles::Open(std::string_view path) const {
+absl::StatusOr<GivenFiles::Content> GivenFiles::Open(std::string_view path) const {
   const auto it = files_.find(path);
-  if (it == files_.end()) {
-    return NotFound("'", Clip(path, 256), "' is not among the files that the load brought along");
-  }
-  UniqueFd fd(fcntl(it->second.get(), F_DUPFD_CLOEXEC, 0));
-  if (!fd.valid()) return absl::UnavailableError(StrCat("'", path, "': ", std::strerror(errno)));
-  return fd;
+  if (it != files_.end()) return it->second;
+  return NotFound("'", Clip(path, 256), "' is not among the files that the load brought along");
 }
 
 bool GivenFiles::IsFolder(std::string_view path) const {
@@ -155,7 +128,7 @@ absl::StatusOr<std::shared_ptr<const GivenModel>> GivenModel::Keep(
   }
   TG_ASSIGN_OR_RETURN(out->paid, Reservation::Take(account, out->bytes));
   if (!given.files.empty()) {
-    TG_ASSIGN_OR_RETURN(out->files, GivenFiles::Make(given.files));
+    TG_ASSIGN_OR_RETURN(out->files, GivenFiles::Make(std::move(given.files)));
   }
   out->config = *std::move(given.config);
   return out;

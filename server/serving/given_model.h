@@ -13,33 +13,33 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/account.h"
-#include "engine/base/unique_fd.h"
 
 namespace telegrad {
 
-// Files by their paths below a folder, NAME or FOLDER/NAME and so on. Immutable; each is a memfd
-// that is sealed against writing.
+// Files by their paths below a folder, NAME or FOLDER/NAME and so on. Immutable, and in memory of
+// the process, so that their number costs no descriptors.
 class GivenFiles {
  public:
+  using Contents = std::map<std::string, std::string, std::less<>>;
+  using Content = std::shared_ptr<const std::string>;
   // INVALID_ARGUMENT for a path that is none, or is both a file and a folder.
-  static absl::StatusOr<std::shared_ptr<const GivenFiles>> Make(
-      const std::map<std::string, std::string, std::less<>>& contents);
+  static absl::StatusOr<std::shared_ptr<const GivenFiles>> Make(Contents contents);
 
   // Of paths from the top. NOT_FOUND where there is no such file.
-  absl::StatusOr<UniqueFd> Open(std::string_view path) const;
+  absl::StatusOr<Content> Open(std::string_view path) const;
   bool IsFile(std::string_view path) const { return files_.contains(path); }
   bool IsFolder(std::string_view path) const;
   // Names of the folders in a folder, "" for the top, sorted.
   std::vector<std::string> Folders(std::string_view path) const;
 
  private:
-  std::map<std::string, UniqueFd, std::less<>> files_;
+  std::map<std::string, Content, std::less<>> files_;
 };
 
 // The parameters of a load as a client gives them.
 struct LoadOverrides {
-  std::optional<std::string> config;                      // in JSON
-  std::map<std::string, std::string, std::less<>> files;  // contents by VERSION/NAME, or NAME
+  std::optional<std::string> config;  // in JSON
+  GivenFiles::Contents files;         // by VERSION/NAME, or NAME
 
   // Of the parameter `name`, "config" or "file:PATH". INVALID_ARGUMENT for others and for one that
   // comes twice.

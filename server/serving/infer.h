@@ -7,11 +7,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
 #include "engine/base/account.h"
+#include "engine/base/status.h"
 #include "engine/ir/graph.h"
 #include "engine/types/dtype.h"
 #include "server/admin/tracer.h"
@@ -19,6 +21,16 @@
 #include "server/serving/shared_regions.h"
 
 namespace telegrad {
+
+// What a caller's id for a request may have of bytes: the answer repeats it, for which nobody pays.
+inline constexpr size_t kMostRequestIdBytes = 4096;
+
+// INVALID_ARGUMENT for a longer one.
+inline absl::Status CheckRequestId(std::string_view id) {
+  if (id.size() <= kMostRequestIdBytes) return absl::OkStatus();
+  return InvalidArgument("the request's id has ", id.size(), " bytes; ", kMostRequestIdBytes,
+                         " are allowed");
+}
 
 struct InferInput {
   std::string name;

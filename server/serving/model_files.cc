@@ -99,30 +99,35 @@ bool ModelFolder::Has(std::string_view name) const {
   return OpenBelow(name, O_PATH).ok();
 }
 
-absl::StatusOr<UniqueFd> ModelFolder::OpenFile(std::string_view name) const {
-  if (given_ != nullptr) return given_->Open(Given(name));
+absl::StatusOr<ModelFile> ModelFolder::OpenFile(std::string_view name) const {
+  if (given_ != nullptr) {
+    TG_ASSIGN_OR_RETURN(auto content, given_->Open(Given(name)));
+    return ModelFile(std::move(content));
+  }
   // Not blocked by a pipe that somebody has put there.
   TG_ASSIGN_OR_RETURN(UniqueFd fd, OpenBelow(name, O_RDONLY | O_NONBLOCK));
   struct stat about{};
   if (fstat(fd.get(), &about) != 0) return FileError(name);
   if (!S_ISREG(about.st_mode)) return FailedPrecondition("'", name, "' is not a file");
-  return fd;
+  return ModelFile(std::move(fd));
 }
 
 absl::StatusOr<std::string> ModelFolder::Read(std::string_view name, int64_t most) const {
-  TG_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(name));
-  return ReadFile(fd, name, most);
+  TG_ASSIGN_OR_RETURN(const ModelFile file, OpenFile(name));
+  return file.Read(name, most);
 }
 
-absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, int64_t most) {
+absl::StatusOr<std::string> ModelFile::Read(std::string_view name, int64_t most) const {
   struct stat about{};
-  if (fstat(fd.get(), &about) != 0) return FileError(name);
-  if (about.st_size > most) {
-    return ResourceExhausted("'", name, "' has ", about.st_size, " bytes; ", most, " are allowed");
+  if (given_ == nullptr && fstat(fd_.get(), &about) != 0) return FileError(name);
+  const auto size = given_ == nullptr ? about.st_size : static_cast<int64_t>(given_->size());
+  if (size > most) {
+    return ResourceExhausted("'", name, "' has ", size, " bytes; ", most, " are allowed");
   }
-  std::string out(static_cast<size_t>(about.st_size), '\0');
+  if (given_ != nullptr) return *given_;
+  std::string out(static_cast<size_t>(size), '\0');
   for (size_t at = 0; at < out.size();) {
-    const ssize_t n = pread(fd.get(), out.data() + at, out.size() - at, static_cast<off_t>(at));
+    const ssize_t n = pread(fd_.get(), out.data() + at, out.size() - at, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(name);
     if (n == 0) return FailedPrecondition("'", name, "' became shorter while it was read");
@@ -146,16 +151,16 @@ uint64_t ModelFolder::Stamp(std::string_view name) const {
 }
 
 absl::StatusOr<std::string> ModelSource::ReadSame(std::string_view name) {
-  std::shared_ptr<const UniqueFd> known;
+  std::shared_ptr<const ModelFile> known;
   {
     const MutexLock lock(mutex_);
-    if (const auto it = sources_.find(name); it != sources_.end()) known = it->second.fd;
+    if (const auto it = sources_.find(name); it != sources_.end()) known = it->second.file;
   }
   if (known == nullptr) {
-    TG_ASSIGN_OR_RETURN(UniqueFd opened, folder_->OpenFile(name));
-    known = std::make_shared<const UniqueFd>(std::move(opened));
+    TG_ASSIGN_OR_RETURN(ModelFile opened, folder_->OpenFile(name));
+    known = std::make_shared<const ModelFile>(std::move(opened));
   }
-  TG_ASSIGN_OR_RETURN(std::string bytes, ReadFile(*known, name, kMaxModelBytes));
+  TG_ASSIGN_OR_RETURN(std::string bytes, known->Read(name, kMaxModelBytes));
   const Digest digest = Sha256(bytes);
   const MutexLock lock(mutex_);
   const auto [it, fresh] = sources_.emplace(name, Source{known, digest});

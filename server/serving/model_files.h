@@ -21,6 +21,20 @@ namespace telegrad {
 // which the first is no '.'.
 bool IsModelName(std::string_view name);
 
+// A file that stays the one that it was, whatever takes its name: open on the disk, or kept since a
+// load brought it along.
+class ModelFile {
+ public:
+  explicit ModelFile(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit ModelFile(GivenFiles::Content given) : given_(std::move(given)) {}
+  // All of it. RESOURCE_EXHAUSTED where it has more bytes than `most`; errors call it `name`.
+  absl::StatusOr<std::string> Read(std::string_view name, int64_t most) const;
+
+ private:
+  UniqueFd fd_;                // else
+  GivenFiles::Content given_;  // null: on the disk
+};
+
 class ModelFolder {
  public:
   // NOT_FOUND, or FAILED_PRECONDITION where it is no folder.
@@ -34,8 +48,7 @@ class ModelFolder {
   bool Has(std::string_view name) const;
   // All of a file. RESOURCE_EXHAUSTED where it has more bytes than `most`.
   absl::StatusOr<std::string> Read(std::string_view name, int64_t most) const;
-  // A file, for ReadFile.
-  absl::StatusOr<UniqueFd> OpenFile(std::string_view name) const;
+  absl::StatusOr<ModelFile> OpenFile(std::string_view name) const;
   // Changes when the file's content is replaced: its length, time and number; 0 without a file.
   // Files of a load never change (see GivenModel::stamp).
   uint64_t Stamp(std::string_view name) const;
@@ -51,9 +64,6 @@ class ModelFolder {
   std::shared_ptr<const GivenFiles> given_;  // else
   std::string below_;                        // where in them, "" for the top
 };
-
-// All of an open file, from its beginning.
-absl::StatusOr<std::string> ReadFile(const UniqueFd& fd, std::string_view name, int64_t most);
 
 // A model's file and those that it names for its weights, read as often as a form of the model is
 // made. They are kept open, so that files that take their names change nothing;
@@ -74,7 +84,7 @@ class ModelSource {
 
  private:
   struct Source {
-    std::shared_ptr<const UniqueFd> fd;
+    std::shared_ptr<const ModelFile> file;
     Digest digest;
   };
   absl::StatusOr<std::string> ReadSame(std::string_view name);

@@ -43,8 +43,9 @@ absl::Status ModelRepository::CheckRoots() const {
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const Found& found,
-                                                                          int64_t version) const {
-  if (!found.config.steps.empty()) return LoadEnsemble(found, version);
+                                                                          int64_t version,
+                                                                          LoadRoom* room) const {
+  if (!found.config.steps.empty()) return LoadEnsemble(found, version, room);
   TG_ASSIGN_OR_RETURN(ModelFolder folder, found.folder->Folder(StrCat(version)));
   ModelConfig config = found.config;
   TG_ASSIGN_OR_RETURN(config.file, ModelFileIn(folder, config.file));
@@ -58,12 +59,12 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadVersion(const 
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
   return ServedModel::Load(devices, &alarm_, std::move(config), StrCat(version), std::move(source),
-                           std::move(labels));
+                           std::move(labels), room);
 }
 
 // On a thread that compiles, one task of a model at a time.
 absl::Status ModelRepository::LoadNow(const std::string& name,
-                                      std::shared_ptr<const GivenModel> given) {
+                                      std::shared_ptr<const GivenModel> given, LoadRoom* room) {
   auto found = Look(name, given);
   bool wanted = false;  // before
   std::map<int64_t, std::shared_ptr<ServedModel>> before;
@@ -101,7 +102,12 @@ absl::Status ModelRepository::LoadNow(const std::string& name,
       states[version] = {"READY", ""};
       continue;
     }
-    auto model = LoadVersion(*found, version);
+    auto model = LoadVersion(*found, version, room);
+    if (room->freed != nullptr) {  // all of this is done again
+      const MutexLock lock(mutex_);
+      if (given != nullptr) entries_[name].wanted = wanted;
+      return model.status();
+    }
     if (model.ok()) {
       loaded[version] = *std::move(model);
       stamps[version] = stamp;
@@ -179,35 +185,45 @@ void ModelRepository::Enqueue(const std::string& name, Task task) {
   {
     const MutexLock lock(mutex_);
     Entry& entry = entries_[name];
-    entry.waiting.push_back(std::move(task));
+    entry.waiting.push_back({.task = std::move(task)});
     if (std::exchange(entry.busy, true)) return;
   }
-  Next(name);
+  Next(name)();
 }
 
-void ModelRepository::Next(const std::string& name) {
-  maker_.env->compilers->Post(
-      [this, name] {
-        Task task;
-        {
-          const MutexLock lock(mutex_);
-          Entry& entry = entries_[name];
-          task = std::move(entry.waiting.front());
-          entry.waiting.pop_front();
-        }
-        const std::function<void()> tell = task();
-        bool more = false;
-        {
-          const MutexLock lock(mutex_);
-          Entry& entry = entries_[name];
-          more = !entry.waiting.empty();
-          entry.busy = more;
-          if (!more && IsNothing(entry)) entries_.erase(name);
-        }
-        if (more) Next(name);
-        tell();
-      },
-      maker_.owner->share);
+std::function<void()> ModelRepository::Next(const std::string& name) {
+  return [this, name, compilers = maker_.env->compilers, share = maker_.owner->share] {
+    compilers->Post([this, name] { RunTask(name); }, share);
+  };
+}
+
+void ModelRepository::RunTask(const std::string& name) {
+  Waiting waiting;
+  {
+    const MutexLock lock(mutex_);
+    Entry& entry = entries_[name];
+    waiting = std::move(entry.waiting.front());
+    entry.waiting.pop_front();
+  }
+  const Tell tell = waiting.task(waiting.room.get());
+  if (const auto freed = std::exchange(waiting.room->freed, nullptr)) {
+    {
+      const MutexLock lock(mutex_);
+      entries_[name].waiting.push_front(std::move(waiting));
+    }
+    return freed->Then(Next(name));
+  }
+  waiting = {};
+  bool more = false;
+  {
+    const MutexLock lock(mutex_);
+    Entry& entry = entries_[name];
+    more = !entry.waiting.empty();
+    entry.busy = more;
+    if (!more && IsNothing(entry)) entries_.erase(name);
+  }
+  if (more) Next(name)();
+  tell();
 }
 
 void ModelRepository::Load(const std::string& name, std::shared_ptr<const GivenModel> given,
@@ -216,16 +232,16 @@ void ModelRepository::Load(const std::string& name, std::shared_ptr<const GivenM
   if (!there.ok()) return done(there);  // so that unknown names leave nothing behind
   if (given != nullptr)
     Log(LogLevel::kInfo, "model_given", {{"name", name}, {"bytes", given->bytes}});
-  Enqueue(name, [this, name, given = std::move(given), done = std::move(done)]() mutable {
-    return [done, loaded = LoadNow(name, std::move(given))] { done(loaded); };
+  Enqueue(name, [this, name, given = std::move(given), done = std::move(done)](LoadRoom* room) {
+    return [done, loaded = LoadNow(name, given, room)] { done(loaded); };
   });
 }
 
 void ModelRepository::Reload(const std::string& name, Done done) {
   const absl::Status there = PlaceOf(name).status();
   if (!there.ok()) return done(there);
-  Enqueue(name, [this, name, done = std::move(done)] {
-    return [done, loaded = LoadNow(name, GivenOf(name))] { done(loaded); };
+  Enqueue(name, [this, name, done = std::move(done)](LoadRoom* room) {
+    return [done, loaded = LoadNow(name, GivenOf(name), room)] { done(loaded); };
   });
 }
 
@@ -234,7 +250,7 @@ void ModelRepository::Unload(const std::string& name, bool parts, Done done) {
     const MutexLock lock(mutex_);
     if (!entries_.contains(name)) return done(UnknownModel(name, ""));
   }
-  Enqueue(name, [this, name, parts, done = std::move(done)] {
+  Enqueue(name, [this, name, parts, done = std::move(done)](LoadRoom*) {
     UnloadNow(name);
     Log(LogLevel::kInfo, "model_unloaded", {{"name", name}});
     if (parts) UnloadPartsOf(name);

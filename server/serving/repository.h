@@ -86,8 +86,9 @@ class ModelRepository {
   // Whether every model that is to be served is.
   bool Ready() const;
   // Unloads the model that was not used for the longest time, for the one of that name, until it is
-  // asked for. False where every other one has requests or is being loaded.
-  bool EvictOne(const std::string& for_name);
+  // asked for. What it returns ends once its memory is free, or a while later where answers that
+  // are not taken hold it. Null where every other one has requests or is being loaded.
+  std::shared_ptr<Ending> EvictOne(const std::string& for_name);
   bool IsEvicted(std::string_view name) const;
   // Loads it again, once for all who ask meanwhile.
   void Wake(const std::string& name, Done done);
@@ -100,7 +101,14 @@ class ModelRepository {
   };
   // What it returns is called once the model is not busy any more, so that whoever is told that a
   // model is loaded may have it evicted.
-  using Task = std::function<std::function<void()>()>;
+  using Tell = std::function<void()>;
+  // One that sets `room->freed` waits for that, in its turn, and is then called again with the same
+  // `room`.
+  using Task = std::function<Tell(LoadRoom* room)>;
+  struct Waiting {
+    Task task;
+    std::shared_ptr<LoadRoom> room = std::make_shared<LoadRoom>();
+  };
   struct Entry {
     std::map<int64_t, std::shared_ptr<ServedModel>> versions;  // served
     std::map<int64_t, VersionState> states;
@@ -109,7 +117,7 @@ class ModelRepository {
     bool busy = false;
     bool evicted = false;      // its memory was needed; see EvictOne
     std::vector<Done> waking;  // who waits for it to be loaded again
-    std::deque<Task> waiting;
+    std::deque<Waiting> waiting;
     uint64_t stamp = 0;
     std::map<int64_t, uint64_t> stamps;       // of what each version was loaded from
     std::vector<std::string> parts;           // of an ensemble: all models that it is made of
@@ -133,8 +141,11 @@ class ModelRepository {
   };
 
   void Enqueue(const std::string& name, Task task);
-  void Next(const std::string& name);
-  absl::Status LoadNow(const std::string& name, std::shared_ptr<const GivenModel> given);
+  // A call posts the first task of a model, and outlives the repository.
+  std::function<void()> Next(const std::string& name);
+  void RunTask(const std::string& name);
+  absl::Status LoadNow(const std::string& name, std::shared_ptr<const GivenModel> given,
+                       LoadRoom* room);
   // Loads it again as it was loaded, with what was given then.
   void Reload(const std::string& name, Done done);
   void UnloadNow(const std::string& name);
@@ -153,14 +164,15 @@ class ModelRepository {
   absl::StatusOr<ModelConfig> ConfigIn(const Place& place) const;
   absl::StatusOr<Found> Look(const std::string& name,
                              std::shared_ptr<const GivenModel> given) const;
-  absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found,
-                                                           int64_t version) const;
-  absl::StatusOr<std::shared_ptr<ServedModel>> LoadEnsemble(const Found& found,
-                                                            int64_t version) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadVersion(const Found& found, int64_t version,
+                                                           LoadRoom* room) const;
+  absl::StatusOr<std::shared_ptr<ServedModel>> LoadEnsemble(const Found& found, int64_t version,
+                                                            LoadRoom* room) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadJoined(const Found& found, int64_t version,
-                                                          const Ensemble& ensemble) const;
+                                                          const Ensemble& ensemble,
+                                                          LoadRoom* room) const;
   absl::StatusOr<std::shared_ptr<ServedModel>> LoadSteps(const Found& found, int64_t version,
-                                                         Ensemble ensemble) const;
+                                                         Ensemble ensemble, LoadRoom* room) const;
   absl::StatusOr<std::vector<std::vector<std::string>>> LabelsOf(const Found& found,
                                                                  const ModelConfig& config) const;
   absl::StatusOr<EnsemblePart> PartOf(const std::string& name, int64_t version) const;

@@ -34,7 +34,8 @@ absl::StatusOr<EnsemblePart> ModelRepository::PartOf(const std::string& name,
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadEnsemble(const Found& found,
-                                                                           int64_t version) const {
+                                                                           int64_t version,
+                                                                           LoadRoom* room) const {
   TG_ASSIGN_OR_RETURN(const Ensemble ensemble,
                       ResolveEnsemble(found.config, [this](const std::string& name, int64_t part) {
                         return PartOf(name, part);
@@ -42,27 +43,30 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadEnsemble(const
   const bool graphs = std::ranges::none_of(
       ensemble.steps, [](const Ensemble::Step& step) { return step.part.config.by_value; });
   if (graphs) {
-    auto joined = LoadJoined(found, version, ensemble);
+    auto joined = LoadJoined(found, version, ensemble, room);
     if (!absl::IsUnimplemented(joined.status())) return joined;
   }
-  return LoadSteps(found, version, ensemble);
+  return LoadSteps(found, version, ensemble, room);
 }
 
-absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadJoined(
-    const Found& found, int64_t version, const Ensemble& ensemble) const {
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadJoined(const Found& found,
+                                                                         int64_t version,
+                                                                         const Ensemble& ensemble,
+                                                                         LoadRoom* room) const {
   ModelConfig config = found.config;
   TG_RETURN_IF_ERROR(CompleteEnsemble(ensemble, &config));
   TG_ASSIGN_OR_RETURN(auto labels, LabelsOf(found, config));
   auto source = SourceOf(ensemble, config);
   TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
   return ServedModel::Load(devices, &alarm_, std::move(config), StrCat(version), std::move(source),
-                           std::move(labels));
+                           std::move(labels), room);
 }
 
 // Its steps are models of their own, which nobody finds by name.
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Found& found,
                                                                         int64_t version,
-                                                                        Ensemble ensemble) const {
+                                                                        Ensemble ensemble,
+                                                                        LoadRoom* room) const {
   ModelConfig config = found.config;
   TG_ASSIGN_OR_RETURN(const auto devices, devices_.Choose(&config));
   std::map<std::pair<std::string, int64_t>, std::shared_ptr<ServedModel>> loaded;
@@ -74,7 +78,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRepository::LoadSteps(const Fo
       part.cached = false;  // the ensemble's answers are, where it says so
       std::vector<std::vector<std::string>> labels(part.outputs.size());
       auto made = ServedModel::Load(devices, &alarm_, std::move(part), StrCat(step.part.version),
-                                    step.part.source, std::move(labels));
+                                    step.part.source, std::move(labels), room);
       if (!made.ok()) {
         return absl::Status(made.status().code(),
                             StrCat(step.where, ": ", ToStd(made.status().message())));

@@ -1,8 +1,7 @@
 // Of the repository, what makes room: models that nobody has asked for the longest time go, and
 // come back with the next request.
 #include <algorithm>
-#include <chrono>
-#include <future>
+#include <atomic>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -12,15 +11,29 @@
 namespace telegrad {
 namespace {
 
-// How long an eviction waits for answers that are being sent and hold the weights meanwhile. A
-// client that does not take its answer holds them longer; then the next model goes, too.
-constexpr std::chrono::seconds kLongestWait{1};
+// How long whoever needs room waits for answers that are being sent and hold the weights meanwhile.
+// A client that does not take its answer holds them longer; then the next model goes, too.
+constexpr int64_t kLongestWaitNs = 1'000'000'000;
+
+// Ends with the last of these, or at that time.
+std::shared_ptr<Ending> EndOfAll(const std::vector<std::shared_ptr<Ending>>& all, Alarm* alarm,
+                                 int64_t at_ns) {
+  const auto end = std::make_shared<Ending>();
+  const auto left = std::make_shared<std::atomic<size_t>>(all.size());
+  for (const auto& each : all) {
+    each->Then([end, left] {
+      if (left->fetch_sub(1) == 1) end->End();
+    });
+  }
+  if (!end->ended()) alarm->At(at_ns, [end] { end->End(); });
+  return end;
+}
 
 }  // namespace
 
-bool ModelRepository::EvictOne(const std::string& for_name) {
+std::shared_ptr<Ending> ModelRepository::EvictOne(const std::string& for_name) {
   std::map<int64_t, std::shared_ptr<ServedModel>> dropped;  // without the lock
-  std::vector<std::shared_future<void>> gone;
+  std::vector<std::shared_ptr<Ending>> gone;
   std::string name;
   {
     const MutexLock lock(mutex_);
@@ -37,7 +50,7 @@ bool ModelRepository::EvictOne(const std::string& for_name) {
       oldest_ms = used_ms;
       name = candidate;
     }
-    if (oldest == nullptr) return false;
+    if (oldest == nullptr) return nullptr;
     // Which one is for the log: whoever may use this model perhaps may not know of the other.
     oldest->reason = "unloaded to make room for another model; the next request loads it again";
     for (auto& [version, state] : oldest->states) state = {"UNAVAILABLE", oldest->reason};
@@ -49,11 +62,9 @@ bool ModelRepository::EvictOne(const std::string& for_name) {
     for (auto& each : model->Gone()) gone.push_back(std::move(each));
   }
   dropped.clear();
-  // A request that was answered a moment ago may not have given back what it used.
-  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-  for (const auto& each : gone) each.wait_until(deadline);
   Log(LogLevel::kInfo, "model_evicted", {{"name", name}, {"for", for_name}});
-  return true;
+  // A request that was answered a moment ago may not have given back what it used.
+  return EndOfAll(gone, &alarm_, maker_.env->clock->Ns() + kLongestWaitNs);
 }
 
 bool ModelRepository::IsEvicted(std::string_view name) const {

@@ -1,7 +1,9 @@
-// An ordered list of results by the digest of the request; the oldest are removed until there is
-// room.
+// An ordered list of results for each tenant; the oldest of whoever has the most are removed until
+// there is room.
 #include "server/serving/response_cache.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/strings.h"
@@ -17,11 +19,13 @@ std::shared_ptr<const InferResult> ResponseCache::Find(const Digest& key) {
   const MutexLock lock(mutex_);
   const auto it = by_key_.find(key);
   if (it == by_key_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, it->second);
-  return it->second->result;
+  const auto& [share, entry] = it->second;
+  Entries& entries = share->second.entries;
+  entries.splice(entries.begin(), entries, entry);
+  return entry->result;
 }
 
-void ResponseCache::Put(const Digest& key, const InferResult& result) {
+void ResponseCache::Put(const std::string& tenant, const Digest& key, const InferResult& result) {
   int64_t bytes = kEntryBytes;
   for (const InferOutput& output : result.outputs) bytes += output.bytes;
   if (bytes > most_bytes_ / 4) return;
@@ -36,14 +40,25 @@ void ResponseCache::Put(const Digest& key, const InferResult& result) {
   Entries dropped;  // without the lock
   const MutexLock lock(mutex_);
   if (by_key_.contains(key)) return;
-  entries_.push_front({key, std::move(copy), bytes});
-  by_key_[key] = entries_.begin();
+  const auto share = shares_.try_emplace(tenant).first;
+  Entries& entries = share->second.entries;
+  entries.push_front({key, std::move(copy), bytes});
+  by_key_[key] = {share, entries.begin()};
+  share->second.bytes += bytes;
   bytes_ += bytes;
-  while (bytes_ > most_bytes_) {
-    bytes_ -= entries_.back().bytes;
-    by_key_.erase(entries_.back().key);
-    dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
-  }
+  while (bytes_ > most_bytes_) DropOneLocked(&dropped);
+}
+
+void ResponseCache::DropOneLocked(Entries* dropped) {
+  const auto most =
+      std::ranges::max_element(shares_, {}, [](const auto& share) { return share.second.bytes; });
+  Entries& entries = most->second.entries;
+  const auto last = std::prev(entries.end());
+  bytes_ -= last->bytes;
+  most->second.bytes -= last->bytes;
+  by_key_.erase(last->key);
+  dropped->splice(dropped->begin(), entries, last);
+  if (entries.empty()) shares_.erase(most);
 }
 
 int64_t ResponseCache::bytes() const {

@@ -1,10 +1,11 @@
 // Answers to requests of models that keep them (response_cache in the configuration), by content:
 // the same inputs of the same tenant for the same load of a model get the same answer without a
-// run. Bounded in bytes; the least recently used goes.
+// run. Bounded in bytes: of the tenant that has the most, the least recently used goes.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,7 @@ class ResponseCache {
   // Null where it is not there.
   std::shared_ptr<const InferResult> Find(const Digest& key);
   // Keeps a copy, unless it has more bytes than a quarter of the whole.
-  void Put(const Digest& key, const InferResult& result);
+  void Put(const std::string& tenant, const Digest& key, const InferResult& result);
 
   int64_t bytes() const;
 
@@ -34,11 +35,21 @@ class ResponseCache {
     int64_t bytes = 0;
   };
   using Entries = std::list<Entry>;
+  struct Share {
+    Entries entries;  // the most recently used first
+    int64_t bytes = 0;
+  };
+  using Shares = std::map<std::string, Share>;
+  struct Place {
+    Shares::iterator share;
+    Entries::iterator entry;
+  };
+  void DropOneLocked(Entries* dropped) TG_REQUIRES(mutex_);
 
   const int64_t most_bytes_;
   mutable Mutex mutex_;
-  Entries entries_ TG_GUARDED_BY(mutex_);  // the most recently used first
-  absl::flat_hash_map<Digest, Entries::iterator> by_key_ TG_GUARDED_BY(mutex_);
+  Shares shares_ TG_GUARDED_BY(mutex_);  // by tenant, of those that have any
+  absl::flat_hash_map<Digest, Place> by_key_ TG_GUARDED_BY(mutex_);
   int64_t bytes_ TG_GUARDED_BY(mutex_) = 0;
 };
 

@@ -86,8 +86,8 @@ std::map<std::string, int64_t> ServedModel::WeightBytesByDevice() const {
   return out;
 }
 
-std::vector<std::shared_future<void>> ServedModel::Gone() const {
-  std::vector<std::shared_future<void>> out;
+std::vector<std::shared_ptr<Ending>> ServedModel::Gone() const {
+  std::vector<std::shared_ptr<Ending>> out;
   for (const auto& instance : instances_) out.push_back(instance->forms->gone());
   if (steps_ == nullptr) return out;
   for (const ServedModel* const model : Distinct(*steps_)) {
@@ -98,15 +98,17 @@ std::vector<std::shared_future<void>> ServedModel::Gone() const {
 
 // A form on each device, of which they all differ in nothing else.
 absl::StatusOr<FormCache::FormPtr> ServedModel::MakeEverywhere(const FormKey& key, int64_t rows,
-                                                               const InputValues& values) const {
+                                                               const InputValues& values,
+                                                               LoadRoom* room) const {
   FormCache::FormPtr first;
   for (const auto& instance : instances_) {
-    auto made = instance->forms->Make(key, rows, values, *maker_.owner);
+    auto made = instance->forms->Make(key, rows, values, *maker_.owner, room);
     if (!made.ok() && instances_.size() > 1) {
       return absl::Status(made.status().code(), StrCat("on ", instance->maker.device->name(), ": ",
                                                        ToStd(made.status().message())));
     }
     TG_RETURN_IF_ERROR(made.status());
+    room->kept.push_back(*made);
     if (first == nullptr) first = *std::move(made);
   }
   return first;
@@ -114,11 +116,12 @@ absl::StatusOr<FormCache::FormPtr> ServedModel::MakeEverywhere(const FormKey& ke
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ServedModel::Load(
     const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config, std::string version,
-    std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels) {
+    std::shared_ptr<FormSource> source, std::vector<std::vector<std::string>> labels,
+    LoadRoom* room) {
   auto out = std::make_shared<ServedModel>(devices, alarm, std::move(config), std::move(version),
                                            source, std::move(labels));
   TG_RETURN_IF_ERROR(out->CheckCache());
-  TG_RETURN_IF_ERROR(out->WarmUp());
+  TG_RETURN_IF_ERROR(out->WarmUp(room));
   if (out->config_.by_value && out->config_.sequences) {
     return Unimplemented("a model with sequence_batching cannot depend on the values of inputs");
   }
@@ -153,7 +156,7 @@ absl::Status ServedModel::CheckCache() const {
 }
 
 // With values as plain as possible: what the outputs are like, and whether it can be imported.
-absl::Status ServedModel::WarmUpByValue() {
+absl::Status ServedModel::WarmUpByValue(LoadRoom* room) {
   config_.by_value = true;
   FormKey key;
   InputValues values;
@@ -174,14 +177,14 @@ absl::Status ServedModel::WarmUpByValue() {
     key.shapes.push_back(std::move(shape));
   }
   key.values = Sha256("sample");
-  const auto made = MakeEverywhere(key, 0, values);
+  const auto made = MakeEverywhere(key, 0, values, room);
   // What is wrong with these values may be right with others; then the first request tells.
   if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
   return LearnOutputs(made.ok() ? *made : nullptr);
 }
 
-absl::Status ServedModel::WarmUp() {
-  if (config_.by_value) return WarmUpByValue();
+absl::Status ServedModel::WarmUp(LoadRoom* room) {
+  if (config_.by_value) return WarmUpByValue(room);
   std::vector<int64_t> sizes = {0};
   if (config_.max_batch > 0) {
     sizes = {1};
@@ -203,8 +206,8 @@ absl::Status ServedModel::WarmUp() {
       }
       shapes = KnownShapes(smallest, rows);
     }
-    auto made = MakeEverywhere({.shapes = *shapes}, rows, {});
-    if (NeedsValues(made.status())) return WarmUpByValue();
+    auto made = MakeEverywhere({.shapes = *shapes}, rows, {}, room);
+    if (NeedsValues(made.status())) return WarmUpByValue(room);
     if (!made.ok() && KnownShapes(config_, rows)) return made.status();
     // A model may take no dimension of 1; then the first request tells.
     if (!made.ok() && !absl::IsInvalidArgument(made.status())) return made.status();
@@ -212,11 +215,11 @@ absl::Status ServedModel::WarmUp() {
     form = *made;
   }
   TG_RETURN_IF_ERROR(LearnOutputs(form));
-  return MakeSamples();
+  return MakeSamples(room);
 }
 
 // What model_warmup asks for. The values make no difference to what is compiled.
-absl::Status ServedModel::MakeSamples() {
+absl::Status ServedModel::MakeSamples(LoadRoom* room) {
   for (const WarmupSample& sample : config_.warmups) {
     int64_t rows = 0;
     if (config_.max_batch > 0) {
@@ -228,7 +231,7 @@ absl::Status ServedModel::MakeSamples() {
       if (rows > 0) shape.insert(shape.begin(), rows);
       key.shapes.push_back(spec.InModel(shape));
     }
-    const auto made = MakeEverywhere(key, rows, {});
+    const auto made = MakeEverywhere(key, rows, {}, room);
     if (made.ok()) continue;
     return absl::Status(made.status().code(),
                         StrCat("model_warmup: ", ToStd(made.status().message())));
@@ -291,18 +294,37 @@ void ServedModel::Trim() {
   });
 }
 
-// False where the answer is not kept yet; it will be.
+// What is kept, for as long as the answer is on its way: the cache may let it go before. The tenant
+// pays for that.
+absl::StatusOr<InferResult> ServedModel::Paid(
+    const Tenant& tenant, const std::shared_ptr<const InferResult>& kept) const {
+  struct Owner {
+    std::shared_ptr<const InferResult> result;
+    Reservation paid;
+  };
+  int64_t bytes = 0;
+  for (const InferOutput& output : kept->outputs) bytes += output.bytes;
+  const auto owner = std::make_shared<Owner>(Owner{.result = kept, .paid = {}});
+  TG_ASSIGN_OR_RETURN(owner->paid,
+                      Reservation::Take(tenant.accounts.shared(Quota::kHostStaging), bytes));
+  InferResult out = *kept;
+  for (InferOutput& output : out.outputs) output.owner = owner;
+  return out;
+}
+
+// False where the answer is not kept yet, which it will be, or where there is no room to give it.
 bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   const Clock& clock = *maker_.env->clock;
   const int64_t begin_ns = clock.Ns();
   const Digest key = ResponseKey(tenant.name, load_, waiting->request, waiting->inputs);
   const auto kept = maker_.responses->Find(key);
+  auto answer = kept == nullptr ? absl::NotFoundError("") : Paid(tenant, kept);
   const int64_t ns = clock.Ns() - begin_ns;
-  if (kept == nullptr) {
+  if (!answer.ok()) {
     statistics_.Missed(ns);
-    waiting->done = [responses = maker_.responses, key,
+    waiting->done = [responses = maker_.responses, key, of = tenant.name,
                      done = std::move(waiting->done)](absl::StatusOr<InferResult> result) {
-      if (result.ok()) responses->Put(key, *result);
+      if (result.ok()) responses->Put(of, key, *result);
       done(std::move(result));
     };
     return false;
@@ -310,7 +332,7 @@ bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   statistics_.Hit(ns, static_cast<uint64_t>(absl::ToUnixMillis(absl::Now())));
   const InferDone done = std::move(waiting->done);
   *waiting = {};
-  done(*kept);
+  done(std::move(answer));
   return true;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +23,12 @@
 namespace telegrad {
 
 struct StepModels;
+
+// What the load of a model needs to begin again once room is made for it.
+struct LoadRoom : FormRoom {
+  // What it has put on devices, which stays there meanwhile.
+  std::vector<FormCache::FormPtr> kept;
+};
 
 class ServedModel : public std::enable_shared_from_this<ServedModel> {
  public:
@@ -46,11 +51,12 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
   // Compiles what has to be there before the first request: the smallest and the preferred batch
   // sizes, where all other dimensions are known. `config` is complete but for what only the
-  // compiled model tells of its outputs. Long: for a thread that compiles.
+  // compiled model tells of its outputs. RESOURCE_EXHAUSTED where it does not fit; then see `room`,
+  // which is not null. Long: for a thread that compiles.
   static absl::StatusOr<std::shared_ptr<ServedModel>> Load(
       const std::vector<ModelDevice>& devices, Alarm* alarm, ModelConfig config,
       std::string version, std::shared_ptr<FormSource> source,
-      std::vector<std::vector<std::string>> labels);
+      std::vector<std::vector<std::string>> labels, LoadRoom* room);
 
   // An ensemble whose steps are run one by one; they are loaded.
   static absl::StatusOr<std::shared_ptr<ServedModel>> OfSteps(
@@ -75,8 +81,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // Of its weights, on all devices, and on each by its name.
   int64_t weight_bytes() const;
   std::map<std::string, int64_t> WeightBytesByDevice() const;
-  // Each is ready once weights that it has are gone; see FormCache::gone.
-  std::vector<std::shared_future<void>> Gone() const;
+  // Each ends once weights that it has are gone; see FormCache::gone.
+  std::vector<std::shared_ptr<Ending>> Gone() const;
   // The clock, threads and owner, which are the same on all devices.
   const FormMaker& maker() const { return maker_; }
   Alarm& alarm() const { return alarm_; }
@@ -92,12 +98,15 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
 
  private:
   absl::StatusOr<FormCache::FormPtr> MakeEverywhere(const FormKey& key, int64_t rows,
-                                                    const InputValues& values) const;
+                                                    const InputValues& values,
+                                                    LoadRoom* room) const;
   bool AnswerFromCache(const Tenant& tenant, Waiting* waiting);
+  absl::StatusOr<InferResult> Paid(const Tenant& tenant,
+                                   const std::shared_ptr<const InferResult>& kept) const;
   absl::Status CheckCache() const;
-  absl::Status WarmUp();
-  absl::Status WarmUpByValue();
-  absl::Status MakeSamples();
+  absl::Status WarmUp(LoadRoom* room);
+  absl::Status WarmUpByValue(LoadRoom* room);
+  absl::Status MakeSamples(LoadRoom* room);
   absl::Status LearnOutputs(const FormCache::FormPtr& form);
   absl::StatusOr<Waiting> Admitted(InferRequest request) const;
   absl::Status CheckInput(const InferInput& input, const TensorSpec& spec) const;

@@ -169,7 +169,8 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
     if (spec.strings) {
       return InvalidArgument("output '", spec.name, "' is BYTES, which has no classification");
     }
-    return Classify(spec.dtype, classes, config.max_batch > 0, whole_->labels(number), &output);
+    return Classify(spec.dtype, classes, config.max_batch > 0, whole_->labels(number),
+                    tenant_->accounts.shared(Quota::kHostStaging), &output);
   }
 
   absl::StatusOr<InferResult> Result() TG_REQUIRES(mutex_) {

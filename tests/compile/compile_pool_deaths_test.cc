@@ -143,7 +143,8 @@ TEST_F(CompilePoolTest, KillsAtTheStartHaveAnEnd) {
   std::ofstream(starts) << std::string(1 << 20, 'x');
   const absl::Status killed = Compile("killed " + folder_ + "/mark 1000").status();
   EXPECT_TRUE(absl::IsUnavailable(killed)) << killed;
-  EXPECT_THAT(std::string(killed.message()), HasSubstr("signal 9"));
+  EXPECT_THAT(std::string(killed.message()), HasSubstr("its log says why"));
+  EXPECT_THAT(deaths().back(), HasSubstr("signal 9"));
   std::filesystem::remove(starts);
   while (pool_->stats().workers == 0) std::this_thread::yield();
   EXPECT_EQ(*Compile("fine"), "fine");

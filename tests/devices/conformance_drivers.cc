@@ -26,19 +26,27 @@ const std::filesystem::path& DiskRoot() {
   return directory.path();
 }
 
-std::unique_ptr<Device> OpenGpu(CudaOptions options, const QueueLimits& limits) {
+// The first GPU that `open` finds, CUDA's or HIP's.
+template <typename Options>
+using OpenAll = std::vector<std::unique_ptr<Device>> (*)(const Options&, std::vector<std::string>*);
+
+template <typename Options>
+std::unique_ptr<Device> OpenFirst(OpenAll<Options> open, Options options,
+                                  const QueueLimits& limits) {
   options.devices = 1;
   options.memory_limit = kLimit;
   options.queue_capacity = limits.capacity;
   options.wait_limit = limits.wait_limit;
-  auto devices = OpenCudas(options, nullptr);
+  auto devices = open(options, nullptr);
   EXPECT_EQ(devices.size(), 1u);
   return devices.empty() ? nullptr : std::move(devices[0]);
 }
 
-std::string WhyNoGpu() {
+// Why it finds none; "" where it does.
+template <typename Options>
+std::string WhyNone(OpenAll<Options> open) {
   std::vector<std::string> notes;
-  if (!OpenCudas({.devices = 1}, &notes).empty()) return "";
+  if (!open({.devices = 1}, &notes).empty()) return "";
   return notes.empty() ? "no GPU" : notes[0];
 }
 
@@ -74,22 +82,6 @@ absl::StatusOr<ProgramImage> PlaceCubin() {
 }
 #endif
 
-std::string WhyNoAmd() {
-  std::vector<std::string> notes;
-  if (!OpenHips({.devices = 1}, &notes).empty()) return "";
-  return notes.empty() ? "no GPU" : notes[0];
-}
-
-std::unique_ptr<Device> OpenAmd(HipOptions options, const QueueLimits& limits) {
-  options.devices = 1;
-  options.memory_limit = kLimit;
-  options.queue_capacity = limits.capacity;
-  options.wait_limit = limits.wait_limit;
-  auto devices = OpenHips(options, nullptr);
-  EXPECT_EQ(devices.size(), 1u);
-  return devices.empty() ? nullptr : std::move(devices[0]);
-}
-
 // Those of the fake libraries, which they reset when they are first asked for.
 FakeCuda& ControlsOfCuda() {
   static FakeCuda* const fake = new FakeCuda();
@@ -103,7 +95,7 @@ FakeHip& ControlsOfHip() {
 // Of the fake library, with that processor.
 std::unique_ptr<Device> OpenFakeAmd(int64_t processor, const QueueLimits& limits) {
   ControlsOfHip().Set("processor", processor);
-  return OpenAmd(FakeHipOptions(), limits);
+  return OpenFirst(&OpenHips, FakeHipOptions(), limits);
 }
 
 std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
@@ -216,17 +208,17 @@ std::vector<TestedDriver> AllDrivers() {
        .open =
            [](const QueueLimits& limits) {
              ControlsOfCuda();
-             return OpenGpu(FakeOptions(), limits);
+             return OpenFirst(&OpenCudas, FakeOptions(), limits);
            },
        .next = &NextImage,
        .place = &CudaPlace,
        .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
        .problems = [] { return Unasked(ControlsOfCuda().Problems()); }},
       {.name = "cuda",
-       .open = [](const QueueLimits& limits) { return OpenGpu({}, limits); },
+       .open = [](const QueueLimits& limits) { return OpenFirst(&OpenCudas, {}, limits); },
        .next = &NextImage,
        .place = &CudaPlace,
-       .absent = &WhyNoGpu},
+       .absent = [] { return WhyNone(&OpenCudas); }},
 #ifdef FAKE_PTXAS
       {.name = "nv_fake",
        .open = &OpenRaw,
@@ -247,10 +239,10 @@ std::vector<TestedDriver> AllDrivers() {
        .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
        .problems = [] { return Unasked(ControlsOfHip().Problems()); }},
       {.name = "hip",
-       .open = [](const QueueLimits& limits) { return OpenAmd({}, limits); },
-       .next = [] { return NextHip(OpenAmd({}, {})->target().arch); },
-       .place = [] { return HipPlace(OpenAmd({}, {})->target().arch); },
-       .absent = &WhyNoAmd},
+       .open = [](const QueueLimits& limits) { return OpenFirst(&OpenHips, {}, limits); },
+       .next = [] { return NextHip(OpenFirst(&OpenHips, {}, {})->target().arch); },
+       .place = [] { return HipPlace(OpenFirst(&OpenHips, {}, {})->target().arch); },
+       .absent = [] { return WhyNone(&OpenHips); }},
       {.name = "opencl",
        .open = &OpenFirstOpenCl,
        .next = &OpenClNext,

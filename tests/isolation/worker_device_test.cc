@@ -3,6 +3,7 @@
 #include "devices/worker/worker_device.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,16 +16,20 @@
 
 #include "devices/api/trace.h"
 #include "devices/cpu/interrupt.h"
+#include "devices/worker/device_worker.h"
+#include "devices/worker/shared_memory.h"
 #include "engine/base/sanitizers.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "tests/devices/fixture.h"
+#include "tests/fakes/temporary_directory.h"
 
 namespace telegrad {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A kernel of one argument: `body` has the pointer %b and the values %begin and %end.
 ProgramImage Image(const std::string& body, const std::string& name) {
@@ -244,6 +249,48 @@ TEST_F(WorkerDevices, AProgramThatIsMissingSaysSo) {
   const auto device = OpenWorkerDevice({.executable = "/nonexistent/worker"});
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("/nonexistent/worker"));
+}
+
+// A tenant is not told where programs are on the server.
+TEST_F(WorkerDevices, WhyNoneStartsIsForTheOperator) {
+  const TemporaryDirectory folder;
+  const std::string program = folder.path() / "worker";
+  Device& device = Open({.by_tenant = true, .executable = program});
+  const auto alice = device.ForTenant("alice");
+  for (const absl::Status& status : {alice->Load(Image(kNext, "next")).status(), alice->Health()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("cannot start CPU:0's worker of tenant alice"),
+                      HasSubstr("ask its operator"), Not(HasSubstr(folder.path().string()))));
+  }
+  EXPECT_THAT(Event(0).ended, AllOf(HasSubstr(program), HasSubstr("No such file")));
+}
+
+// On a machine that is busy with other things a start takes longer than the patience with it. This
+// one says nothing before the limit was looked at, and the process is said to have waited for a
+// processor until then.
+TEST(DeviceWorkerStart, OneThatGetsNoProcessorIsWaitedFor) {
+  const TemporaryDirectory folder;
+  const std::string late = folder.path() / "late", fifo = folder.path() / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::ofstream(late) << "#!/bin/sh\nread line < " << fifo << "\nexec " << DEVICE_WORKER << "\n";
+  ASSERT_EQ(chmod(late.c_str(), 0700), 0);
+  const auto memory = CreateSharedFile("memory", 1 << 20);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  DeviceWorker::Options options{.executable = late,
+                                .whose = "the worker",
+                                .memory = memory->get(),
+                                .setup = {.threads = 1, .memory_bytes = 1 << 20},
+                                .patience = std::chrono::milliseconds(200)};
+  int asked = 0;
+  options.patience_source.use = [&](pid_t) {
+    if (++asked == 2) std::ofstream(fifo) << "begin\n";  // 1 is before the wait
+    return ProcessorUse{.runnable = true};
+  };
+  options.patience_source.now = [] { return std::chrono::nanoseconds(0); };
+  const auto worker = DeviceWorker::Start(options);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_GE(asked, 2);
 }
 
 // The memory files that a process has mapped, by inode.

@@ -14,6 +14,7 @@
 #include "telegrad/v1/admin.grpc.pb.h"
 #include "telegrad/v1/admin.pb.h"
 #include "telegrad/v1/session.grpc.pb.h"
+#include "tests/fakes/temporary_directory.h"
 #include "tests/server/auth_fixture.h"
 #include "tests/server/double_graph.h"
 
@@ -104,6 +105,21 @@ TEST_F(CredentialsTest, TenantsSeeNothingOfEachOther) {
   ASSERT_TRUE(devices.ok()) << devices.status();
   for (const DeviceInfo& device : *devices) EXPECT_EQ(device.memory_used, 0);
   EXPECT_TRUE(notes.empty());
+}
+
+TEST_F(CredentialsTest, DiskRootsAreShownToThoseWhoAreGrantedThem) {
+  const TemporaryDirectory folder;
+  Start({"--tls-client-ca", keys_->path("ca.pem"), "--disk-root",
+         StrCat("private=", folder.path().string())});
+  const auto bob = *Connect(address_, keys_->Certificate("bob"));
+  const auto devices = bob->ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  for (const DeviceInfo& device : *devices) EXPECT_EQ(device.name, "CPU:0");
+  const auto session = *bob->OpenSession();
+  session->Alloc(1, 1, "DISK:other");
+  const absl::Status unknown = session->Sync().Get().status();
+  EXPECT_TRUE(absl::IsNotFound(unknown)) << unknown;
+  EXPECT_THAT(std::string(unknown.message()), ::testing::Not(::testing::HasSubstr("private")));
 }
 
 // Large tensors go over connections of their own: to the data listener, with the same credentials,

@@ -19,4 +19,12 @@ inline std::string Step(const std::string& model, const std::string& x, const st
                 Pair("output_map", "y", y), "} ");
 }
 
+// An ensemble from `in` to `out`, both of that type and of those dimensions. `more`: of fields.
+inline std::string EnsembleConfig(const std::string& type, const std::string& dims,
+                                  const std::string& steps, const std::string& more = "") {
+  return StrCat("platform: 'ensemble' ", more, " input { name: 'in' data_type: ", type,
+                " dims: ", dims, " } output { name: 'out' data_type: ", type, " dims: ", dims,
+                " } ensemble_scheduling { ", steps, "}");
+}
+
 }  // namespace telegrad

@@ -372,5 +372,38 @@ TEST_F(ServingCudaTenantsTest, RegionsOverHttpAreTheTenants) {
   EXPECT_THAT(Http(alice, "GET", "/v2"), HasSubstr("\"cuda_shared_memory\""));
 }
 
+// What does not pass the host is not charged as if it did.
+class ServingCudaStagingTest : public ServingCudaTenantsTest {
+ protected:
+  static constexpr int64_t kColumns = 300'000;
+  void WriteMore() override { WriteModel("wide", AddModel(1, {-1, kColumns})); }
+};
+
+TEST_F(ServingCudaStagingTest, TensorsOnTheDeviceTakeNoStaging) {
+  constexpr int64_t kBytes = kColumns * 4;  // more than bob's host_staging
+  const std::string bob = Token("bob");
+  ForeignMemory foreign(TELEGRAD_FAKE_CUDA, "cuda", 2 * kBytes);
+  ASSERT_THAT(Registered(bob, "r", foreign.handle(), 2 * kBytes), StartsWith("HTTP/1.1 200"));
+  foreign.Write(0, FloatBytes(std::vector<float>(kColumns, 2)));
+  const std::string input = StrCat(
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,)", kColumns,
+      R"(],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":)", kBytes, "}}]");
+  const std::string output =
+      StrCat(R"(,"outputs":[{"name":"y","parameters":{"shared_memory_region":"r",)"
+             R"("shared_memory_byte_size":)",
+             kBytes, R"(,"shared_memory_offset":)", kBytes, "}}]");
+  EXPECT_THAT(Http(bob, "POST", "/v2/models/wide/infer", StrCat(input, output, "}")),
+              StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(FloatsOf(foreign.Read(kBytes, kBytes)), std::vector<float>(kColumns, 3));
+  // Through the host it is.
+  auto request = Floats("wide", {1, kColumns}, std::vector<float>(kColumns, 2));
+  grpc::ClientContext context;
+  As(&context, bob);
+  inference::ModelInferResponse response;
+  const absl::Status refused = FromGrpc(stub_->ModelInfer(&context, request, &response));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("host_staging"));
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -2,6 +2,7 @@
 // when a part is loaded again. Steps that do not fit are refused with an error that names the
 // step.
 #include "tests/server/ensemble_config.h"
+#include "tests/server/served_models.h"
 #include "tests/server/serving_fixture.h"
 
 namespace telegrad {
@@ -17,11 +18,7 @@ class ServingEnsemblesTest : public ServingTest {
                      const std::string& max_batch = "8") {
     std::filesystem::create_directories(models_.path() / name / "1");
     WriteFile(std::filesystem::path(name) / "config.pbtxt",
-              StrCat("platform: 'ensemble' max_batch_size: ", max_batch,
-                     " input { name: 'in' data_type: TYPE_FP32 dims: 4 }"
-                     " output { name: 'out' data_type: TYPE_FP32 dims: 4 }"
-                     " ensemble_scheduling { ",
-                     steps, "}"));
+              EnsembleConfig("TYPE_FP32", "4", steps, "max_batch_size: " + max_batch));
   }
   absl::StatusOr<std::vector<float>> Run(const std::string& model, int64_t rows = 1) {
     std::vector<float> values(static_cast<size_t>(rows) * 4);
@@ -38,22 +35,11 @@ class ServingEnsemblesTest : public ServingTest {
     EXPECT_NE(rows[0].state(), "READY") << model;
     EXPECT_THAT(rows[0].reason(), HasSubstr(part)) << model;
   }
-  // y = 2 * x - 3, as a graph with a product.
-  static std::string ScaleModel() {
-    return onnx::test::ModelWriter()
-        .Input("x", DType::kFloat32, {-1, 4})
-        .Output("y", DType::kFloat32, {-1, 4})
-        .Initializer("two", HostTensor::Of<float>({1}, {2}))
-        .Initializer("three", HostTensor::Of<float>({1}, {3}))
-        .Node("Mul", {"x", "two"}, {"twice"})
-        .Node("Sub", {"twice", "three"}, {"y"})
-        .File(13);
-  }
 };
 
 TEST_F(ServingEnsemblesTest, StepsAreOneRun) {
   WriteModel("add", AddModel(10));
-  WriteModel("scale", ScaleModel());
+  WriteModel("scale", ScaleModel(3));
   // In another order than they are run in.
   WriteEnsemble("both", Step("scale", "between", "out") + Step("add", "in", "between"));
   StartServing();
@@ -79,7 +65,7 @@ TEST_F(ServingEnsemblesTest, StepsAreOneRun) {
 
 TEST_F(ServingEnsemblesTest, BranchesInnerEnsemblesAndTensorsThatNobodyTakes) {
   WriteModel("add", AddModel(10));
-  WriteModel("scale", ScaleModel());
+  WriteModel("scale", ScaleModel(3));
   WriteModel("sum", onnx::test::ModelWriter()
                         .Input("a", DType::kFloat32, {-1, 4})
                         .Input("b", DType::kFloat32, {-1, 4})
@@ -125,7 +111,7 @@ TEST_F(ServingEnsemblesTest, FollowTheirParts) {
 
 TEST_F(ServingEnsemblesTest, UnloadingTakesPartsAlongThatNobodyElseHas) {
   WriteModel("add", AddModel(10));
-  WriteModel("scale", ScaleModel());
+  WriteModel("scale", ScaleModel(3));
   WriteEnsemble("one", Step("add", "in", "t") + Step("scale", "t", "out"));
   WriteEnsemble("two", Step("scale", "in", "out"));
   StartServing();

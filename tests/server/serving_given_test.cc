@@ -1,5 +1,8 @@
 // Loads that bring a configuration or files along: what they serve, what takes their place, which
 // paths are refused, and who is charged.
+#include <atomic>
+#include <thread>
+
 #include "absl/strings/escaping.h"
 #include "engine/base/json.h"
 #include "tests/server/ensemble_config.h"
@@ -264,6 +267,58 @@ TEST_F(ServingGivenTest, PathsThatLeadElsewhere) {
   many.erase("file:1/0");
   EXPECT_TRUE(LoadWith("add", many).ok());
   EXPECT_EQ(Answer(), "1 5");
+}
+
+// What is asked of one name at the same time is done in some order, and the last one counts.
+TEST_F(ServingGivenTest, LoadsThatRaceWithUnloads) {
+  Serve();
+  const auto given = [](float addend) {
+    return GivenParameters{{"config", "{}"}, {"file:1/model.onnx", AddModel(addend)}};
+  };
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 20; ++i) {
+        const absl::Status loaded = LoadWith("raced", given(static_cast<float>(5 + thread)));
+        wrong += loaded.ok() ? 0 : 1;
+        (void)Unload("raced");
+      }
+    });
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const auto answer = Infer(Floats("raced", {1, 4}, {0, 0, 0, 0}));
+        if (!answer.ok()) continue;
+        const float value = Values<float>(*answer)[0];
+        wrong += value == 5 || value == 6 ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_THAT(Index(), ElementsAre("add"));
+  ASSERT_TRUE(LoadWith("raced", given(7)).ok());
+  EXPECT_EQ(Answer("raced"), "1 7");
+}
+
+// However many files come along, the descriptors are there for connections.
+TEST_F(ServingGivenTest, FilesTakeNoDescriptors) {
+  Serve();
+  const auto descriptors = [&] {
+    const std::filesystem::directory_iterator all(StrCat("/proc/", daemon_->pid(), "/fd"));
+    return std::distance(begin(all), end(all));
+  };
+  GivenParameters given = {{"config", "{}"}, {"file:1/model.onnx", AddModel(5)}};
+  ASSERT_TRUE(LoadWith("add", given).ok());
+  EXPECT_EQ(Answer(), "1 5");
+  const auto before = descriptors();
+  for (int i = 0; i < 255; ++i) given[StrCat("file:1/", i)] = "x";
+  given["file:1/model.onnx"] = AddModel(6);
+  for (const char* const model : {"add", "new", "newer"}) {
+    ASSERT_TRUE(LoadWith(model, given).ok());
+    EXPECT_EQ(Answer(model), "1 6");
+  }
+  EXPECT_LT(descriptors() - before, 64);
 }
 
 TEST_F(ServingGivenTest, EnsemblesAreMadeOfWhatTheirPartsWereGiven) {

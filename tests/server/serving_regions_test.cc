@@ -2,6 +2,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <atomic>
+#include <thread>
+
 #include "engine/base/unique_fd.h"
 #include "server/serving/shared_regions.h"
 #include "tests/server/serving_fixture.h"
@@ -114,6 +117,45 @@ TEST_F(ServingRegionsTest, InputsAndOutputsAreInSharedMemory) {
   EXPECT_TRUE(stub_->SystemSharedMemoryUnregister(&context, all, &gone).ok());
   EXPECT_EQ(Regions().regions_size(), 0);
   ExpectRefused(request, "no shared memory region 'r'");
+}
+
+// Requests name a region that comes, becomes shorter and is unregistered meanwhile: each is
+// answered, with the values or with an error that names the region.
+TEST_F(ServingRegionsTest, RegionsThatGoWhileRequestsNameThem) {
+  ClientMemory memory(Key("a"), 64);
+  memory.Put({0, 1, 2, 3});
+  auto request = FromRegion("r", 16, 0);
+  auto* output = request.add_outputs();
+  output->set_name("y");
+  In("r", 16, 16, output);
+  std::atomic<bool> over = false;
+  std::thread owner([&] {
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_TRUE(Register("r", memory.key(), 0, 64).ok());
+      memory.Cut(i % 2 == 0 ? 8 : 64);
+      memory.Cut(64);
+      grpc::ClientContext context;
+      inference::SystemSharedMemoryUnregisterRequest all;
+      inference::SystemSharedMemoryUnregisterResponse gone;
+      EXPECT_TRUE(stub_->SystemSharedMemoryUnregister(&context, all, &gone).ok());
+    }
+    over = true;
+  });
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back([&] {
+      while (!over) {
+        const absl::Status status = Infer(request).status();
+        if (!status.ok()) EXPECT_THAT(std::string(status.message()), HasSubstr("region 'r'"));
+      }
+    });
+  }
+  owner.join();
+  for (std::thread& client : clients) client.join();
+  memory.Put({0, 1, 2, 3});
+  ASSERT_TRUE(Register("r", memory.key(), 0, 64).ok());
+  ASSERT_TRUE(Infer(request).ok());
+  EXPECT_THAT(memory.Get(4, 4), ElementsAre(1, 2, 3, 4));
 }
 
 // Names of the memory of others, of the server itself, and such as lead out of their folder.

@@ -4,6 +4,7 @@
 
 #include "server/serving/bytes_tensor.h"
 #include "tests/server/ensemble_config.h"
+#include "tests/server/served_models.h"
 #include "tests/server/serving_fixture.h"
 #include "tests/server/word_models.h"
 
@@ -26,17 +27,7 @@ class ServingStepsTest : public ServingTest {
                            .Initializer("one", HostTensor::Of<int64_t>({1}, {1}))
                            .Node("Add", {"x", "one"}, {"y"})
                            .File(13));
-    // What of x is not 0, as many as there are.
-    WriteModel("some",
-               onnx::test::ModelWriter()
-                   .Input("x", DType::kFloat32, {-1})
-                   .Output("y", DType::kFloat32, {-1})
-                   .Initializer("zero", HostTensor::Of<float>({1}, {0}))
-                   .Node("Equal", {"x", "zero"}, {"none"})
-                   .Node("Not", {"none"}, {"mask"})
-                   .Node("Compress", {"x", "mask"}, {"y"})
-                   .File(13),
-               "max_batch_size: 0");
+    WriteModel("some", SomeModel(), "max_batch_size: 0");
     WriteModel("add", AddModel(10, {-1}));
     WriteModel("pair", AddModel(100, {2}));
   }
@@ -44,9 +35,7 @@ class ServingStepsTest : public ServingTest {
                      const std::string& more = "") {
     std::filesystem::create_directories(models_.path() / name / "1");
     WriteFile(std::filesystem::path(name) / "config.pbtxt",
-              StrCat("platform: 'ensemble' input { name: 'in' data_type: ", type,
-                     " dims: -1 } output { name: 'out' data_type: ", type,
-                     " dims: -1 } ensemble_scheduling { ", steps, "} ", more));
+              EnsembleConfig(type, "-1", steps, more));
   }
   void StartWith(const std::vector<std::string>& models,
                  const std::vector<std::string>& flags = {}) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/server/ensemble_config.h"
+#include "tests/server/served_models.h"
 #include "tests/server/serving_tenants_fixture.h"
 #include "tests/soak/soak_accounts.h"
 
@@ -89,7 +90,7 @@ class SoakFixture : public ServingTenantsTest {
     WriteModel("both", AddModel(2), batches + on_both);
     WriteModel("far", AddModel(3), batches + "instance_group { devices: 'back/CPU:0' }");
     WriteModel("answers", AddModel(4), batches + "response_cache { enable: true }");
-    WriteModel("scale", ScaleModel(), batches);
+    WriteModel("scale", ScaleModel(1), batches);
     WriteEnsemble("joined", "max_batch_size: 8", "4",
                   Step("near", "in", "t") + Step("scale", "t", "out"));
     // How many values `some` has is known after its run: the steps are run one by one.
@@ -196,35 +197,10 @@ class SoakFixture : public ServingTenantsTest {
         .Node("Identity", {"start"}, {"started"})
         .File(13);
   }
-  // y = 2 * x - 1
-  static std::string ScaleModel() {
-    return onnx::test::ModelWriter()
-        .Input("x", DType::kFloat32, {-1, 4})
-        .Output("y", DType::kFloat32, {-1, 4})
-        .Initializer("two", HostTensor::Of<float>({1}, {2}))
-        .Initializer("one", HostTensor::Of<float>({1}, {1}))
-        .Node("Mul", {"x", "two"}, {"twice"})
-        .Node("Sub", {"twice", "one"}, {"y"})
-        .File(13);
-  }
-  // Of x, what is not 0.
-  static std::string SomeModel() {
-    return onnx::test::ModelWriter()
-        .Input("x", DType::kFloat32, {-1})
-        .Output("y", DType::kFloat32, {-1})
-        .Initializer("zero", HostTensor::Of<float>({1}, {0}))
-        .Node("Equal", {"x", "zero"}, {"none"})
-        .Node("Not", {"none"}, {"mask"})
-        .Node("Compress", {"x", "mask"}, {"y"})
-        .File(13);
-  }
   void WriteEnsemble(const std::string& name, const std::string& batch, const std::string& dims,
                      const std::string& steps) {
     WriteFile(std::filesystem::path(name) / "config.pbtxt",
-              StrCat("platform: 'ensemble' ", batch,
-                     " input { name: 'in' data_type: TYPE_FP32 dims: ", dims,
-                     " } output { name: 'out' data_type: TYPE_FP32 dims: ", dims,
-                     " } ensemble_scheduling { ", steps, "}"));
+              EnsembleConfig("TYPE_FP32", dims, steps, batch));
     std::filesystem::create_directories(models_.path() / name / "1");
   }
 
