@@ -37,6 +37,9 @@ class Memory {
   void* host() const { return host_; }
   // Whether commands may write it.
   bool writable() const { return writable_; }
+  // OK, or why its contents are gone: its device was lost and has come back without them, see
+  // IsDeviceLost. Work with it fails with that.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
 
  protected:
   Memory(void* host, int64_t size, bool writable = true)
@@ -326,15 +329,19 @@ class Device {
   Queue& queue() { return queue(QueueKind::kCompute); }
 
   // OK while the device can be trusted with more work. One that is lost says so with UNAVAILABLE,
-  // its name and its generation, and so ends what it has not ended and what is submitted to it.
+  // its name and its generation (IsDeviceLost), and so ends what was lost with it and what is
+  // submitted to it.
   virtual absl::Status Health() const = 0;
 
-  // From 1; how often it was opened. Memory of an older generation is empty, and work with it fails
-  // with UNAVAILABLE and that generation; programs and encoded commands go on in the next.
+  // From 1; how often what computes was started: a driver's context, a worker process, a session
+  // with another server. Programs and encoded commands go on in the next.
   virtual uint64_t generation() const { return 1; }
-  // Opens a lost device again, as the next generation, and waits until it has. FAILED_PRECONDITION
-  // while it is healthy; UNAVAILABLE says why it could not be; UNIMPLEMENTED where that takes
-  // another process, or where it comes back by itself.
+  // The oldest generation of which memory has its contents. Memory of an older one is empty, and
+  // work with it fails with UNAVAILABLE and its generation (Memory::Health).
+  virtual uint64_t memory_generation() const { return generation(); }
+  // Opens a lost device again, as the next generation, and waits until it has, also where it would
+  // come back by itself. FAILED_PRECONDITION while it is healthy; UNAVAILABLE says why it could not
+  // be opened, and then it may be tried again. Takes as long as a driver or a network does.
   virtual absl::Status Recover();
 };
 
@@ -347,9 +354,9 @@ inline absl::StatusOr<std::shared_ptr<Memory>> Device::ImportHandle(std::string_
   return absl::UnimplementedError(name() + " opens no memory of other processes");
 }
 
+// Of a device that is never lost.
 inline absl::Status Device::Recover() {
-  if (Health().ok()) return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
-  return absl::UnimplementedError(StrCat(name(), " is not brought back by this process"));
+  return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
 }
 
 // The one of two devices that encodes and runs a copy between their memories, on its copy queue;

@@ -26,6 +26,11 @@ StreamMemory::~StreamMemory() {
   }
 }
 
+absl::Status StreamMemory::Health() const {
+  const Context& context = owner_->context();
+  return context.discarded() ? context.Lost() : absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
                                                            int64_t limit) {
   TG_ASSIGN_OR_RETURN(std::unique_ptr<Stream> zeroing, Stream::Create(context));

@@ -36,6 +36,7 @@ class StreamMemory final : public Memory {
         zeroing_(0),
         imported_(true) {}
   ~StreamMemory() override;
+  absl::Status Health() const override;
 
   Memories& owner() const { return *owner_; }
   Address address() const { return address_; }

@@ -135,7 +135,7 @@ void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Addres
   }
   const absl::Status awaited = AwaitOnStream(std::span(flight->work.waits).first(passed));
   if (status.ok()) status = awaited;
-  if (status.ok()) status = AwaitZeroed(flight->work);
+  if (status.ok()) status = TakeMemories(flight);
   if (status.ok()) status = PutBatches(flight, addresses);
   flight->on_stream = true;
   absl::Status recorded = context_->Enter();
@@ -203,12 +203,16 @@ absl::Status StreamQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   return absl::OkStatus();
 }
 
-absl::Status StreamQueue::AwaitZeroed(const Submission& work) {
-  for (const BufferView& view : work.bindings) {
+// Memory of peers stays until the flight has ended, and new memory is zero before it begins.
+absl::Status StreamQueue::TakeMemories(Flight* flight) {
+  for (const BufferView& view : flight->work.bindings) {
     const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
     if (memory == nullptr) continue;
     const bool own = &memory->owner().context() == context_.get();
     if (own && memory->zeroing() <= zeroed_) continue;
+    if (!own) {
+      TG_ASSIGN_OR_RETURN(flight->peers.emplace_back(), memory->owner().context().UseByPeer());
+    }
     TG_ASSIGN_OR_RETURN(const uint64_t zeroed,
                         memory->owner().AwaitZeroed(*context_, stream_->handle()));
     if (own) zeroed_ = zeroed;

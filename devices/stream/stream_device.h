@@ -2,7 +2,7 @@
 // the host cannot address. What a driver knows of it comes as a Description.
 //
 // A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
-// with UNAVAILABLE, and it takes no more work. It can be opened again: generations_device.h.
+// with UNAVAILABLE, and it takes no more work. It can be opened again: generation.h.
 #pragma once
 
 #include <cstdint>

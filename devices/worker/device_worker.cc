@@ -11,6 +11,7 @@
 #include "devices/api/spin.h"
 #include "devices/api/trace.h"
 #include "devices/worker/futex.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -175,7 +176,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
 
 absl::Status DeviceWorker::WhileRunning(std::string_view name) {
   const MutexLock lock(end_mutex_);
-  return absl::Status(over_.code(), StrCat(ToStd(over_.message()), "; it was running ", name));
+  return DeviceLostError(StrCat(ToStd(over_.message()), "; it was running ", name));
 }
 
 absl::Status DeviceWorker::Over() {
@@ -195,8 +196,8 @@ absl::Status DeviceWorker::End(std::string_view why) {
   const std::string name = StrCat(options_.whose, " (process ", pid(), ")");
   // Who is taken for hung has not closed its end, and is killed at once.
   const std::string how = process_->Bury();
-  over_ = absl::UnavailableError(why.empty() ? StrCat(name, " ", how)
-                                             : StrCat(name, " ", why, " and ", how));
+  over_ = DeviceLostError(StrCat(name, " ", why, why.empty() ? "" : " and ", how, " (generation ",
+                                 options_.generation, ")"));
   return over_;
 }
 

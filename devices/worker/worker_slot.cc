@@ -2,11 +2,13 @@
 // worker. After a failed start it waits for a growing pause.
 #include "devices/worker/worker_slot.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "devices/api/trace.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -48,7 +50,30 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
 
 absl::Status WorkerSlot::Health() const {
   const MutexLock lock(mutex_);
-  return worker_ != nullptr ? absl::OkStatus() : why_;
+  return worker_ != nullptr ? worker_->KnownOver() : why_;
+}
+
+uint64_t WorkerSlot::generation() const {
+  const MutexLock lock(mutex_);
+  return std::max<uint64_t>(started_, 1);
+}
+
+absl::Status WorkerSlot::Recover() {
+  ReleasableLock lock(mutex_);
+  if (HasOne() || (worker_ == nullptr && why_.ok())) {
+    return FailedPrecondition(options_.whose, " has not ended");
+  }
+  const uint64_t failed = failed_;
+  next_try_ns_ = 0;
+  lock.unlock();
+  wake_();
+  lock.lock();
+  const auto until = std::chrono::steady_clock::now() + kStartTime;
+  while (!HasOne() && failed_ == failed &&
+         changed_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
+  if (HasOne()) return absl::OkStatus();
+  return worker_ != nullptr ? worker_->KnownOver() : why_;
 }
 
 absl::Status WorkerSlot::LoadInto(DeviceWorker& worker,
@@ -82,15 +107,20 @@ int64_t WorkerSlot::next_look_ns() const {
 void WorkerSlot::Bury(const absl::Status& how) {
   const MutexLock lock(mutex_);
   worker_ = nullptr;
-  why_ = absl::UnavailableError(StrCat(ToStd(how.message()), "; a new one is being started"));
+  why_ = DeviceLostError(StrCat(ToStd(how.message()), "; a new one is being started"));
   next_try_ns_ = 0;
 }
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
 absl::Status WorkerSlot::StartOne() {
   const MutexLock loading(loading_);
+  DeviceWorker::Options options = options_;
   while (true) {
-    auto started = DeviceWorker::Start(options_, std::chrono::steady_clock::now() + kStartTime);
+    {
+      const MutexLock lock(mutex_);
+      options.generation = started_ + 1;
+    }
+    auto started = DeviceWorker::Start(options, std::chrono::steady_clock::now() + kStartTime);
     if (!started.ok()) return started.status();
     const std::shared_ptr<DeviceWorker> worker = *std::move(started);
     absl::Status over;
@@ -105,6 +135,7 @@ absl::Status WorkerSlot::StartOne() {
     if (!over.ok()) continue;  // one program fewer
     const MutexLock lock(mutex_);
     worker_ = worker;
+    ++started_;
     pause_ns_ = 0;
     changed_.notify_all();
     return absl::OkStatus();
@@ -136,7 +167,9 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
       event.pid = worker_->pid();
     } else {
       event.ended = ToStd(started.message());
-      why_ = started;
+      why_ = DeviceLostError(
+          StrCat(ToStd(started.message()), " (generation ", std::max<uint64_t>(started_, 1), ")"));
+      ++failed_;
       pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
       next_try_ns_ = SteadyNs() + pause_ns_;
       changed_.notify_all();

@@ -187,6 +187,12 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
   const auto is_free = [](const std::unique_ptr<Buffers>& b) {
     return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
   };
+  // What was on a device that was lost is of no use any more.
+  std::erase_if(buffers_, [](const std::unique_ptr<Buffers>& b) {
+    return std::ranges::any_of(b->memories, [](const std::shared_ptr<Memory>& memory) {
+      return memory != nullptr && !memory->Health().ok();
+    });
+  });
   const auto free = std::ranges::find_if(buffers_, is_free);
   if (free != buffers_.end()) return free->get();
   if (buffers_.size() == kBufferSets) {  // they are taken in turn
