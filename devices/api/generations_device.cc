@@ -3,6 +3,7 @@
 // commands are kept in the form in which they came.
 #include "devices/api/generations_device.h"
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,6 +111,7 @@ class GenerationsDevice final : public Device {
         rates_(first->device().rates()),
         memory_limit_(first->device().memory_limit()),
         peers_(first->peers()),
+        kinds_(KindsOf(first->device())),
         now_{1, std::move(first)} {}
 
   const std::string& name() const override { return name_; }
@@ -137,6 +139,18 @@ class GenerationsDevice final : public Device {
     const SharedLock lock(mutex_);
     TG_RETURN_IF_ERROR(NoneLocked());
     return now_.device().Alloc(size);
+  }
+  absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override {
+    const SharedLock lock(mutex_);
+    TG_RETURN_IF_ERROR(NoneLocked());
+    return now_.device().AllocOf(kind, size);
+  }
+  bool Makes(MemoryKind kind) const override { return kinds_[static_cast<size_t>(kind)]; }
+  absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
+    const SharedLock lock(mutex_);
+    TG_RETURN_IF_ERROR(NoneLocked());
+    TG_RETURN_IF_ERROR(memory.Health());
+    return now_.device().ExportHandle(memory);
   }
   absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
                                                        int64_t size) override {
@@ -199,6 +213,11 @@ class GenerationsDevice final : public Device {
  private:
   friend class GenerationsQueue;
 
+  static std::array<bool, 4> KindsOf(const Device& device) {
+    using enum MemoryKind;
+    return {device.Makes(kDevice), device.Makes(kPinnedHost), device.Makes(kExported),
+            device.Makes(kImported)};
+  }
   // Why there is none at hand; OK: there is.
   absl::Status NoneLocked() const TG_REQUIRES_SHARED(mutex_) {
     return now_.generation == nullptr ? why_ : absl::OkStatus();
@@ -210,6 +229,7 @@ class GenerationsDevice final : public Device {
   const Rates rates_;
   const int64_t memory_limit_;
   const void* const peers_;  // of the first generation
+  const std::array<bool, 4> kinds_;
   GenerationsQueue compute_{*this, QueueKind::kCompute}, copy_{*this, QueueKind::kCopy};
 
   Mutex recovering_;                                                // before mutex_

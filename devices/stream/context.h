@@ -55,7 +55,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // `stuck`: the GPU may still be at work on something that never ends, so nothing of it can be
   // waited for, freed or used again, and the context stays for good.
   void Fail(const absl::Status& why, bool stuck = false);
-  // Holds something that a stuck GPU may still read, write or call, until it is discarded.
+  // Holds something that the GPU may still read, write or call, until the context is reset.
   void Keep(std::shared_ptr<const void> kept);
   // Whether a GPU that was stuck has ended all it had, and can be discarded. Of a lost device.
   bool HasCalmed();

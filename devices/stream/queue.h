@@ -67,6 +67,8 @@ class StreamQueue final : public Queue {
   bool MayBlock(const Submission& work) const;
   bool IsGraph(const Submission& work) const;
   bool IsOwn(const BufferView& view) const;
+  // Whether the GPU copies from and to it.
+  bool IsPinned(const BufferView& view) const;
   absl::Status PutBatches(Flight* flight, std::span<const Address> addresses);
   absl::Status PutCommands(Flight* flight, const StreamCommandBuffer::Batch& batch,
                            std::span<const Address> addresses);

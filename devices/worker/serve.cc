@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "devices/api/cancellation.h"
+#include "devices/api/shared_memory.h"
 #include "devices/api/spin.h"
 #include "devices/api/trace.h"
 #include "devices/cpu/launch_watch.h"
@@ -25,7 +26,6 @@
 #include "devices/worker/futex.h"
 #include "devices/worker/lockdown.h"
 #include "devices/worker/protocol.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/process/frame.h"

@@ -209,7 +209,9 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
   made->host.resize(partition_.steps.size());
   for (size_t i = 0; i < partition_.steps.size(); ++i) {
     if (out_of_host_[i] == nullptr) continue;
-    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(partition_.steps[i].bytes, account_));
+    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(*devices_[partition_.steps[i].to_device],
+                                                        *devices_[partition_.steps[i].device],
+                                                        partition_.steps[i].bytes, account_));
   }
   buffers_.push_back(std::move(made));
   return buffers_.back().get();

@@ -1,8 +1,10 @@
 // Tensor graphs from the frontend through the whole engine onto a GPU, on the fake drivers of
 // NVIDIA and AMD: schedule, lower, render, compile, load, launch. The CPU device judges the
 // results.
+#include <fstream>
 #include <random>
 
+#include "devices/disk/disk_device.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/execution/executable_cache.h"
@@ -294,6 +296,46 @@ TEST(GpuGraphs, GoOnAfterALoss) {
   ASSERT_EQ(Copy(*gpus[0], out, bound[1])->Wait(), absl::OkStatus());
   const auto* const results = static_cast<const float*>(out.memory->host());
   EXPECT_THAT(std::vector<float>(results, results + 4), ::testing::ElementsAre(1, 4, 9, 16));
+}
+
+// Bytes of a file pass the host once: the disk reads into memory from which the GPU copies.
+TEST(GpuGraphs, AFileIsReadIntoPinnedMemory) {
+  FakeCuda fake;
+  std::vector<std::string> notes;
+  const auto gpus = OpenCudas(FakeOptions(), &notes);
+  ASSERT_FALSE(gpus.empty());
+  const TemporaryDirectory directory;
+  const auto disk = OpenDisk({.name = "data", .directory = directory.path()});
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  constexpr int64_t kElements = 3 << 19;  // more bytes than a chunk of staging has
+  std::string bytes(4 * kElements, 'x');
+  std::ofstream(directory.path() / "file", std::ios::binary) << bytes;
+  const auto file = (*disk)->Open("file", 0, -1, OpenMode::kRead);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::vector<Device*> devices{gpus[0].get(), disk->get()};
+  Graph g;
+  const UOp x = g.Param(0, DType::kInt32, Shape{kElements}, 1);
+  const UOp here = g.Make(Op::kCopy, DType::kVoid, {x}, {0});
+  const UOp sink =
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kInt32, Shape{kElements}, 0),
+                                             g.Make(Op::kNeg, {here})})});
+  ASSERT_TRUE(sink.valid()) << g.status();
+  ExecutableCache parts{ExecutableCache::Limits{}};
+  PartitionedCache cache{&parts, {}};
+  Budget budget;
+  const auto made = cache.Get(ContentHash(sink), Freeze(sink), devices, &budget);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::vector<BufferView> bound{Whole(*file), Whole(*gpus[0]->Alloc(4 * kElements))};
+  const auto point = made->executable->Submit(bound, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  EXPECT_EQ(fake.Count("live_host_allocations"), 1) << "pinned memory, and no staging";
+  const auto host = OpenHost({.index = 7});
+  const BufferView out = HostBuffer(*host, std::string(16, '?'));
+  ASSERT_EQ(Copy(*gpus[0], out, {bound[1].memory, 0, 16})->Wait(), absl::OkStatus());
+  const int32_t expected = -0x78787878;
+  const auto* const results = static_cast<const int32_t*>(out.memory->host());
+  EXPECT_THAT(std::vector<int32_t>(results, results + 4), ::testing::Each(expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, GpuGraph, ::testing::ValuesIn(kGpus),

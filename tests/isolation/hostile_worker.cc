@@ -8,10 +8,10 @@
 #include <string>
 #include <thread>
 
+#include "devices/api/shared_memory.h"
 #include "devices/worker/control.h"
 #include "devices/worker/futex.h"
 #include "devices/worker/protocol.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/strings.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"

@@ -66,6 +66,7 @@ void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle han
     ++it;
     FreeDevice(driver, base);
   }
+  driver.counters.live_host_allocations -= EraseOf(&driver.host_allocations, handle);
   const int64_t events = EraseOf(&driver.events, handle);
   const int64_t modules = EraseOf(&driver.modules, handle);
   EraseOf(&driver.functions, handle);
