@@ -35,6 +35,16 @@ bool IsDecimal(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// Prefix, process, descriptor and number; none where it is no handle.
+std::vector<std::string> WordsOf(std::string_view handle) {
+  if (handle.size() > kLongestHandle) return {};
+  std::vector<std::string> words =
+      absl::StrSplit(absl::string_view(handle.data(), handle.size()), ':');
+  const bool is_one = words.size() == 4 && words[0] == kHandlePrefix && IsDecimal(words[1]) &&
+                      IsDecimal(words[2]) && words[3].size() == 2 * kNumberBytes;
+  return is_one ? words : std::vector<std::string>();
+}
+
 // Whether `path`, below /proc, is a memfd of that name.
 bool IsNamed(const std::string& path, std::string_view name) {
   std::array<char, 256> target{};
@@ -66,13 +76,8 @@ absl::StatusOr<UniqueFd> OpenExportedFile(std::string_view handle) {
     return InvalidArgument(
         "the memory handle cannot be opened: no process has memory of that name");
   };
-  if (handle.size() > kLongestHandle) return none();
-  const std::vector<std::string> words =
-      absl::StrSplit(absl::string_view(handle.data(), handle.size()), ':');
-  if (words.size() != 4 || words[0] != kHandlePrefix || !IsDecimal(words[1]) ||
-      !IsDecimal(words[2]) || words[3].size() != 2 * kNumberBytes) {
-    return none();
-  }
+  const std::vector<std::string> words = WordsOf(handle);
+  if (words.empty()) return none();
   const std::string path = StrCat("/proc/", words[1], "/fd/", words[2]);
   if (!IsNamed(path, ExportedName(words[3]))) return none();
   UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -83,6 +88,11 @@ absl::StatusOr<UniqueFd> OpenExportedFile(std::string_view handle) {
                      seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   if (!is_it) return none();
   return file;
+}
+
+pid_t ExportingProcess(std::string_view handle) {
+  const std::vector<std::string> words = WordsOf(handle);
+  return words.empty() ? 0 : static_cast<pid_t>(std::stol(words[1]));
 }
 
 int64_t SizeOf(const UniqueFd& file) {

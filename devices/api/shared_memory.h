@@ -4,6 +4,8 @@
 // given the handle opens the file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,7 +28,9 @@ struct ExportedFile {
 absl::StatusOr<ExportedFile> CreateExportedFile(int64_t size);
 // INVALID_ARGUMENT for a handle that names no such file (any more).
 absl::StatusOr<UniqueFd> OpenExportedFile(std::string_view handle);
-// Its size in bytes; -1 where there is none.
+// The process that a handle names; 0 where it names none.
+pid_t ExportingProcess(std::string_view handle);
+// The size of a file in bytes; -1 where there is none.
 int64_t SizeOf(const UniqueFd& file);
 
 class SharedMapping {

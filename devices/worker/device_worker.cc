@@ -8,9 +8,9 @@
 #include <chrono>
 #include <utility>
 
+#include "devices/api/futex.h"
 #include "devices/api/spin.h"
 #include "devices/api/trace.h"
-#include "devices/worker/futex.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
@@ -87,10 +87,7 @@ RingRecord* DeviceWorker::Next() {
 }
 
 uint64_t DeviceWorker::Post() {
-  WorkerControl& shared = control();
-  shared.posted.store(++posted_);
-  shared.bell.fetch_add(1);
-  if (shared.worker_sleeps.load() != 0) FutexWake(shared.bell);
+  control().posted.Signal(++posted_);
   return posted_;
 }
 
@@ -106,7 +103,7 @@ RingTimes DeviceWorker::TimesOf(uint64_t number, uint32_t step) {
 
 DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation* cancellation) {
   WorkerControl& shared = control();
-  const auto ended = [&] { return shared.ended.load(std::memory_order_acquire) >= number; };
+  const auto ended = [&] { return shared.ended.Reached(number); };
   Outcome out;
   int64_t asked = 0, pinged = 0;  // when; 0: not yet
   int64_t since = SteadyNs();     // when it went on to the step that it is at
@@ -116,10 +113,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
   for (int i = 0; i < kSpins && !SpinUntil(ended); ++i) {
   }
   while (!SpinUntil(ended)) {
-    const uint32_t bell = shared.ended_bell.load();
-    shared.daemon_sleeps.store(1);
-    if (!ended()) FutexWait(shared.ended_bell, bell, kLookNs);
-    shared.daemon_sleeps.store(0);
+    shared.ended.Sleep(number, kLookNs);
     if (ended()) break;
     const int64_t now = SteadyNs(), limit = absl::ToInt64Nanoseconds(options_.hang_limit);
     out.status = Over();
@@ -159,7 +153,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
     }
   }
   awaited_ = number;
-  if (shared.ended.load() > posted_) {
+  if (shared.ended.value.load() > posted_) {
     out.status = End("broke the protocol: it ended what it was not given");
     out.died = true;
     return out;
