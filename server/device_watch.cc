@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/thread.h"
 #include "engine/execution/executable_cache.h"
 #include "server/admin/log.h"
 
@@ -46,35 +47,61 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
 }
 
 void LostDevices::TryToRecover(Device& device, Loss* loss) {
-  if (looks_ < loss->next) return;
+  if (looks_ < loss->next || loss->recovery != nullptr) return;
   constexpr int64_t kLongestPause = 64;
   loss->next = looks_ + loss->pause;
   loss->pause = std::min(2 * loss->pause, kLongestPause);
-  const absl::Status status = device.Recover();
+  auto recovery = std::make_unique<Recovery>();
+  auto thread = StartThread([&device, here = recovery.get()] {
+    here->status = device.Recover();
+    here->ended.store(true);
+  });
+  if (!thread.ok()) {
+    Log(LogLevel::kWarning, "device_not_recovered",
+        {{"name", device.name()}, {"reason", thread.status().message()}});
+    return;
+  }
+  recovery->thread = *std::move(thread);
+  loss->recovery = std::move(recovery);
+}
+
+// What an attempt has come to, if it has ended.
+void LostDevices::Tell(const Device& device, Loss* loss) const {
+  if (loss->recovery == nullptr || !loss->recovery->ended.load()) return;
+  const std::unique_ptr<Recovery> recovery = std::move(loss->recovery);
+  if (recovery->thread.joinable()) recovery->thread.join();
+  const absl::Status& status = recovery->status;
   // It may have come back by itself since, and some only do that.
   if (status.ok() || absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status)) return;
   Log(LogLevel::kWarning, "device_not_recovered",
       {{"name", device.name()},
        {"reason", status.message()},
-       {"again_in_looks", loss->next - looks_}});
+       {"again_in_looks", std::max<int64_t>(loss->next - looks_, 0)}});
+}
+
+void LostDevices::AwaitRecoveries() {
+  for (auto& [name, loss] : lost_) {
+    if (loss.recovery != nullptr && loss.recovery->thread.joinable()) loss.recovery->thread.join();
+  }
 }
 
 bool LostDevices::Look() {
   ++looks_;
   for (const auto& device : pool_->devices()) {
     const std::string& name = device->name();
-    const absl::Status health = device->Health();
     const auto known = lost_.find(name);
+    if (known != lost_.end()) Tell(*device, &known->second);
+    const absl::Status health = device->Health();
     if (!health.ok() && known == lost_.end()) {
       lost_[name].next = looks_ + 1;
       Log(LogLevel::kError, "device_lost", {{"name", name}, {"reason", health.message()}});
     } else if (!health.ok()) {
       TryToRecover(*device, &known->second);
+    } else if (known != lost_.end() && known->second.recovery == nullptr) {
+      lost_.erase(known);
+      Log(LogLevel::kInfo, "device_is_back",
+          {{"name", name}, {"generation", static_cast<int64_t>(device->generation())}});
     }
-    if (known == lost_.end() || !device->Health().ok()) continue;
-    lost_.erase(known);
-    Log(LogLevel::kInfo, "device_is_back",
-        {{"name", name}, {"generation", static_cast<int64_t>(device->generation())}});
   }
   return lost_.empty();
 }

@@ -2,10 +2,14 @@
 // lost, and bringing it back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
 
+#include "absl/status/status.h"
 #include "engine/execution/shared_caches.h"
 #include "server/admin/metrics.h"
 #include "server/pool/device_pool.h"
@@ -16,20 +20,36 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
 
 // Which devices take no work; said once when it begins and when it ends. A device that is lost is
 // brought back (Device::Recover): at the look after the one that found it lost, and where that
-// fails, after 1 more look, 2 more, 4, and so on, up to 64.
+// fails, after 1 more look, 2 more, 4, and so on, up to 64. That runs on a thread for each device,
+// because drivers take seconds; no look waits for it. Not thread-safe.
 class LostDevices {
  public:
   explicit LostDevices(const DevicePool* pool) : pool_(pool) {}
-  // Whether there are none. May wait for a driver that brings a device back.
+  // Waits for what is under way.
+  ~LostDevices() { AwaitRecoveries(); }
+  LostDevices(const LostDevices&) = delete;
+  LostDevices& operator=(const LostDevices&) = delete;
+
+  // Whether there are none.
   bool Look();
+  // Until no device is being brought back.
+  void AwaitRecoveries();
 
  private:
+  // A call of Device::Recover.
+  struct Recovery {
+    std::thread thread;
+    std::atomic<bool> ended{false};
+    absl::Status status;  // once it has
+  };
   struct Loss {
     int64_t next = 0;  // the look at which it is tried
     int64_t pause = 1;
+    std::unique_ptr<Recovery> recovery;  // under way, or ended and not told
   };
 
   void TryToRecover(Device& device, Loss* loss);
+  void Tell(const Device& device, Loss* loss) const;
 
   const DevicePool* const pool_;
   int64_t looks_ = 0;

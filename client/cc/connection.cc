@@ -172,10 +172,17 @@ absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices(std::vector<std:
                        .kind = device.kind(),
                        .remote = device.remote(),
                        .round_trip_ns = static_cast<int64_t>(device.round_trip_ns()),
-                       .bytes_per_second = device.bytes_per_second()});
+                       .bytes_per_second = device.bytes_per_second(),
+                       .generation = device.generation(),
+                       .memory_generation = device.memory_generation()});
   }
   if (notes != nullptr) notes->assign(response.notes().begin(), response.notes().end());
   return devices;
+}
+
+bool Connection::Reconnect(absl::Duration limit) {
+  grpc::experimental::ChannelResetConnectionBackoff(channel_.get());
+  return channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + limit));
 }
 
 absl::StatusOr<std::map<std::string, double>> Connection::Stats() {

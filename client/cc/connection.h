@@ -81,6 +81,8 @@ struct DeviceInfo {
   bool remote = false;  // the server reaches it over a network itself
   int64_t round_trip_ns = 0;
   double bytes_per_second = 0;
+  // See Device::generation and memory_generation; 0 where the server does not say.
+  uint64_t generation = 0, memory_generation = 0;
 };
 
 // Whether a HOST:PORT or unix:PATH is reached from its own machine alone.
@@ -97,6 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // `notes`, unless null: which devices the server cannot use, and why, if it tells this client.
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices(std::vector<std::string>* notes = nullptr);
   absl::StatusOr<std::map<std::string, double>> Stats();  // by metric name
+  // Connects again now, where it otherwise would after a pause that grows with each failure, and
+  // waits at most so long. Whether it is connected.
+  bool Reconnect(absl::Duration limit);
   // The session holds the connection. Opening takes no round trip: a refusal appears in the first
   // answer.
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const SessionOptions& options = {});

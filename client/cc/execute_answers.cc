@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "client/cc/execute_stream.h"
 #include "client/cc/received_message.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
 
@@ -97,8 +98,9 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
                                      const Envelope& envelope, bool* finished) {
   if (response.status().code() != 0) {
     const auto code = static_cast<absl::StatusCode>(response.status().code());
-    const absl::Status error =
+    absl::Status error =
         RecordError(pending.what, response.op_id(), code, response.status().message());
+    if (response.status().device_lost()) error = DeviceLostError(ToStd(error.message()));
     const auto retry = static_cast<int64_t>(response.status().retry_after_ms());
     std::visit(Fail{retry > 0 ? WithRetryAfter(error, retry) : error}, pending.completion);
     return absl::OkStatus();

@@ -6,7 +6,6 @@
 // Thread-safe. Drivers include this folder, base and types; never the IR.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
+#include "devices/api/memory.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
 #include "engine/base/strings.h"
@@ -25,45 +25,6 @@
 #include "engine/types/target.h"
 
 namespace telegrad {
-
-// A raw allocation. It returns to its device when the last reference goes; a submission holds a
-// reference to each allocation that it uses until it has ended, so dropping a reference never
-// blocks and never races.
-class Memory {
- public:
-  virtual ~Memory() = default;
-  int64_t size() const { return size_; }
-  // The bytes, where the host can address them; else null.
-  void* host() const { return host_; }
-  // Whether commands may write it.
-  bool writable() const { return writable_; }
-
- protected:
-  Memory(void* host, int64_t size, bool writable = true)
-      : host_(host), size_(size), writable_(writable) {}
-
- private:
-  void* host_;
-  int64_t size_;
-  bool writable_;
-};
-
-// A flat part of an allocation, in bytes.
-struct BufferView {
-  std::shared_ptr<Memory> memory;
-  int64_t offset = 0;
-  int64_t length = 0;
-  // The contents of the memory by number, so that what is made of them can be kept; 0: unknown.
-  // Whoever owns the memory gives them a new number whenever something that writes it is submitted:
-  // views of one number and offset hold the same bytes.
-  uint64_t content = 0;
-};
-
-// A number for contents that has not been given before.
-inline uint64_t NewContent() {
-  static std::atomic<uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
-}
 
 // What a compiler made for a target, and what its launches pass. For a device of the tensor level,
 // a serialized tensor graph, which has no signature.
@@ -307,6 +268,15 @@ class Device {
   // `size` bytes, zeroed, aligned to at least 64. RESOURCE_EXHAUSTED over the limit, naming both
   // figures.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) = 0;
+  // The same of a kind that the device makes. Pinned memory of the host counts for no limit of the
+  // device, and has its contents also when the device is lost. UNIMPLEMENTED for a kind that it
+  // does not make.
+  virtual absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size);
+  virtual bool Makes(MemoryKind kind) const { return kind == MemoryKind::kDevice; }
+  // What ImportHandle of a device of this driver opens in another process, of exported memory of
+  // this device, which has to be kept for as long as others have it open. INVALID_ARGUMENT for
+  // memory of another kind or device.
+  virtual absl::StatusOr<std::string> ExportHandle(const Memory& memory);
   // Bytes [offset, offset + length) of one of the device's files; to the end of the file where
   // `length` is -1. UNIMPLEMENTED where a device has none.
   virtual absl::StatusOr<std::shared_ptr<Memory>> Open(std::string_view path, int64_t offset,
@@ -326,15 +296,19 @@ class Device {
   Queue& queue() { return queue(QueueKind::kCompute); }
 
   // OK while the device can be trusted with more work. One that is lost says so with UNAVAILABLE,
-  // its name and its generation, and so ends what it has not ended and what is submitted to it.
+  // its name and its generation (IsDeviceLost), and so ends what was lost with it and what is
+  // submitted to it.
   virtual absl::Status Health() const = 0;
 
-  // From 1; how often it was opened. Memory of an older generation is empty, and work with it fails
-  // with UNAVAILABLE and that generation; programs and encoded commands go on in the next.
+  // From 1; how often what computes was started: a driver's context, a worker process, a session
+  // with another server. Programs and encoded commands go on in the next.
   virtual uint64_t generation() const { return 1; }
-  // Opens a lost device again, as the next generation, and waits until it has. FAILED_PRECONDITION
-  // while it is healthy; UNAVAILABLE says why it could not be; UNIMPLEMENTED where that takes
-  // another process, or where it comes back by itself.
+  // The oldest generation of which memory has its contents. Memory of an older one is empty, and
+  // work with it fails with UNAVAILABLE and its generation (Memory::Health).
+  virtual uint64_t memory_generation() const { return generation(); }
+  // Opens a lost device again, as the next generation, and waits until it has, also where it would
+  // come back by itself. FAILED_PRECONDITION while it is healthy; UNAVAILABLE says why it could not
+  // be opened, and then it may be tried again. Takes as long as a driver or a network does.
   virtual absl::Status Recover();
 };
 
@@ -343,13 +317,23 @@ inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, in
   return absl::UnimplementedError(name() + " has no files");
 }
 
+inline absl::StatusOr<std::shared_ptr<Memory>> Device::AllocOf(MemoryKind kind, int64_t size) {
+  if (kind == MemoryKind::kDevice) return Alloc(size);
+  return absl::UnimplementedError(StrCat(name(), " makes no memory of kind ", NameOf(kind)));
+}
+
+inline absl::StatusOr<std::string> Device::ExportHandle(const Memory& memory) {
+  return absl::InvalidArgumentError(
+      StrCat(name(), " exports no memory of kind ", NameOf(memory.kind())));
+}
+
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::ImportHandle(std::string_view, int64_t) {
   return absl::UnimplementedError(name() + " opens no memory of other processes");
 }
 
+// Of a device that is never lost.
 inline absl::Status Device::Recover() {
-  if (Health().ok()) return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
-  return absl::UnimplementedError(StrCat(name(), " is not brought back by this process"));
+  return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
 }
 
 // The one of two devices that encodes and runs a copy between their memories, on its copy queue;

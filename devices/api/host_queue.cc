@@ -76,6 +76,10 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(QueueWork work,
 
 TimelinePoint HostQueue::last() const { return {timeline_, submitted_.load()}; }
 
+std::function<void()> HostQueue::Waker() const {
+  return [bell = bell_] { bell->Ring(); };
+}
+
 // True once there may be work to run, false once there will be none. It may have gone by the time
 // that one looks, when a submitter runs its own: only an empty queue that was stopped has an end.
 bool HostQueue::WaitForWork() {
@@ -143,7 +147,7 @@ absl::Status HostQueue::Await(const TimelinePoint& point) {
   const auto reached = [&] { return point.timeline->value() >= point.value; };
   if (!reached()) {
     point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
-    const auto over = [&] { return reached() || bell_->stop.load(); };
+    const auto over = [&] { return reached() || bell_->stop.load() || !runner_->Health().ok(); };
     ReleasableLock lock(bell_->mutex);
     if (options_.wait_limit == absl::InfiniteDuration()) {
       bell_->rung.wait(lock, over);
@@ -152,7 +156,10 @@ absl::Status HostQueue::Await(const TimelinePoint& point) {
           StrCat("a point that the work waits for was not reached within ",
                  absl::FormatDuration(options_.wait_limit)));
     }
-    if (!reached()) return absl::CancelledError("the device was closed before the work could run");
+    if (!reached()) {
+      TG_RETURN_IF_ERROR(runner_->Health());
+      return absl::CancelledError("the device was closed before the work could run");
+    }
   }
   return point.timeline->StatusOf(point.value);
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,10 @@ class QueueRunner {
   // bindings. Must not keep either.
   virtual absl::Status Check(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const = 0;
+
+  // Why nothing runs any more: work that waits for a point ends with it. Whoever makes it so calls
+  // the queue's Waker.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
 
   // Whether commands that passed Check are so short that the submitter may run them itself.
   virtual bool IsQuick(const CommandBuffer&) const { return false; }
@@ -57,6 +62,9 @@ class HostQueue final : public Queue {
   ~HostQueue() override;
 
   TimelinePoint last() const override;
+
+  // Has the queue look at its runner's health; may be called when the queue has gone.
+  std::function<void()> Waker() const;
 
  private:
   struct Submission {

@@ -11,12 +11,30 @@
 #include <iterator>
 #include <utility>
 
+#include "devices/api/shared_timeline.h"
+#include "engine/base/status.h"
+
 namespace telegrad {
 namespace {
 
 constexpr size_t kMaxFailures = 4096;
 
 }  // namespace
+
+Timeline::Timeline() = default;
+Timeline::~Timeline() = default;
+
+absl::StatusOr<std::string> Timeline::Export() {
+  const MutexLock lock(mutex_);
+  if (exported_ == nullptr) {
+    TG_ASSIGN_OR_RETURN(exported_, ExportedTimeline::Create());
+    for (const auto& [last, failure] : failed_) {
+      exported_->Fail(failure.first, last, failure.status);
+    }
+    exported_->Reach(value_.load(std::memory_order_relaxed));
+  }
+  return exported_->handle();
+}
 
 void Timeline::RecordFailure(uint64_t first, uint64_t last, const absl::Status& status) {
   if (!failed_.empty()) {
@@ -49,6 +67,10 @@ void Timeline::Signal(uint64_t value, const absl::Status& status) {
     if (value <= before) return;
     if (!status.ok()) RecordFailure(before + 1, value, status);
     value_.store(value, std::memory_order_release);
+    if (exported_ != nullptr) {
+      if (!status.ok()) exported_->Fail(before + 1, value, status);
+      exported_->Reach(value);
+    }
     const auto end = waiters_.upper_bound(value);
     for (auto at = waiters_.begin(); at != end; ++at) {
       due.emplace_back(std::move(at->second), StatusLocked(at->first));

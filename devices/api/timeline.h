@@ -7,16 +7,22 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad {
 
+class ExportedTimeline;
+
 class Timeline {
  public:
+  Timeline();
+  ~Timeline();
+
   using Callback = std::function<void(const absl::Status&)>;
 
   // The highest value reached so far.
@@ -32,6 +38,10 @@ class Timeline {
 
   // Calls back once `value` is reached: at once, on this thread, if it already is.
   void OnReached(uint64_t value, Callback callback);
+
+  // A handle by which another process sees its points, see shared_timeline.h; the same each time.
+  // RESOURCE_EXHAUSTED where the system has no memory to share.
+  absl::StatusOr<std::string> Export();
 
   // The failure of `value`, or OK if it did not fail or is not reached yet.
   absl::Status StatusOf(uint64_t value) const;
@@ -51,6 +61,7 @@ class Timeline {
   std::atomic<uint64_t> value_{0};
   std::map<uint64_t, Failure> failed_ TG_GUARDED_BY(mutex_);
   std::multimap<uint64_t, Callback> waiters_ TG_GUARDED_BY(mutex_);
+  std::unique_ptr<ExportedTimeline> exported_ TG_GUARDED_BY(mutex_);  // null: it is not
 };
 
 struct TimelinePoint {

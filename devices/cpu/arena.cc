@@ -103,14 +103,29 @@ int64_t Arena::footprint() const {
   return top_;
 }
 
+absl::Status Arena::CheckRoom(int64_t size) const {
+  if (size <= limit_ && Charge(size) <= limit_ - used_) return absl::OkStatus();
+  return ResourceExhausted("allocating ", size, " bytes with ", used_,
+                           " in use would exceed the memory limit of ", limit_, " bytes");
+}
+
+absl::Status Arena::Count(int64_t size) {
+  const MutexLock lock(mutex_);
+  TG_RETURN_IF_ERROR(CheckRoom(size));
+  used_ += Charge(size);
+  return absl::OkStatus();
+}
+
+void Arena::Uncount(int64_t size) {
+  const MutexLock lock(mutex_);
+  used_ -= Charge(size);
+}
+
 absl::StatusOr<void*> Arena::Alloc(int64_t size) {
   Span span;
   {
     MutexLock lock(mutex_);
-    if (size > limit_ || Charge(size) > limit_ - used_) {
-      return ResourceExhausted("allocating ", size, " bytes with ", used_,
-                               " in use would exceed the memory limit of ", limit_, " bytes");
-    }
+    TG_RETURN_IF_ERROR(CheckRoom(size));
     span = size <= kLargestPiece ? TakePiece(PieceSize(size)) : TakeBlocks(RoundUp(size, kBlock));
     if (span.offset < 0) {
       return ResourceExhausted("allocating ", size, " bytes: ", used_, " of ", limit_,

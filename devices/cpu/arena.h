@@ -35,6 +35,11 @@ class Arena {
   // What Alloc returned, with the same size.
   void Free(void* at, int64_t size);
 
+  // Counts bytes that are elsewhere as the arena's, and no more.
+  // RESOURCE_EXHAUSTED over the limit.
+  absl::Status Count(int64_t size);
+  void Uncount(int64_t size);
+
   // Gives the pages of a file's free blocks back to the system.
   void GiveBack();
 
@@ -63,6 +68,7 @@ class Arena {
 
   Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit, UniqueFd file);
 
+  absl::Status CheckRoom(int64_t size) const TG_REQUIRES(mutex_);
   Span TakeBlocks(int64_t bytes) TG_REQUIRES(mutex_);
   void ReturnBlocks(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
   void AddFree(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);

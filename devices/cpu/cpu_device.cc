@@ -12,6 +12,7 @@
 #include "devices/api/host_queue.h"
 #include "devices/cpu/arena.h"
 #include "devices/cpu/command_buffer.h"
+#include "devices/cpu/exported_memory.h"
 #include "devices/cpu/loader.h"
 #include "devices/cpu/rates.h"
 #include "engine/base/status.h"
@@ -21,8 +22,8 @@ namespace {
 
 class CpuMemory : public Memory {
  public:
-  CpuMemory(std::shared_ptr<Arena> arena, void* at, int64_t size)
-      : Memory(at, size), arena_(std::move(arena)) {}
+  CpuMemory(std::shared_ptr<Arena> arena, void* at, int64_t size, MemoryKind kind)
+      : Memory(at, size, /*writable=*/true, kind), arena_(std::move(arena)) {}
   ~CpuMemory() override { arena_->Free(host(), size()); }
 
  private:
@@ -92,10 +93,25 @@ class CpuDevice : public Device {
   bool host_visible() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
+    return AllocOf(MemoryKind::kDevice, size);
+  }
+  // Its memory is the host's: nothing has to be pinned.
+  absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override {
     if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");
+    if (kind == MemoryKind::kImported) return Device::AllocOf(kind, size);
+    if (kind == MemoryKind::kExported) return Named(AllocExported(arena_, size));
     absl::StatusOr<void*> at = arena_->Alloc(size);
     if (!at.ok()) return ResourceExhausted(name_, ": ", ToStd(at.status().message()));
-    return std::make_shared<CpuMemory>(arena_, *at, size);
+    return std::make_shared<CpuMemory>(arena_, *at, size, kind);
+  }
+  bool Makes(MemoryKind) const override { return true; }
+  absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
+    const std::string handle = HandleOf(memory);
+    return handle.empty() ? Device::ExportHandle(memory) : handle;
+  }
+  absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
+                                                       int64_t size) override {
+    return Named(OpenExported(handle, size));
   }
 
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
@@ -111,6 +127,13 @@ class CpuDevice : public Device {
   absl::Status Health() const override { return absl::OkStatus(); }
 
  private:
+  absl::StatusOr<std::shared_ptr<Memory>> Named(
+      absl::StatusOr<std::shared_ptr<Memory>> memory) const {
+    if (memory.ok()) return memory;
+    return absl::Status(memory.status().code(),
+                        StrCat(name_, ": ", ToStd(memory.status().message())));
+  }
+
   const std::string name_;
   const Target target_;
   const std::shared_ptr<Arena> arena_;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "devices/nv/nv_driver.h"
-#include "devices/stream/generations_device.h"
+#include "devices/stream/generation.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -13,6 +13,7 @@ namespace {
 
 using stream::Context;
 using stream::StreamDevice;
+using stream::StreamGeneration;
 
 constexpr int64_t kGroupLocalBytes = 227 << 10;  // at most (CUDA C++ Programming Guide)
 // What a Hopper does at its usual: f32 multiply-adds on 128 lanes of a processor at 1.7 GHz, and
@@ -73,8 +74,12 @@ std::vector<std::unique_ptr<Device>> OpenNvs(const NvOptions& options,
       note(StrCat(name, " is left out: ", ToStd(first.status().message())));
       continue;
     }
-    out.push_back(stream::MakeGenerationsDevice(
-        *std::move(first), [=](uint64_t number) { return OpenNv(i, name, number, options); }));
+    out.push_back(
+        MakeGenerationsDevice(std::make_unique<StreamGeneration>(*std::move(first)),
+                              [=](uint64_t number) -> absl::StatusOr<std::unique_ptr<Generation>> {
+                                TG_ASSIGN_OR_RETURN(auto next, OpenNv(i, name, number, options));
+                                return std::make_unique<StreamGeneration>(std::move(next));
+                              }));
   }
   return out;
 }

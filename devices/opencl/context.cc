@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "devices/api/keep_for_driver.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad::opencl {
@@ -30,7 +32,7 @@ void CommandQueue::Tell(cl_event, cl_int status, void* data) {
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Library> library,
                                                        const PlatformDevice& device,
-                                                       std::string name,
+                                                       std::string name, uint64_t generation,
                                                        absl::Duration hang_limit) {
   const cl_context_properties properties[] = {
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(device.platform), 0};
@@ -38,29 +40,45 @@ absl::StatusOr<std::shared_ptr<Context>> Context::Open(std::shared_ptr<const Lib
   const cl_context handle =
       library->api().clCreateContext(properties, 1, &device.device, nullptr, nullptr, &error);
   TG_RETURN_IF_ERROR(opencl::Check("clCreateContext", error));
-  return std::shared_ptr<Context>(
-      new Context(std::move(library), device.device, handle, std::move(name), hang_limit));
+  return std::shared_ptr<Context>(new Context(std::move(library), device.device, handle,
+                                              std::move(name), generation, hang_limit));
 }
 
 Context::~Context() {
-  if (!stuck_) api().clReleaseContext(handle_);
+  if (!stuck()) api().clReleaseContext(handle_);
 }
+
+std::string Context::title() const { return StrCat(name_, " (generation ", generation_, ")"); }
 
 absl::Status Context::Check(std::string_view call, cl_int error) {
   const absl::Status status = opencl::Check(call, error);
   if (status.ok()) return status;
   if (error == CL_DEVICE_NOT_AVAILABLE) {
     Fail(absl::UnavailableError(
-        StrCat(name_, " failed and takes no more work: ", ToStd(status.message()))));
+        StrCat(title(), " failed and takes no more work: ", ToStd(status.message()))));
     return health();
   }
   return absl::Status(status.code(), StrCat(name_, ": ", ToStd(status.message())));
 }
 
-void Context::Fail(const absl::Status& why, bool stuck) {
-  const MutexLock lock(mutex_);
-  if (failure_.ok()) failure_ = why;
-  stuck_ = stuck_ || stuck;
+void Context::Fail(const absl::Status& why) {
+  std::vector<std::function<void()>> wakers;
+  {
+    const MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = DeviceLostError(ToStd(why.message()));
+    wakers = wakers_;
+  }
+  for (const auto& wake : wakers) wake();
+}
+
+void Context::FailStuck(const absl::Status& why, std::function<bool()> has_ended) {
+  {
+    const MutexLock lock(mutex_);
+    stuck_at_.push_back(std::move(has_ended));
+  }
+  // The device may write to memory of the process as long as that lives.
+  KeepForDriver(shared_from_this());
+  Fail(why);
 }
 
 absl::Status Context::health() const {
@@ -70,7 +88,35 @@ absl::Status Context::health() const {
 
 bool Context::stuck() const {
   const MutexLock lock(mutex_);
-  return stuck_;
+  return !stuck_at_.empty();
+}
+
+void Context::AddWaker(std::function<void()> waker) {
+  const MutexLock lock(mutex_);
+  wakers_.push_back(std::move(waker));
+}
+
+void Context::Keep(std::shared_ptr<const void> kept) {
+  const MutexLock lock(mutex_);
+  kept_.push_back(std::move(kept));
+}
+
+bool Context::HasCalmed() {
+  const MutexLock lock(mutex_);
+  std::erase_if(stuck_at_, [](const auto& has_ended) { return has_ended(); });
+  return stuck_at_.empty();
+}
+
+void Context::Discard() {
+  std::vector<std::shared_ptr<const void>> kept;  // goes without the lock
+  const MutexLock lock(mutex_);
+  discarded_ = true;
+  kept.swap(kept_);
+}
+
+bool Context::discarded() const {
+  const MutexLock lock(mutex_);
+  return discarded_;
 }
 
 absl::StatusOr<std::unique_ptr<CommandQueue>> CommandQueue::Create(
@@ -87,8 +133,14 @@ CommandQueue::~CommandQueue() {
 }
 
 absl::Status CommandQueue::Await() {
-  if (context_->stuck()) return context_->health();
   const auto ending = std::make_shared<Ending>();
+  const auto has_ended = [ending] { return HasEnded(*ending); };
+  if (context_->stuck()) {
+    // Also what is on this queue ends before the device has.
+    const bool is_told = Notify(ending).ok();
+    context_->FailStuck(context_->health(), [=] { return is_told && has_ended(); });
+    return context_->health();
+  }
   if (const absl::Status status = Notify(ending); !status.ok()) return Drain(status);
   ReleasableLock lock(ending->mutex);
   const auto ended = [&]() TG_REQUIRES(ending->mutex) { return ending->ended; };
@@ -96,17 +148,24 @@ absl::Status CommandQueue::Await() {
     ending->told.wait(lock, ended);
   } else if (!ending->told.wait_for(lock, absl::ToChronoNanoseconds(context_->hang_limit()),
                                     ended)) {
-    context_->Fail(absl::UnavailableError(StrCat(
-                       context_->name(), " is stuck and takes no more work: nothing ended for ",
-                       absl::FormatDuration(context_->hang_limit()))),
-                   /*stuck=*/true);
+    lock.unlock();
+    context_->FailStuck(
+        absl::UnavailableError(StrCat(context_->title(),
+                                      " is stuck and takes no more work: nothing ended for ",
+                                      absl::FormatDuration(context_->hang_limit()))),
+        has_ended);
     return context_->health();
   }
   if (ending->status >= CL_COMPLETE) return absl::OkStatus();
   context_->Fail(
-      absl::UnavailableError(StrCat(context_->name(), " failed and takes no more work: ",
+      absl::UnavailableError(StrCat(context_->title(), " failed and takes no more work: ",
                                     ToStd(opencl::Check("a command", ending->status).message()))));
   return context_->health();
+}
+
+bool CommandQueue::HasEnded(Ending& ending) {
+  const MutexLock lock(ending.mutex);
+  return ending.ended;
 }
 
 // What is on the queue can only be waited for by an event behind it.
@@ -126,10 +185,10 @@ absl::Status CommandQueue::Notify(const std::shared_ptr<Ending>& ending) {
 absl::Status CommandQueue::Drain(const absl::Status& why) {
   const absl::Status finished = TG_CL_IN(*context_, clFinish, handle_);
   if (finished.ok()) return why;
-  context_->Fail(absl::UnavailableError(
-                     StrCat(context_->name(), " takes no more work, for it cannot be waited for: ",
-                            ToStd(why.message()), ", ", ToStd(finished.message()))),
-                 /*stuck=*/true);
+  context_->FailStuck(absl::UnavailableError(StrCat(
+                          context_->title(), " takes no more work, for it cannot be waited for: ",
+                          ToStd(why.message()), ", ", ToStd(finished.message()))),
+                      [] { return false; });
   return context_->health();
 }
 

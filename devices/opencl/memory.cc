@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad::opencl {
@@ -12,6 +13,12 @@ namespace telegrad::opencl {
 OpenClMemory::~OpenClMemory() { owner_->Return(handle_, size()); }
 
 const Context& OpenClMemory::context() const { return owner_->context(); }
+
+absl::Status OpenClMemory::Health() const {
+  if (!context().discarded()) return absl::OkStatus();
+  return DeviceLostError(
+      StrCat("memory of ", context().title(), " was lost: ", ToStd(context().health().message())));
+}
 
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
                                                            int64_t limit, int64_t largest) {
@@ -51,6 +58,10 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
     used_ -= size;
     return status;
   }
+  {
+    const MutexLock lock(mutex_);
+    live_.insert(memory);
+  }
   auto out = std::make_shared<OpenClMemory>(shared_from_this(), memory, size);
   TG_RETURN_IF_ERROR(Zero(memory, size));
   return out;
@@ -66,9 +77,22 @@ absl::Status Memories::Zero(cl_mem memory, int64_t bytes) {
 }
 
 void Memories::Return(cl_mem memory, int64_t bytes) {
-  if (!context_->stuck()) context_->api().clReleaseMemObject(memory);
-  const MutexLock lock(mutex_);
-  used_ -= bytes;
+  bool release;
+  {
+    const MutexLock lock(mutex_);
+    used_ -= bytes;
+    release = live_.erase(memory) > 0;
+  }
+  if (release && !context_->stuck()) context_->api().clReleaseMemObject(memory);
+}
+
+void Memories::Discard() {
+  absl::flat_hash_set<cl_mem> live;
+  {
+    const MutexLock lock(mutex_);
+    live.swap(live_);
+  }
+  for (const cl_mem memory : live) context_->api().clReleaseMemObject(memory);
 }
 
 }  // namespace telegrad::opencl

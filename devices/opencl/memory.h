@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/opencl/context.h"
@@ -21,6 +22,7 @@ class OpenClMemory final : public Memory {
 
   const Context& context() const;
   cl_mem handle() const { return handle_; }
+  absl::Status Health() const override;
 
  private:
   const std::shared_ptr<Memories> owner_;
@@ -36,6 +38,9 @@ class Memories : public std::enable_shared_from_this<Memories> {
 
   // Returns when the memory is zero.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
+
+  // Gives all of it back to the driver, of a context that is discarded.
+  void Discard();
 
   Context& context() const { return *context_; }
   int64_t limit() const { return limit_; }
@@ -59,6 +64,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
 
   mutable Mutex mutex_;
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_set<cl_mem> live_ TG_GUARDED_BY(mutex_);  // that the driver has
 
   Mutex zeroing_mutex_;
   const std::unique_ptr<CommandQueue> zeroing_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "devices/api/command_list.h"
+#include "devices/api/generations_device.h"
 #include "devices/opencl/memory.h"
 #include "devices/opencl/program.h"
 #include "devices/opencl/runner.h"
@@ -38,16 +39,18 @@ Rates RatesOf(const DeviceFacts& facts) {
   return {.flops = kUsual * facts.flops};
 }
 
+// One generation of it.
 class OpenClDevice final : public Device {
  public:
-  static absl::StatusOr<std::unique_ptr<Device>> Make(std::shared_ptr<const Library> library,
-                                                      const PlatformDevice& device,
-                                                      const std::string& name,
-                                                      const OpenClOptions& options) {
+  static absl::StatusOr<std::unique_ptr<OpenClDevice>> Make(std::shared_ptr<const Library> library,
+                                                            const PlatformDevice& device,
+                                                            const std::string& name,
+                                                            uint64_t generation,
+                                                            const OpenClOptions& options) {
     TG_ASSIGN_OR_RETURN(DeviceFacts facts, ReadFacts(*library, device));
     if (!options.inexact) TG_RETURN_IF_ERROR(facts.exact);
-    TG_ASSIGN_OR_RETURN(auto context,
-                        Context::Open(std::move(library), device, name, options.hang_limit));
+    TG_ASSIGN_OR_RETURN(auto context, Context::Open(std::move(library), device, name, generation,
+                                                    options.hang_limit));
     TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, MemoryLimit(facts, options),
                                                         facts.allocation_bytes));
     TG_ASSIGN_OR_RETURN(auto compute, CommandQueue::Create(context));
@@ -65,7 +68,13 @@ class OpenClDevice final : public Device {
         compute_(QueueOptions(" compute", options),
                  std::make_unique<Runner>(context_, std::move(compute), QueueKind::kCompute)),
         copy_(QueueOptions(" copy", options),
-              std::make_unique<Runner>(context_, std::move(copy), QueueKind::kCopy)) {}
+              std::make_unique<Runner>(context_, std::move(copy), QueueKind::kCopy)) {
+    context_->AddWaker(compute_.Waker());
+    context_->AddWaker(copy_.Waker());
+  }
+
+  const std::shared_ptr<Context>& context() const { return context_; }
+  const std::shared_ptr<Memories>& memories() const { return memories_; }
 
   const std::string& name() const override { return context_->name(); }
   const Target& target() const override { return facts_.target; }
@@ -102,6 +111,37 @@ class OpenClDevice final : public Device {
   HostQueue compute_, copy_;  // last: their threads stop first
 };
 
+// A device that is lost is opened again in a context of its own: what failed in the old one is
+// nothing to that.
+class OpenClGeneration final : public Generation {
+ public:
+  explicit OpenClGeneration(std::unique_ptr<OpenClDevice> device)
+      : context_(device->context()), memories_(device->memories()), device_(std::move(device)) {}
+
+  Device& device() override { return *device_; }
+  absl::Status Close() override {
+    TG_RETURN_IF_ERROR(Calm());
+    device_ = nullptr;
+    TG_RETURN_IF_ERROR(Calm());
+    context_->Discard();
+    memories_->Discard();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Calm() const {
+    if (!context_->stuck() || context_->HasCalmed()) return absl::OkStatus();
+    return absl::UnavailableError(
+        StrCat(context_->name(),
+               " is still at work on something that does not end; it is free again when that has "
+               "ended, or the process: restart the daemon if it does not"));
+  }
+
+  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<Memories> memories_;
+  std::unique_ptr<OpenClDevice> device_;
+};
+
 }  // namespace
 
 std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
@@ -126,13 +166,18 @@ std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
   for (size_t i = 0; i < devices.size(); ++i) {
     if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
     const std::string name = StrCat("OPENCL:", i);
-    auto device = OpenClDevice::Make(*library, devices[i], name, options);
+    const auto open = [library = *library, device = devices[i], name,
+                       options](uint64_t number) -> absl::StatusOr<std::unique_ptr<Generation>> {
+      TG_ASSIGN_OR_RETURN(auto opened, OpenClDevice::Make(library, device, name, number, options));
+      return std::make_unique<OpenClGeneration>(std::move(opened));
+    };
+    auto device = open(1);
     if (!device.ok()) {
       note(StrCat(name, " (", NameOf(**library, devices[i]),
                   ") is left out: ", ToStd(device.status().message())));
       continue;
     }
-    out.push_back(*std::move(device));
+    out.push_back(MakeGenerationsDevice(*std::move(device), open));
   }
   return out;
 }

@@ -30,8 +30,8 @@ struct OpenClOptions {
 // used is left out, and `notes`, which may be null, say why, one for each device or one for all.
 //
 // A device that fails at work or gets stuck is lost: its health says so, everything that it has not
-// ended fails with UNAVAILABLE, and it takes no more work as long as the process lives. The others
-// go on.
+// ended fails with UNAVAILABLE, and it takes no more work until Device::Recover opens it again,
+// which a device that is stuck refuses until it has ended what it is at. The others go on.
 std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
                                                  std::vector<std::string>* notes);
 

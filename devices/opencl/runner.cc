@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "devices/api/keep_for_driver.h"
 #include "devices/opencl/program.h"
 #include "engine/base/status.h"
 
@@ -71,7 +70,7 @@ absl::Status Runner::Run(const CommandBuffer& commands, std::span<const BufferVi
   const absl::Status ended = Await();
   // A device that is stuck may still read and write what it was given, the host's memory, too.
   if (context_->stuck()) {
-    KeepForDriver(std::make_shared<std::vector<BufferView>>(bindings.begin(), bindings.end()));
+    context_->Keep(std::make_shared<std::vector<BufferView>>(bindings.begin(), bindings.end()));
   }
   return status.ok() ? ended : status;
 }

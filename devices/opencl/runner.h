@@ -21,6 +21,7 @@ class Runner final : public QueueRunner {
                      std::span<const BufferView> bindings) const override;
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                    const RunControl& control) override;
+  absl::Status Health() const override { return context_->health(); }
 
  private:
   // Null for memory that is not this device's.

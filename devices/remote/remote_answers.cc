@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "devices/remote/remote_items.h"
 #include "devices/remote/remote_link.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -60,6 +61,8 @@ void RemoteLink::Take(Ended ended) {
       item.status = absl::Status(
           dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
           Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
+      // Of a device there, which comes back there.
+      if (IsDeviceLost(ended.status)) item.status = DeviceLostError(Reason(ended.status));
       const absl::Status cancelled =
           item.cancellation == nullptr ? absl::OkStatus() : item.cancellation->Check();
       if (item.cancel_sent != 0 && absl::IsCancelled(ended.status)) item.status = cancelled;

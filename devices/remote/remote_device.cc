@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "devices/remote/remote_link.h"
 #include "devices/remote/remote_server.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -112,9 +113,29 @@ class RemoteDevice final : public Device {
     return RemoteCommands::Encode(*link_, std::move(commands));
   }
   Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
-  absl::Status Health() const override { return server_->Health(facts_->there); }
-  // It comes back by itself, with the next session.
-  uint64_t generation() const override { return link_->generation(); }
+  absl::Status Health() const override {
+    const absl::Status health = server_->Health(facts_->there);
+    if (health.ok()) return health;
+    return DeviceLostError(
+        StrCat(name(), " (generation ", generation(), "): ", ToStd(health.message())));
+  }
+  // With each session that is opened, and with each generation of the device there.
+  uint64_t generation() const override {
+    return link_->generation() + server_->LossesOf(facts_->there).of_device;
+  }
+  uint64_t memory_generation() const override {
+    return link_->memory_generation() + server_->LossesOf(facts_->there).of_memory;
+  }
+  // It comes back by itself once the server is asked how it is; this asks now.
+  absl::Status Recover() override {
+    if (!Health().ok()) {
+      server_->Recover();
+      TG_RETURN_IF_ERROR(Health());
+    } else if (!link_->lost()) {
+      return FailedPrecondition(name(), " is healthy");
+    }
+    return link_->Recover();
+  }
 
  private:
   const std::shared_ptr<const Facts> facts_;

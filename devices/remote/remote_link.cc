@@ -2,12 +2,14 @@
 // it does with submissions is in remote_queue.cc, remote_send.cc and remote_answers.cc.
 #include "devices/remote/remote_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "client/cc/graph_devices.h"
 #include "devices/remote/remote_items.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -51,6 +53,12 @@ RemoteLink::RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant)
 // Perhaps on a thread of the session's own, where it cannot be closed.
 RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(far_->session)); }
 
+absl::Status RemoteLink::Reachable() const {
+  const absl::Status away = server_->Reachable();
+  if (away.ok()) return away;
+  return DeviceLostError(StrCat(ToStd(away.message()), " (generation ", generation(), ")"));
+}
+
 absl::Status RemoteLink::Open() {
   const MutexLock opening(opening_);
   {
@@ -58,7 +66,7 @@ absl::Status RemoteLink::Open() {
     if (closed_) return absl::UnavailableError(StrCat(name(), " was closed"));
     if (far_ != nullptr) return absl::OkStatus();
   }
-  TG_RETURN_IF_ERROR(server_->Reachable());
+  TG_RETURN_IF_ERROR(Reachable());
   auto connection = server_->Connect(tenant_);
   if (!connection.ok()) return With(name(), connection.status());
   const ServerInfo& info = (*connection)->server();
@@ -87,6 +95,7 @@ absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
       if (far_ == nullptr) return;  // lost meanwhile
       if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
       const uint64_t handle = far_->next_handle++;
+      far_->held[used] += size;
       memory =
           std::make_shared<RemoteMemory>(shared_from_this(), used, size, handle, far_->generation);
       Send([handle, size, device](RemoteSession* session) {
@@ -99,9 +108,14 @@ absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
   return LostLocked();
 }
 
-void RemoteLink::Free(uint64_t handle, uint64_t generation) {
+// What was there when the session was lost is counted no more.
+void RemoteLink::Free(uint64_t handle, uint64_t generation,
+                      const std::shared_ptr<std::atomic<int64_t>>& used, int64_t size) {
   const auto free = [&]() TG_REQUIRES(mutex_) {
-    if (far_ != nullptr && far_->generation == generation) freed_.push_back(handle);
+    if (far_ == nullptr || far_->generation != generation) return;
+    freed_.push_back(handle);
+    far_->held[used] -= size;
+    used->fetch_sub(size);
   };
   if (RemoteLinkHolder::holds != this) return Enter(free);
   mutex_.AssertHeld();
@@ -110,11 +124,11 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation) {
 
 absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
                                                                 const ProgramImage& image) {
-  TG_RETURN_IF_ERROR(server_->Reachable());
+  TG_RETURN_IF_ERROR(Reachable());
   const RemoteOptions& options = server_->options();
   absl::StatusOr<PutInfo> put = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    TG_RETURN_IF_ERROR(server_->Reachable());
+    TG_RETURN_IF_ERROR(Reachable());
     // A session of its own: what is compiled here does not hold up what runs.
     auto connection = server_->Connect(tenant_);
     if (!connection.ok()) return With(name(), connection.status());
@@ -177,10 +191,30 @@ absl::Status RemoteLink::LostLocked() const {
   return lost_.ok() ? absl::UnavailableError(StrCat(name(), " has no session yet")) : lost_;
 }
 
+absl::Status RemoteLink::LostLocked(uint64_t generation) const {
+  return DeviceLostError(StrCat("memory of ", name(), " is of generation ", generation,
+                                ", which was lost: ", ToStd(lost_.message())));
+}
+
+absl::Status RemoteLink::HealthOf(uint64_t generation) const {
+  const MutexLock lock(mutex_);
+  const bool there = far_ != nullptr && far_->generation == generation;
+  return there ? absl::OkStatus() : LostLocked(generation);
+}
+
+absl::Status RemoteLink::Recover() {
+  {
+    const MutexLock lock(mutex_);
+    if (generation_ == 0) return absl::OkStatus();  // it had none
+  }
+  return Open();
+}
+
 void RemoteLink::LoseLocked(const absl::Status& why) {
   if (far_ == nullptr) return;
-  lost_ = absl::UnavailableError(
-      StrCat(name(), " is lost, and with it what was there: ", ToStd(why.message()),
+  lost_ = DeviceLostError(
+      StrCat(name(), " is lost (generation ", generation_,
+             "), and with it what was there: ", ToStd(why.message()),
              "; operations under way may or may not have run, and buffers must be allocated again "
              "once the device is back"));
   server_->Bury(std::move(far_->session));
@@ -188,6 +222,8 @@ void RemoteLink::LoseLocked(const absl::Status& why) {
 }
 
 void RemoteLink::DropLocked() {
+  for (const auto& [used, bytes] : far_->held) used->fetch_sub(bytes);
+  const uint64_t generation = far_->generation;
   far_.reset();
   freed_.clear();
   for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
@@ -195,6 +231,13 @@ void RemoteLink::DropLocked() {
     const auto queue = known.lock();
     if (queue == nullptr) continue;
     for (const ItemRef& item : queue->open) CancelCopies(*item, lost_);
+    // What waits for a point of another device ends, too.
+    for (const ItemRef& item : queue->unsent) {
+      const bool loses = std::ranges::any_of(item->bindings, [&](const BufferView& view) {
+        return IsOwn(view) && AsRemote(view)->generation() == generation;
+      });
+      if (loses) Fail(*item, lost_);
+    }
   }
 }
 
@@ -234,10 +277,10 @@ void RemoteLink::Lose(const absl::Status& why) {
   std::unique_ptr<RemoteSession> session;
   Enter([&]() TG_REQUIRES(mutex_) {
     if (far_ == nullptr) return;
-    lost_ = absl::UnavailableError(
-        StrCat(ToStd(why.message()),
-               "; its buffers are lost, operations under way may or may not have run, and "
-               "buffers must be allocated again once the device is back"));
+    lost_ =
+        DeviceLostError(StrCat(ToStd(why.message()), "; its buffers (of generation ", generation_,
+                               ") are lost, operations under way may or may not have run, and "
+                               "buffers must be allocated again once the device is back"));
     session = std::move(far_->session);
     DropLocked();
   });

@@ -51,7 +51,12 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   // May wait for a connection to the server, the first time. `device` is the server's name for it.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(const std::string& device, int64_t size,
                                                 std::shared_ptr<std::atomic<int64_t>> used);
-  void Free(uint64_t handle, uint64_t generation);
+  void Free(uint64_t handle, uint64_t generation, const std::shared_ptr<std::atomic<int64_t>>& used,
+            int64_t size);
+  // Of memory of that generation; see Memory::Health.
+  absl::Status HealthOf(uint64_t generation) const;
+  // Opens a session again where one was lost.
+  absl::Status Recover();
   // Waits until the server has verified the graph and, where it has no variables, compiled it.
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const std::string& device,
                                                       const ProgramImage& image);
@@ -67,6 +72,17 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   uint64_t generation() const {
     const MutexLock lock(mutex_);
     return generation_ == 0 ? 1 : generation_;
+  }
+  // The number of the session whose memory has its contents: the next one's, once one is lost.
+  uint64_t memory_generation() const {
+    const MutexLock lock(mutex_);
+    return far_ == nullptr ? generation_ + 1 : generation_;
+  }
+
+  // Whether it had a session and has none.
+  bool lost() const {
+    const MutexLock lock(mutex_);
+    return far_ == nullptr && generation_ > 0;
   }
 
   // For copies between servers. `use` is called with the lock, and must not wait. UNAVAILABLE if
@@ -98,6 +114,8 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
     bool copies = false;  // the server copies between buffers; else bytes come here and go back
     uint64_t generation = 0;
     uint64_t next_handle = 1;
+    // Bytes that are allocated there, by the count that they are in.
+    std::map<std::shared_ptr<std::atomic<int64_t>>, int64_t> held;
   };
   // The end of one command.
   struct Ended {
@@ -119,6 +137,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   enum class Step { kBlocked, kSent };
 
   absl::Status Open();
+  absl::Status Reachable() const;
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;
   bool IsOwn(const BufferView& view) const;
@@ -133,6 +152,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   void LoseLocked(const absl::Status& why) TG_REQUIRES(mutex_);
   void DropLocked() TG_REQUIRES(mutex_);
   absl::Status LostLocked() const TG_REQUIRES(mutex_);
+  absl::Status LostLocked(uint64_t generation) const TG_REQUIRES(mutex_);
   bool AdvanceAll() TG_REQUIRES(mutex_);
   const Item* AliveAt(const TimelinePoint& point) const TG_REQUIRES(mutex_);
   Step Begin(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);

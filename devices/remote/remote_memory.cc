@@ -7,10 +7,9 @@
 
 namespace telegrad {
 
-RemoteMemory::~RemoteMemory() {
-  link_->Free(handle_, generation_);
-  used_->fetch_sub(size());
-}
+RemoteMemory::~RemoteMemory() { link_->Free(handle_, generation_, used_, size()); }
+
+absl::Status RemoteMemory::Health() const { return link_->HealthOf(generation_); }
 
 absl::StatusOr<std::shared_ptr<const RemoteCommands>> RemoteCommands::Encode(
     const RemoteLink& link, std::vector<Command> commands) {

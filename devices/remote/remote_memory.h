@@ -19,7 +19,7 @@ class RemoteLink;
 
 class RemoteMemory final : public Memory {
  public:
-  // `used`: of its device, from which its size is taken when it goes.
+  // `used`: of its device, from which its size is taken when it goes, or its session.
   RemoteMemory(std::shared_ptr<RemoteLink> link, std::shared_ptr<std::atomic<int64_t>> used,
                int64_t size, uint64_t handle, uint64_t generation)
       : Memory(nullptr, size),
@@ -33,6 +33,7 @@ class RemoteMemory final : public Memory {
   const std::shared_ptr<RemoteLink>& shared_link() const { return link_; }
   uint64_t handle() const { return handle_; }
   uint64_t generation() const { return generation_; }
+  absl::Status Health() const override;
 
  private:
   const std::shared_ptr<RemoteLink> link_;

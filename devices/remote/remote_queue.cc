@@ -219,7 +219,7 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
       if (!IsOwn(view) || (far_ != nullptr && AsRemote(view)->generation() == far_->generation)) {
         continue;
       }
-      Fail(*item, LostLocked());
+      Fail(*item, LostLocked(AsRemote(view)->generation()));
       return Step::kSent;
     }
   }

@@ -2,6 +2,7 @@
 // and runs the two threads.
 #include "devices/remote/remote_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -19,6 +20,8 @@ constexpr std::chrono::milliseconds kBusyTick{10}, kIdleTick{50};
 constexpr absl::Duration kDrain = absl::Seconds(10);
 // Copies that are shorter tell about the round trip, not about the bandwidth.
 constexpr int64_t kMeasuredBytes = 1 << 20;
+// That Recover waits for a connection.
+constexpr absl::Duration kReconnect = absl::Seconds(1);
 // To connect: nothing resumes a connection that breaks before its first answer.
 constexpr int kConnectAttempts = 4;
 
@@ -36,7 +39,11 @@ ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& ten
 RemoteServer::RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,
                            std::span<const DeviceInfo> devices)
     : options_(std::move(options)), connection_(std::move(connection)) {
-  for (const DeviceInfo& device : devices) health_[device.name] = absl::OkStatus();
+  const MutexLock lock(mutex_);
+  for (const DeviceInfo& device : devices) {
+    said_[device.name] = {.generation = device.generation,
+                          .memory_generation = device.memory_generation};
+  }
 }
 
 RemoteServer::~RemoteServer() = default;
@@ -104,8 +111,14 @@ absl::Status RemoteServer::Reachable() const {
 absl::Status RemoteServer::Health(const std::string& device) const {
   const MutexLock lock(mutex_);
   if (!lost_.ok()) return lost_;
-  const auto it = health_.find(device);
-  return it == health_.end() ? absl::OkStatus() : it->second;
+  const auto it = said_.find(device);
+  return it == said_.end() ? absl::OkStatus() : it->second.health;
+}
+
+RemoteServer::Losses RemoteServer::LossesOf(const std::string& device) const {
+  const MutexLock lock(mutex_);
+  const auto it = said_.find(device);
+  return it == said_.end() ? Losses{} : it->second.losses;
 }
 
 DeviceLink RemoteServer::link() const {
@@ -138,48 +151,65 @@ void RemoteServer::Gone(std::unique_ptr<RemoteSession> session) {
   changed_.notify_all();
 }
 
+void RemoteServer::Hear(const DeviceInfo& device) {
+  const auto known = said_.find(device.name);
+  if (known == said_.end()) return;
+  Said& said = known->second;
+  said.health = device.healthy ? absl::OkStatus()
+                               : absl::UnavailableError(StrCat("the server at ", options_.address,
+                                                               " says: ", device.health));
+  if (said.generation != device.generation) ++said.losses.of_device;
+  if (said.memory_generation != device.memory_generation) ++said.losses.of_memory;
+  said.generation = device.generation;
+  said.memory_generation = device.memory_generation;
+}
+
+void RemoteServer::Recover() {
+  connection_->Reconnect(std::min(options_.connect_time, kReconnect));
+  Look();
+}
+
+void RemoteServer::Look() {
+  const int64_t begin = SteadyNs();
+  const auto devices = connection_->ListDevices();
+  const int64_t now = SteadyNs();
+  absl::Status why;
+  {
+    const MutexLock lock(mutex_);
+    if (devices.ok()) {
+      round_trip_ns_ = now - begin;
+      failing_since_ = 0;
+      lost_ = absl::OkStatus();
+      for (auto& [name, said] : said_) {
+        said.health = absl::UnavailableError(
+            StrCat("the server at ", options_.address, " has no device ", name, " any more"));
+      }
+      for (const DeviceInfo& device : *devices) Hear(device);
+      return;
+    }
+    if (failing_since_ == 0) failing_since_ = begin;
+    const int64_t silent = now - failing_since_;
+    if (silent < absl::ToInt64Nanoseconds(options_.grace)) return;
+    const bool is_new = lost_.ok();
+    lost_ = absl::UnavailableError(StrCat(
+        options_.name, " is lost: the server at ", options_.address, " has not answered for ",
+        silent / 1'000'000, " ms: ", ToStd(devices.status().message())));
+    if (is_new) why = lost_;
+  }
+  if (!why.ok()) {
+    for (const auto& link : Links()) link->Lose(why);
+  }
+  // Else the pauses between attempts to connect would grow to minutes.
+  connection_->Reconnect(absl::ZeroDuration());
+}
+
 void RemoteServer::Probe() {
   const auto interval = absl::ToChronoNanoseconds(options_.interval);
   ReleasableLock lock(mutex_);
   while (!stop_) {
     lock.unlock();
-    const int64_t begin = SteadyNs();
-    const auto devices = connection_->ListDevices();
-    const int64_t now = SteadyNs();
-    bool lose = false;
+    Look();
     lock.lock();
-    if (devices.ok()) {
-      round_trip_ns_ = now - begin;
-      failing_since_ = 0;
-      lost_ = absl::OkStatus();
-      for (auto& [name, health] : health_) {
-        health = absl::UnavailableError(
-            StrCat("the server at ", options_.address, " has no device ", name, " any more"));
-      }
-      for (const DeviceInfo& device : *devices) {
-        const auto known = health_.find(device.name);
-        if (known == health_.end()) continue;
-        known->second = device.healthy
-                            ? absl::OkStatus()
-                            : absl::UnavailableError(StrCat("the server at ", options_.address,
-                                                            " says: ", device.health));
-      }
-    } else {
-      if (failing_since_ == 0) failing_since_ = begin;
-      const int64_t silent = now - failing_since_;
-      if (silent >= absl::ToInt64Nanoseconds(options_.grace)) {
-        lose = lost_.ok();
-        lost_ = absl::UnavailableError(StrCat(
-            options_.name, " is lost: the server at ", options_.address, " has not answered for ",
-            silent / 1'000'000, " ms: ", ToStd(devices.status().message())));
-      }
-    }
-    if (lose) {
-      const absl::Status why = lost_;
-      lock.unlock();
-      for (const auto& link : Links()) link->Lose(why);
-      lock.lock();
-    }
     const auto next = std::chrono::steady_clock::now() + interval;
     while (!stop_ && changed_.wait_until(lock, next) != std::cv_status::timeout) {
     }

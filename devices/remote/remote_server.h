@@ -39,6 +39,14 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   absl::Status Health(const std::string& device) const;
   // OK, or UNAVAILABLE because it does not answer.
   absl::Status Reachable() const;
+  // Asks the server how it and its devices are, and waits for the answer; connects where it was
+  // lost.
+  void Recover();
+  // How often the device there was seen to be of another generation than before.
+  struct Losses {
+    uint64_t of_device = 0, of_memory = 0;
+  };
+  Losses LossesOf(const std::string& device) const;
   DeviceLink link() const;
   // That a copy of so many bytes took so long.
   void Measured(int64_t bytes, int64_t ns);
@@ -53,6 +61,16 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   void Gone(std::unique_ptr<RemoteSession> session);
 
  private:
+  // What the server says of a device.
+  struct Said {
+    absl::Status health = {};
+    uint64_t generation = 0, memory_generation = 0;
+    Losses losses = {};
+  };
+
+  // Asks the server how it and its devices are.
+  void Look();
+  void Hear(const DeviceInfo& device) TG_REQUIRES(mutex_);
   void Probe();
   void Tick();
   std::vector<std::shared_ptr<RemoteLink>> Links();
@@ -64,7 +82,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   ConditionVariable changed_;
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   // By the server's names.
-  std::map<std::string, absl::Status, std::less<>> health_ TG_GUARDED_BY(mutex_);
+  std::map<std::string, Said, std::less<>> said_ TG_GUARDED_BY(mutex_);
   int64_t failing_since_ TG_GUARDED_BY(mutex_) = 0;  // SteadyNs; 0: it answers
   absl::Status lost_ TG_GUARDED_BY(mutex_);          // OK: its devices are not lost
   int64_t round_trip_ns_ TG_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "devices/api/keep_for_driver.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
@@ -31,9 +32,60 @@ Context::~Context() {
 std::string Context::title() const { return StrCat(name_, " (generation ", generation_, ")"); }
 
 void Context::Discard() {
+  std::vector<std::shared_ptr<const void>> kept;
+  {
+    ReleasableLock lock(mutex_);
+    closing_ = true;
+    while (uses_ > 0) unused_.wait(lock);
+    kept.swap(kept_);
+  }
   const ExclusiveLock lock(life_);
   discarded_ = true;
   driver_->Reset(device_);
+}
+
+absl::StatusOr<std::shared_ptr<const void>> Context::UseByPeer() {
+  {
+    const MutexLock lock(mutex_);
+    if (!closing_) {
+      ++uses_;
+      return std::shared_ptr<const void>(this, [self = shared_from_this()](const void*) {
+        const MutexLock ending(self->mutex_);
+        --self->uses_;
+        self->unused_.notify_all();
+      });
+    }
+  }
+  return Lost();
+}
+
+absl::Status Context::Lost() const {
+  return DeviceLostError(StrCat("memory of ", name_, " is of generation ", generation_,
+                                ", which was lost: ", ToStd(health().message())));
+}
+
+void Context::Keep(std::shared_ptr<const void> kept) {
+  const MutexLock lock(mutex_);
+  kept_.push_back(std::move(kept));
+}
+
+bool Context::HasCalmed() {
+  std::vector<StreamHandle> streams;
+  {
+    const MutexLock lock(mutex_);
+    streams = streams_;
+  }
+  for (const StreamHandle stream : streams) {
+    if (dead()) break;
+    if (!Enter().ok()) continue;
+    const Result result = calls().stream_query(stream);
+    if (result == kNotReady) return false;
+    (void)Check(calls().stream_query.name, result);
+    if (result != kSuccess && !dead()) return false;
+  }
+  const MutexLock lock(mutex_);
+  stuck_ = false;
+  return true;
 }
 
 absl::Status Context::Check(std::string_view call, Result result) {
@@ -55,7 +107,7 @@ void Context::Fail(const absl::Status& why, bool stuck) {
   std::vector<std::shared_ptr<Bell>> bells;
   {
     const MutexLock lock(mutex_);
-    if (health_.ok()) health_ = why;
+    if (health_.ok()) health_ = DeviceLostError(ToStd(why.message()));
     stuck_ |= stuck;
     bells = bells_;
   }
@@ -108,6 +160,10 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
   TG_RETURN_IF_ERROR(context->Enter());
   StreamHandle handle = nullptr;
   TG_RETURN_IF_ERROR(TG_STREAM(*context, stream_create, &handle, kNonBlocking));
+  {
+    const MutexLock lock(context->mutex_);
+    context->streams_.push_back(handle);
+  }
   return std::unique_ptr<Stream>(new Stream(std::move(context), handle));
 }
 
@@ -115,6 +171,8 @@ Stream::~Stream() {
   context_->Release([&] {
     context_->calls().stream_synchronize(handle_);
     context_->calls().stream_destroy(handle_);
+    const MutexLock lock(context_->mutex_);
+    std::erase(context_->streams_, handle_);
   });
 }
 

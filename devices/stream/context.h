@@ -55,6 +55,10 @@ class Context : public std::enable_shared_from_this<Context> {
   // `stuck`: the GPU may still be at work on something that never ends, so nothing of it can be
   // waited for, freed or used again, and the context stays for good.
   void Fail(const absl::Status& why, bool stuck = false);
+  // Holds something that the GPU may still read, write or call, until the context is reset.
+  void Keep(std::shared_ptr<const void> kept);
+  // Whether a GPU that was stuck has ended all it had, and can be discarded. Of a lost device.
+  bool HasCalmed();
   // OK while the device can be trusted.
   absl::Status health() const;
   bool stuck() const;
@@ -62,8 +66,13 @@ class Context : public std::enable_shared_from_this<Context> {
   bool dead() const;
   void AddBell(std::shared_ptr<Bell> bell);
 
-  // Gives the context back with all that is in it, of which nothing is used any more. Once.
+  // Gives the context back with all that is in it, once no peer's work uses memory of it. Once.
   void Discard();
+  // For work of a peer with memory of this context, until that has ended: what is returned puts
+  // Discard off. UNAVAILABLE if that has begun.
+  absl::StatusOr<std::shared_ptr<const void>> UseByPeer();
+  // The error of what was in it.
+  absl::Status Lost() const;
   bool discarded() const {
     const SharedLock lock(life_);
     return discarded_;
@@ -73,6 +82,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void ReturnEvent(EventHandle event, unsigned int flags);
 
  private:
+  friend class Stream;
+
   Context(std::shared_ptr<const Driver> driver, int device, ContextHandle handle, std::string name,
           uint64_t generation)
       : driver_(std::move(driver)),
@@ -98,6 +109,11 @@ class Context : public std::enable_shared_from_this<Context> {
   bool stuck_ TG_GUARDED_BY(mutex_) = false;
   bool dead_ TG_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Bell>> bells_ TG_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const void>> kept_ TG_GUARDED_BY(mutex_);
+  std::vector<StreamHandle> streams_ TG_GUARDED_BY(mutex_);  // that are not given back
+  bool closing_ TG_GUARDED_BY(mutex_) = false;
+  int uses_ TG_GUARDED_BY(mutex_) = 0;  // by peers
+  ConditionVariable unused_;
   std::vector<EventHandle> timed_ TG_GUARDED_BY(mutex_);  // free ones
   std::vector<EventHandle> untimed_ TG_GUARDED_BY(mutex_);
 };

@@ -33,6 +33,7 @@ struct Flight {
   EventHandle done =
       nullptr;  // behind all that is; null: it has ended when the whole stream is idle
   StreamCommandBuffer::Instance* instance = nullptr;
+  std::vector<std::shared_ptr<const void>> peers;  // whose memory it uses; see Context::UseByPeer
   std::vector<EventHandle> marks;  // of a traced one: before its commands and behind each
   std::vector<TraceEvent> events;  // of those commands, without times
   int64_t begin_ns = 0;            // when it was handed over

@@ -1,55 +1,26 @@
+// The threads of the queues end first, then the context with all that the driver has in it.
 #include "devices/stream/generation.h"
 
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
 
-absl::Status Generation::Close() {
-  const auto at_work = [&] {
+void StreamGeneration::Interrupt() { context_->driver().Lose(context_->health()); }
+
+absl::Status StreamGeneration::Close() {
+  const bool ends = context_->driver().EndsStuckWork();
+  const auto at_work = [&] { return !ends && context_->stuck() && !context_->HasCalmed(); };
+  const auto still = [&] {
     return absl::UnavailableError(
         StrCat(context_->name(),
-               " is still at work on something that does not end, and is free "
-               "again when the process has ended: restart the daemon"));
+               " is still at work on something that does not end; it is free again when that has "
+               "ended, or the process: restart the daemon if it does not"));
   };
-  if (context_->stuck() && !context_->driver().EndsStuckWork()) return at_work();
+  if (at_work()) return still();
   context_->driver().Lose(absl::UnavailableError(StrCat(context_->name(), " is replaced")));
   device_ = nullptr;
-  if (context_->stuck() && !context_->driver().EndsStuckWork()) return at_work();
+  if (at_work()) return still();
   context_->Discard();
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<LoadedProgram>> GenerationsProgram::In(Generation& generation) {
-  const MutexLock lock(mutex_);
-  if (number_ != generation.number()) {
-    TG_ASSIGN_OR_RETURN(loaded_, generation.device().Load(image_));
-    number_ = generation.number();
-  }
-  return loaded_;
-}
-
-absl::StatusOr<std::shared_ptr<const CommandBuffer>> GenerationsCommands::In(
-    Generation& generation) const {
-  const MutexLock lock(mutex_);
-  if (number_ == generation.number()) return encoded_;
-  std::vector<Command> commands = commands_;
-  for (size_t i = 0; i < commands.size(); ++i) {
-    if (commands[i].kind != CommandKind::kLaunch || commands[i].launch.program == nullptr) continue;
-    auto* const program = dynamic_cast<GenerationsProgram*>(commands[i].launch.program.get());
-    if (program == nullptr || program->device() != device_) {
-      return InvalidArgument("command ", i, ": the program was not loaded on ",
-                             generation.context().name());
-    }
-    TG_ASSIGN_OR_RETURN(commands[i].launch.program, program->In(generation));
-  }
-  TG_ASSIGN_OR_RETURN(encoded_, generation.device().Encode(std::move(commands)));
-  number_ = generation.number();
-  return encoded_;
-}
-
-absl::Status GenerationsCommands::Prepare(Generation& generation) {
-  TG_ASSIGN_OR_RETURN(const auto encoded, In(generation));
-  scalars_ = encoded->scalars();
   return absl::OkStatus();
 }
 

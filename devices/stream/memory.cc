@@ -3,10 +3,12 @@
 #include "devices/stream/memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "devices/api/keep_for_driver.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 
@@ -14,16 +16,36 @@ namespace telegrad::stream {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+constexpr int64_t kPage = 4096;
 constexpr int64_t kWaste = 8;  // a block that is kept serves if at most an eighth of it is too much
 
 }  // namespace
 
 StreamMemory::~StreamMemory() {
-  if (imported_) {
+  if (kind() == MemoryKind::kImported) {
     owner_->Close(address_);
   } else {
-    owner_->Return({address_, block_});
+    owner_->Return({address_, block_}, kind());
   }
+}
+
+// What the driver does not give back stays locked, and is used for nothing else: until the context
+// is reset where the GPU is stuck, else for good, for others may hold the context, too.
+PinnedMemory::~PinnedMemory() {
+  std::shared_ptr<void> memory(host(), &std::free);
+  bool is_free = context_->discarded();
+  context_->Release([&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
+  if (is_free) return;
+  if (context_->stuck()) {
+    context_->Keep(std::move(memory));
+  } else {
+    KeepForDriver(std::move(memory));
+  }
+}
+
+absl::Status StreamMemory::Health() const {
+  const Context& context = owner_->context();
+  return context.discarded() ? context.Lost() : absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
@@ -39,8 +61,10 @@ Memories::~Memories() {
   zeroing_ = nullptr;
   if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, kUntimed);
   const auto kept = std::move(kept_);
+  const auto retired = std::move(retired_);
   context_->Release([&] {
     for (const auto& [bytes, address] : kept) context_->calls().memory_free(address);
+    for (const Block& block : retired) context_->calls().memory_free(block.address);
   });
 }
 
@@ -54,19 +78,73 @@ int64_t Memories::footprint() const {
   return footprint_;
 }
 
-absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(int64_t size) {
+bool Memories::Makes(MemoryKind kind) const {
+  const Calls& calls = context_->calls();
+  switch (kind) {
+    case MemoryKind::kDevice:
+      return true;
+    case MemoryKind::kPinnedHost:
+      return calls.host_register.function != nullptr;
+    case MemoryKind::kExported:
+      return calls.memory_export.function != nullptr;
+    case MemoryKind::kImported:
+      return calls.memory_import.function != nullptr;
+  }
+  return false;
+}
+
+// Whole pages, because it is those that a driver locks.
+absl::StatusOr<std::shared_ptr<Memory>> Memories::AllocPinned(int64_t size) {
+  int64_t bytes = 0;
+  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
+    return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
+  }
+  TG_RETURN_IF_ERROR(context_->health());
+  TG_RETURN_IF_ERROR(context_->Enter());
+  bytes = bytes / kPage * kPage;
+  void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
+  if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
+  std::memset(at, 0, static_cast<size_t>(bytes));
+  const absl::Status locked =
+      TG_STREAM(*context_, host_register, at, static_cast<size_t>(bytes), kPortable);
+  if (!locked.ok()) {
+    std::free(at);
+    return locked;
+  }
+  return std::make_shared<PinnedMemory>(context_, at, size);
+}
+
+absl::StatusOr<std::string> Memories::Export(const Memory& memory) {
+  const auto* const own = dynamic_cast<const StreamMemory*>(&memory);
+  if (own == nullptr || &own->owner() != this || own->kind() != MemoryKind::kExported) {
+    return InvalidArgument(context_->name(), ": memory of kind ", NameOf(memory.kind()),
+                           " is exported by the device that allocated it as exported memory");
+  }
+  MemoryHandle handle;
+  TG_RETURN_IF_ERROR(context_->Enter());
+  {
+    // What others see is zero, or what was written since.
+    const MutexLock lock(zeroing_mutex_);
+    TG_RETURN_IF_ERROR(TG_STREAM(*context_, stream_synchronize, zeroing_->handle()));
+  }
+  TG_RETURN_IF_ERROR(TG_STREAM(*context_, memory_export, &handle, own->address()));
+  return std::string(handle.bytes, sizeof(handle.bytes));
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(MemoryKind kind, int64_t size) {
   if (size < 0) {
     return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
   }
   TG_RETURN_IF_ERROR(context_->health());
   TG_RETURN_IF_ERROR(context_->Enter());
-  TG_ASSIGN_OR_RETURN(const Block block, Take(size));
+  TG_ASSIGN_OR_RETURN(const Block block,
+                      kind == MemoryKind::kExported ? TakeNew(size) : Take(size));
   const auto zeroing = Zero(block, size);
   if (!zeroing.ok()) {
-    Return(block);
+    Return(block, kind);
     return zeroing.status();
   }
-  return std::make_shared<StreamMemory>(shared_from_this(), block.address, block.bytes, size,
+  return std::make_shared<StreamMemory>(kind, shared_from_this(), block.address, block.bytes, size,
                                         *zeroing);
 }
 
@@ -93,7 +171,8 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Import(std::string_view handle
   Address address = 0;
   Result result = calls.memory_import(&address, opaque, kLazyPeerAccess);
   if (result != kSuccess) return refused(calls.memory_import.name, result);
-  auto out = std::make_shared<StreamMemory>(shared_from_this(), address, size);
+  auto out = std::make_shared<StreamMemory>(MemoryKind::kImported, shared_from_this(), address,
+                                            /*block=*/0, size, /*zeroing=*/0);
   Address base = 0;
   size_t bytes = 0;
   result = calls.memory_range(&base, &bytes, address);
@@ -131,14 +210,15 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
   return Shrink(limit_);
 }
 
+absl::Status Memories::NoRoomLocked(int64_t size) const {
+  return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used_, " of ",
+                           limit_, " are in use");
+}
+
 absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
-  const auto no_room = [&](int64_t used) {
-    return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used, " of ",
-                             limit_, " are in use");
-  };
   {
     const MutexLock lock(mutex_);
-    if (size > limit_ - used_) return no_room(used_);
+    if (size > limit_ - used_) return NoRoomLocked(size);
     const int64_t bytes = (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
     const auto fit = kept_.lower_bound(bytes);
     if (fit != kept_.end() && fit->first - bytes <= fit->first / kWaste &&
@@ -148,14 +228,23 @@ absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
       used_ += block.bytes;
       return block;
     }
-    if (bytes > limit_ - used_) return no_room(used_);
-    used_ += bytes;
-    size = bytes;
   }
-  auto block = Grow(size);
+  return TakeNew(size);
+}
+
+absl::StatusOr<Memories::Block> Memories::TakeNew(int64_t size) {
+  int64_t bytes = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (size > limit_ - used_) return NoRoomLocked(size);
+    bytes = (std::max<int64_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    if (bytes > limit_ - used_) return NoRoomLocked(size);
+    used_ += bytes;
+  }
+  auto block = Grow(bytes);
   if (!block.ok()) {
     const MutexLock lock(mutex_);
-    used_ -= size;
+    used_ -= bytes;
   }
   return block;
 }
@@ -182,8 +271,12 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
 
 absl::Status Memories::Shrink(int64_t left) {
   std::vector<Block> dropped;
+  size_t retired = 0;  // the first of them
   {
     const MutexLock lock(mutex_);
+    for (const Block& block : retired_) footprint_ -= block.bytes;
+    dropped.swap(retired_);
+    retired = dropped.size();
     while (footprint_ > left && !kept_.empty()) {
       const auto largest = std::prev(kept_.end());
       footprint_ -= largest->first;
@@ -196,9 +289,13 @@ absl::Status Memories::Shrink(int64_t left) {
   const absl::Status idle = TG_STREAM(*context_, stream_synchronize, zeroing_->handle());
   if (!idle.ok()) {
     const MutexLock lock(mutex_);
-    for (const Block& block : dropped) {
-      footprint_ += block.bytes;
-      kept_.emplace(block.bytes, block.address);
+    for (size_t i = 0; i < dropped.size(); ++i) {
+      footprint_ += dropped[i].bytes;
+      if (i < retired) {
+        retired_.push_back(dropped[i]);
+      } else {
+        kept_.emplace(dropped[i].bytes, dropped[i].address);
+      }
     }
     return idle;
   }
@@ -223,10 +320,15 @@ absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, StreamHandle str
   return zeroings_;
 }
 
-void Memories::Return(const Block& block) {
+// What others may still have open is no other's memory.
+void Memories::Return(const Block& block, MemoryKind kind) {
   const MutexLock lock(mutex_);
   used_ -= block.bytes;
-  kept_.emplace(block.bytes, block.address);
+  if (kind == MemoryKind::kExported) {
+    retired_.push_back(block);
+  } else {
+    kept_.emplace(block.bytes, block.address);
+  }
 }
 
 }  // namespace telegrad::stream

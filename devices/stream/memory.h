@@ -1,12 +1,16 @@
 // A GPU's memory. Freed memory is kept for the next allocation of about its size, because the
 // library's own free may wait for everything that runs. New memory is zeroed by the GPU on a
-// stream of its own; the first use on another stream waits for that. Memory of another process is
-// opened and closed, and neither zeroed nor counted.
+// stream of its own; the first use on another stream waits for that. Exported memory is a block
+// that is used for nothing else before or after. Memory of another process is opened and closed,
+// and neither zeroed nor counted.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
@@ -20,22 +24,15 @@ class Memories;
 class StreamMemory final : public Memory {
  public:
   // `zeroing`: which of its owner's it is; 0 for none.
-  StreamMemory(std::shared_ptr<Memories> owner, Address address, int64_t block, int64_t size,
-               uint64_t zeroing)
-      : Memory(nullptr, size),
+  StreamMemory(MemoryKind kind, std::shared_ptr<Memories> owner, Address address, int64_t block,
+               int64_t size, uint64_t zeroing)
+      : Memory(nullptr, size, /*writable=*/true, kind),
         owner_(std::move(owner)),
         address_(address),
         block_(block),
         zeroing_(zeroing) {}
-  // Memory of another process, which is open at `address`.
-  StreamMemory(std::shared_ptr<Memories> owner, Address address, int64_t size)
-      : Memory(nullptr, size),
-        owner_(std::move(owner)),
-        address_(address),
-        block_(0),
-        zeroing_(0),
-        imported_(true) {}
   ~StreamMemory() override;
+  absl::Status Health() const override;
 
   Memories& owner() const { return *owner_; }
   Address address() const { return address_; }
@@ -45,9 +42,22 @@ class StreamMemory final : public Memory {
  private:
   const std::shared_ptr<Memories> owner_;
   const Address address_;
-  const int64_t block_;  // bytes that it takes
+  const int64_t block_;  // bytes that it takes; 0 of another process's
   const uint64_t zeroing_;
-  const bool imported_ = false;
+};
+
+// Memory of the host that the driver has locked, so that the GPU copies from and to it. It is the
+// process's and stays as it is when the context goes.
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory(std::shared_ptr<Context> context, void* at, int64_t size)
+      : Memory(at, size, /*writable=*/true, MemoryKind::kPinnedHost),
+        context_(std::move(context)) {}
+  ~PinnedMemory() override;
+  const Context& context() const { return *context_; }
+
+ private:
+  const std::shared_ptr<Context> context_;
 };
 
 // Thread-safe.
@@ -58,8 +68,12 @@ class Memories : public std::enable_shared_from_this<Memories> {
                                                           int64_t limit);
   ~Memories();
 
-  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
-  // As Device::ImportHandle.
+  // Of the GPU, of kind kDevice or kExported.
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(MemoryKind kind, int64_t size);
+  absl::StatusOr<std::shared_ptr<Memory>> AllocPinned(int64_t size);
+  bool Makes(MemoryKind kind) const;
+  // As Device::ExportHandle and ImportHandle.
+  absl::StatusOr<std::string> Export(const Memory& memory);
   absl::StatusOr<std::shared_ptr<Memory>> Import(std::string_view handle, int64_t size);
   // Counts what the driver takes for the stacks of so many threads, once for all programs: it keeps
   // the most that one needs. RESOURCE_EXHAUSTED if that is not left.
@@ -83,12 +97,14 @@ class Memories : public std::enable_shared_from_this<Memories> {
   Memories(std::shared_ptr<Context> context, int64_t limit, std::unique_ptr<Stream> zeroing)
       : context_(std::move(context)), limit_(limit), zeroing_(std::move(zeroing)) {}
 
+  absl::Status NoRoomLocked(int64_t size) const TG_REQUIRES(mutex_);
   absl::StatusOr<Block> Take(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);
   // Gives what is kept back to the library until at most `left` bytes are ours.
   absl::Status Shrink(int64_t left) TG_REQUIRES(grow_);
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
-  void Return(const Block& block);
+  absl::StatusOr<Block> TakeNew(int64_t bytes);
+  void Return(const Block& block, MemoryKind kind);
   void Close(Address address) const;
 
   const std::shared_ptr<Context> context_;
@@ -98,6 +114,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   Mutex grow_;  // held while the library allocates; before mutex_
   mutable Mutex mutex_;
   std::multimap<int64_t, Address> kept_ TG_GUARDED_BY(mutex_);  // by size
+  std::vector<Block> retired_ TG_GUARDED_BY(mutex_);  // was exported; goes with the next Shrink
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
   int64_t stacks_ TG_GUARDED_BY(mutex_) = 0;  // of that, and of the footprint
   int64_t footprint_ TG_GUARDED_BY(mutex_) = 0;

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "devices/stream/generations_device.h"
+#include "devices/stream/generation.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
@@ -34,16 +34,16 @@ class Group {
 };
 
 // Where the driver refuses direct access, it copies through the host.
-absl::StatusOr<std::unique_ptr<StreamDevice>> OpenAgain(const Opening& opening, int index,
-                                                        const std::string& name,
-                                                        uint64_t generation, Group& group) {
+absl::StatusOr<std::unique_ptr<Generation>> OpenAgain(const Opening& opening, int index,
+                                                      const std::string& name, uint64_t generation,
+                                                      Group& group) {
   TG_ASSIGN_OR_RETURN(auto device, opening.open(index, name, generation));
   for (const auto& peer : group.OthersThan(index)) {
     opening.befriend(device->context(), *peer).IgnoreError();
     opening.befriend(*peer, device->context()).IgnoreError();
   }
   group.Add(index, device->shared_context());
-  return device;
+  return std::make_unique<StreamGeneration>(std::move(device));
 }
 
 }  // namespace
@@ -66,9 +66,9 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
     }
     opened.push_back((*device)->shared_context());
     group->Add(i, opened.back());
-    out.push_back(MakeGenerationsDevice(*std::move(device), [=](uint64_t generation) {
-      return OpenAgain(opening, i, name, generation, *group);
-    }));
+    out.push_back(MakeGenerationsDevice(
+        std::make_unique<StreamGeneration>(*std::move(device)),
+        [=](uint64_t number) { return OpenAgain(opening, i, name, number, *group); }));
   }
   for (const auto& device : opened) {
     for (const auto& peer : opened) {

@@ -135,7 +135,7 @@ void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Addres
   }
   const absl::Status awaited = AwaitOnStream(std::span(flight->work.waits).first(passed));
   if (status.ok()) status = awaited;
-  if (status.ok()) status = AwaitZeroed(flight->work);
+  if (status.ok()) status = TakeMemories(flight);
   if (status.ok()) status = PutBatches(flight, addresses);
   flight->on_stream = true;
   absl::Status recorded = context_->Enter();
@@ -203,12 +203,16 @@ absl::Status StreamQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   return absl::OkStatus();
 }
 
-absl::Status StreamQueue::AwaitZeroed(const Submission& work) {
-  for (const BufferView& view : work.bindings) {
+// Memory of peers stays until the flight has ended, and new memory is zero before it begins.
+absl::Status StreamQueue::TakeMemories(Flight* flight) {
+  for (const BufferView& view : flight->work.bindings) {
     const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
     if (memory == nullptr) continue;
     const bool own = &memory->owner().context() == context_.get();
     if (own && memory->zeroing() <= zeroed_) continue;
+    if (!own) {
+      TG_ASSIGN_OR_RETURN(flight->peers.emplace_back(), memory->owner().context().UseByPeer());
+    }
     TG_ASSIGN_OR_RETURN(const uint64_t zeroed,
                         memory->owner().AwaitZeroed(*context_, stream_->handle()));
     if (own) zeroed_ = zeroed;
@@ -231,6 +235,11 @@ bool StreamQueue::IsGraph(const Submission& work) const {
 bool StreamQueue::IsOwn(const BufferView& view) const {
   const auto* memory = dynamic_cast<const StreamMemory*>(view.memory.get());
   return memory != nullptr && &memory->owner().context() == context_.get();
+}
+
+bool StreamQueue::IsPinned(const BufferView& view) const {
+  const auto* memory = dynamic_cast<const PinnedMemory*>(view.memory.get());
+  return memory != nullptr && &memory->context() == context_.get();
 }
 
 absl::Status StreamQueue::PutBatches(Flight* flight, std::span<const Address> addresses) {
@@ -290,7 +299,8 @@ absl::Status StreamQueue::PutCommand(const Command& command, std::span<const Buf
 }
 
 // What the host does of a copy, it does now: so its memory is read and written in the order of the
-// commands, too.
+// commands, too. Of pinned memory, which the GPU reads and writes in its turn, the host does what
+// it does once the GPU has.
 absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
                                   std::span<const Address> addresses) {
   const auto host = [&](const BoundPart& part) {
@@ -299,9 +309,18 @@ absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferV
   };
   const Address to = addresses[0], from = addresses[1];
   const auto bytes = static_cast<size_t>(copy.length);
+  const BufferView& to_view = bindings[static_cast<size_t>(copy.to.binding)];
+  const BufferView& from_view = bindings[static_cast<size_t>(copy.from.binding)];
   if (to == 0 && from == 0) {
+    if (IsPinned(to_view) || IsPinned(from_view)) TG_RETURN_IF_ERROR(AwaitEvent(nullptr));
     std::memcpy(host(copy.to), host(copy.from), bytes);
     return absl::OkStatus();
+  }
+  if (from == 0 && IsPinned(from_view)) {
+    return TG_STREAM(*context_, copy_from_host, to, host(copy.from), bytes, stream_->handle());
+  }
+  if (to == 0 && IsPinned(to_view)) {
+    return TG_STREAM(*context_, copy_to_host, host(copy.to), from, bytes, stream_->handle());
   }
   if (from == 0) return staging_->Upload(to, host(copy.from), copy.length, stream_->handle());
   if (to == 0) return staging_->Download(host(copy.to), from, copy.length, stream_->handle());

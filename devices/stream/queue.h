@@ -63,10 +63,12 @@ class StreamQueue final : public Queue {
   absl::StatusOr<Wait> LookAtAll(const Submission& work, size_t* passed) const;
   absl::Status StayOpen(uint64_t value, std::span<const TimelinePoint> open);
   absl::Status AwaitOnStream(std::span<const TimelinePoint> waits);
-  absl::Status AwaitZeroed(const Submission& work);
+  absl::Status TakeMemories(Flight* flight);
   bool MayBlock(const Submission& work) const;
   bool IsGraph(const Submission& work) const;
   bool IsOwn(const BufferView& view) const;
+  // Whether the GPU copies from and to it.
+  bool IsPinned(const BufferView& view) const;
   absl::Status PutBatches(Flight* flight, std::span<const Address> addresses);
   absl::Status PutCommands(Flight* flight, const StreamCommandBuffer::Batch& batch,
                            std::span<const Address> addresses);

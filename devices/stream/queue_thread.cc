@@ -115,9 +115,10 @@ void StreamQueue::End(Flight* flight, const absl::Status& status) {
   const EventHandle done = flight->done;
   // A GPU that is stuck may still write what it was given, of its peers, too.
   if (flight->on_stream && context_->stuck()) {
-    KeepForDriver(std::make_shared<Submission>(std::move(flight->work)));
+    context_->Keep(std::make_shared<Submission>(std::move(flight->work)));
   }
   flight->work = {};
+  flight->peers.clear();
   {
     const MutexLock lock(mutex_);
     finished_ = flight->value;

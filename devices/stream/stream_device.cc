@@ -59,7 +59,15 @@ bool StreamDevice::Reaches(const Device& other) const {
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::Alloc(int64_t size) {
-  return memories_->Alloc(size);
+  return memories_->Alloc(MemoryKind::kDevice, size);
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::AllocOf(MemoryKind kind, int64_t size) {
+  if (kind == MemoryKind::kImported || !Makes(kind)) {
+    return Unimplemented(name(), " makes no memory of kind ", NameOf(kind));
+  }
+  return kind == MemoryKind::kPinnedHost ? memories_->AllocPinned(size)
+                                         : memories_->Alloc(kind, size);
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_view handle,

@@ -2,7 +2,7 @@
 // the host cannot address. What a driver knows of it comes as a Description.
 //
 // A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
-// with UNAVAILABLE, and it takes no more work. It can be opened again: generations_device.h.
+// with UNAVAILABLE, and it takes no more work. It can be opened again: generation.h.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,11 @@ class StreamDevice final : public Device {
   bool host_visible() const override { return false; }
   bool Reaches(const Device& other) const override;
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;
+  absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override;
+  bool Makes(MemoryKind kind) const override { return memories_->Makes(kind); }
+  absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
+    return memories_->Export(memory);
+  }
   absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
                                                        int64_t size) override;
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;

@@ -1,9 +1,8 @@
 // What a daemon and a worker share besides buffers: a ring of records, each some commands, and
 // timelines as words that both read and write. One page for the words, then the ring.
 //
-// The daemon writes a record, increments `posted`, and rings; the worker runs records in order
-// and increments `ended`. Both spin for a moment before they sleep on a futex, and a word says
-// that they sleep, so that ringing enters the kernel only for a sleeper.
+// The daemon writes a record and reaches the next point of `posted`; the worker runs records in
+// order and reaches the points of `ended`. Both spin for a moment before they sleep.
 //
 // The worker trusts what it reads here. The daemon does not: it keeps its own count of what it
 // posted, never reads back what it wrote, copies values of the worker before it uses them, and
@@ -13,9 +12,11 @@
 #include <atomic>
 #include <cstdint>
 
+#include "devices/api/timeline_word.h"
+
 namespace telegrad {
 
-inline constexpr uint32_t kDeviceWorkerProtocol = 2;
+inline constexpr uint32_t kDeviceWorkerProtocol = 3;
 
 inline constexpr uint64_t kRingRecords = 16;
 inline constexpr uint32_t kRecordSteps = 256;
@@ -52,23 +53,17 @@ struct RingRecord {
 
 struct WorkerControl {
   // Of the daemon:
-  alignas(64) std::atomic<uint64_t> posted;
-  std::atomic<uint32_t> bell;                // a futex; changes with every post
-  std::atomic<uint32_t> daemon_sleeps;       // on ended_bell
+  alignas(64) TimelineWord posted;
   alignas(64) std::atomic<uint32_t> attend;  // a futex; changes with the next two
   std::atomic<uint32_t> ping;
   std::atomic<uint64_t> cancelled;  // records up to this one are to end early
   // Of the worker:
-  alignas(64) std::atomic<uint64_t> ended;
-  std::atomic<uint32_t> ended_bell;        // a futex; changes with `ended`
-  std::atomic<uint32_t> worker_sleeps;     // on bell
+  alignas(64) TimelineWord ended;
   std::atomic<uint32_t> step;              // of the record that runs
   alignas(64) std::atomic<uint32_t> pong;  // the last ping that was heard
   alignas(4096) RingRecord record[kRingRecords];
 
   RingRecord& RecordOf(uint64_t number) { return record[number % kRingRecords]; }
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace telegrad

@@ -8,9 +8,10 @@
 #include <chrono>
 #include <utility>
 
+#include "devices/api/futex.h"
 #include "devices/api/spin.h"
 #include "devices/api/trace.h"
-#include "devices/worker/futex.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -93,10 +94,7 @@ RingRecord* DeviceWorker::Next() {
 }
 
 uint64_t DeviceWorker::Post() {
-  WorkerControl& shared = control();
-  shared.posted.store(++posted_);
-  shared.bell.fetch_add(1);
-  if (shared.worker_sleeps.load() != 0) FutexWake(shared.bell);
+  control().posted.Signal(++posted_);
   return posted_;
 }
 
@@ -112,7 +110,7 @@ RingTimes DeviceWorker::TimesOf(uint64_t number, uint32_t step) {
 
 DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation* cancellation) {
   WorkerControl& shared = control();
-  const auto ended = [&] { return shared.ended.load(std::memory_order_acquire) >= number; };
+  const auto ended = [&] { return shared.ended.Reached(number); };
   Outcome out;
   int64_t asked = 0, pinged = 0;  // when; 0: not yet
   int64_t since = SteadyNs();     // when it went on to the step that it is at
@@ -122,10 +120,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
   for (int i = 0; i < kSpins && !SpinUntil(ended); ++i) {
   }
   while (!SpinUntil(ended)) {
-    const uint32_t bell = shared.ended_bell.load();
-    shared.daemon_sleeps.store(1);
-    if (!ended()) FutexWait(shared.ended_bell, bell, kLookNs);
-    shared.daemon_sleeps.store(0);
+    shared.ended.Sleep(number, kLookNs);
     if (ended()) break;
     const int64_t now = SteadyNs(), limit = absl::ToInt64Nanoseconds(options_.hang_limit);
     out.status = Over();
@@ -165,7 +160,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
     }
   }
   awaited_ = number;
-  if (shared.ended.load() > posted_) {
+  if (shared.ended.value.load() > posted_) {
     out.status = End("broke the protocol: it ended what it was not given");
     out.died = true;
     return out;
@@ -182,7 +177,7 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
 
 absl::Status DeviceWorker::WhileRunning(std::string_view name) {
   const MutexLock lock(end_mutex_);
-  return absl::Status(over_.code(), StrCat(ToStd(over_.message()), "; it was running ", name));
+  return DeviceLostError(StrCat(ToStd(over_.message()), "; it was running ", name));
 }
 
 absl::Status DeviceWorker::Over() {
@@ -202,8 +197,8 @@ absl::Status DeviceWorker::End(std::string_view why) {
   const std::string name = StrCat(options_.whose, " (process ", pid(), ")");
   // Who is taken for hung has not closed its end, and is killed at once.
   const std::string how = process_->Bury();
-  over_ = absl::UnavailableError(why.empty() ? StrCat(name, " ", how)
-                                             : StrCat(name, " ", why, " and ", how));
+  over_ = DeviceLostError(StrCat(name, " ", why, why.empty() ? "" : " and ", how, " (generation ",
+                                 options_.generation, ")"));
   return over_;
 }
 

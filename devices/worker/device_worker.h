@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/cancellation.h"
+#include "devices/api/shared_memory.h"
 #include "devices/worker/control.h"
 #include "devices/worker/protocol.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
@@ -28,7 +28,8 @@ class DeviceWorker {
   struct Options {
     std::string executable;
     std::string whose;  // "CPU:0's worker", for messages
-    int memory = -1;    // descriptor of its memory
+    uint64_t generation = 1;
+    int memory = -1;  // descriptor of its memory
     DeviceWorkerSetup setup;
     // How long it may answer nothing, or go on with what is to end, before it is taken for hung.
     absl::Duration hang_limit = absl::Seconds(1);
@@ -80,6 +81,11 @@ class DeviceWorker {
 
   // OK, or UNAVAILABLE that says how it ended; looks whether it has. Thread-safe.
   absl::Status Over();
+  // The same without looking.
+  absl::Status KnownOver() const {
+    const MutexLock lock(end_mutex_);
+    return over_;
+  }
 
  private:
   DeviceWorker(const Options& options, std::unique_ptr<ChildProcess> process,
@@ -101,7 +107,7 @@ class DeviceWorker {
   uint32_t ping_ = 0;
 
   Mutex asking_;  // held over a load and its answer
-  Mutex end_mutex_;
+  mutable Mutex end_mutex_;
   absl::Status over_ TG_GUARDED_BY(end_mutex_);  // once it has ended
 };
 

@@ -16,16 +16,16 @@
 #include <vector>
 
 #include "devices/api/cancellation.h"
+#include "devices/api/futex.h"
+#include "devices/api/shared_memory.h"
 #include "devices/api/spin.h"
 #include "devices/api/trace.h"
 #include "devices/cpu/launch_watch.h"
 #include "devices/cpu/loader.h"
 #include "devices/cpu/worker_pool.h"
 #include "devices/worker/control.h"
-#include "devices/worker/futex.h"
 #include "devices/worker/lockdown.h"
 #include "devices/worker/protocol.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/process/frame.h"
@@ -65,9 +65,7 @@ class DeviceServer {
         if (control_.cancelled.load() >= number) cancellation_->Cancel();
       }
       RunRecord(control_.RecordOf(number), *cancellation);
-      control_.ended.store(number);
-      control_.ended_bell.fetch_add(1);
-      if (control_.daemon_sleeps.load() != 0) FutexWake(control_.ended_bell);
+      control_.ended.Signal(number);
     }
   }
 
@@ -75,13 +73,8 @@ class DeviceServer {
   using Program = std::shared_ptr<CpuProgram>;
 
   void AwaitPost(uint64_t number) {
-    const auto news = [&] { return control_.posted.load(std::memory_order_acquire) >= number; };
-    while (spins_ ? !SpinUntil(news) : !news()) {
-      const uint32_t bell = control_.bell.load();
-      control_.worker_sleeps.store(1);
-      if (!news()) FutexWait(control_.bell, bell, kForeverNs);
-      control_.worker_sleeps.store(0);
-    }
+    const auto news = [&] { return control_.posted.Reached(number); };
+    while (spins_ ? !SpinUntil(news) : !news()) control_.posted.Sleep(number);
   }
 
   void RunRecord(RingRecord& record, const Cancellation& cancellation) {

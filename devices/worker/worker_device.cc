@@ -196,6 +196,10 @@ class WorkerDevice final : public Device {
     return kind == QueueKind::kCopy ? core_->copy : core_->compute;
   }
   absl::Status Health() const override { return slot_ == nullptr ? NoSlot() : slot_->Health(); }
+  // A worker that has ended is replaced without this, too, if later; its memory is the daemon's.
+  uint64_t generation() const override { return slot_ == nullptr ? 1 : slot_->generation(); }
+  uint64_t memory_generation() const override { return 1; }
+  absl::Status Recover() override { return slot_ == nullptr ? NoSlot() : slot_->Recover(); }
 
  private:
   absl::Status NoSlot() const {

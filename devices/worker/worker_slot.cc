@@ -2,11 +2,13 @@
 // worker. After a failed start it waits for a growing pause.
 #include "devices/worker/worker_slot.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "devices/api/trace.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -54,7 +56,30 @@ absl::Status WorkerSlot::StartError() const {
 
 absl::Status WorkerSlot::Health() const {
   const MutexLock lock(mutex_);
-  return worker_ != nullptr ? absl::OkStatus() : why_;
+  return worker_ != nullptr ? worker_->KnownOver() : why_;
+}
+
+uint64_t WorkerSlot::generation() const {
+  const MutexLock lock(mutex_);
+  return std::max<uint64_t>(started_, 1);
+}
+
+absl::Status WorkerSlot::Recover() {
+  ReleasableLock lock(mutex_);
+  if (HasOne() || (worker_ == nullptr && why_.ok())) {
+    return FailedPrecondition(options_.whose, " has not ended");
+  }
+  const uint64_t failed = failed_;
+  next_try_ns_ = 0;
+  lock.unlock();
+  wake_();
+  lock.lock();
+  const auto until = std::chrono::steady_clock::now() + kLongestStart;
+  while (!HasOne() && failed_ == failed &&
+         changed_.wait_until(lock, until) != std::cv_status::timeout) {
+  }
+  if (HasOne()) return absl::OkStatus();
+  return worker_ != nullptr ? worker_->KnownOver() : why_;
 }
 
 absl::Status WorkerSlot::LoadInto(DeviceWorker& worker,
@@ -88,15 +113,20 @@ int64_t WorkerSlot::next_look_ns() const {
 void WorkerSlot::Bury(const absl::Status& how) {
   const MutexLock lock(mutex_);
   worker_ = nullptr;
-  why_ = absl::UnavailableError(StrCat(ToStd(how.message()), "; a new one is being started"));
+  why_ = DeviceLostError(StrCat(ToStd(how.message()), "; a new one is being started"));
   next_try_ns_ = 0;
 }
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
 absl::Status WorkerSlot::StartOne() {
   const MutexLock loading(loading_);
+  DeviceWorker::Options options = options_;
   while (true) {
-    auto started = DeviceWorker::Start(options_);
+    {
+      const MutexLock lock(mutex_);
+      options.generation = started_ + 1;
+    }
+    auto started = DeviceWorker::Start(options);
     if (!started.ok()) return started.status();
     const std::shared_ptr<DeviceWorker> worker = *std::move(started);
     absl::Status over;
@@ -111,6 +141,7 @@ absl::Status WorkerSlot::StartOne() {
     if (!over.ok()) continue;  // one program fewer
     const MutexLock lock(mutex_);
     worker_ = worker;
+    ++started_;
     pause_ns_ = 0;
     changed_.notify_all();
     return absl::OkStatus();
@@ -143,8 +174,10 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
     } else {
       event.ended = ToStd(started.message());
       start_error_ = started;
-      why_ = absl::UnavailableError(StrCat("the server cannot start ", options_.whose,
-                                           "; its log says why: ask its operator, and try again"));
+      why_ = DeviceLostError(StrCat("the server cannot start ", options_.whose, " (generation ",
+                                    std::max<uint64_t>(started_, 1),
+                                    "); its log says why: ask its operator, and try again"));
+      ++failed_;
       pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
       next_try_ns_ = SteadyNs() + pause_ns_;
       changed_.notify_all();

@@ -52,6 +52,11 @@ class WorkerSlot {
   absl::Status StartError() const;
   // OK while there is one, or none was ever wanted.
   absl::Status Health() const;
+  // Which worker is the one at hand, or was the last, from 1.
+  uint64_t generation() const;
+  // Has one started at once where there is none, and waits until it has been, or could not be: see
+  // Device::Recover.
+  absl::Status Recover();
 
   // Has the worker load the program, if it has not yet.
   absl::Status LoadInto(DeviceWorker& worker, const std::shared_ptr<const WorkerProgram>& program);
@@ -65,6 +70,10 @@ class WorkerSlot {
  private:
   void Bury(const absl::Status& how);
   absl::Status StartOne();
+  // Whether one is there that is not known to have ended.
+  bool HasOne() const TG_REQUIRES(mutex_) {
+    return worker_ != nullptr && worker_->KnownOver().ok();
+  }
 
   const DeviceWorker::Options options_;
   const std::shared_ptr<Arena> arena_;
@@ -78,6 +87,8 @@ class WorkerSlot {
   mutable Mutex mutex_;
   ConditionVariable changed_;
   bool wanted_ TG_GUARDED_BY(mutex_) = false;
+  uint64_t started_ TG_GUARDED_BY(mutex_) = 0;  // so far
+  uint64_t failed_ TG_GUARDED_BY(mutex_) = 0;   // starts
   std::shared_ptr<DeviceWorker> worker_ TG_GUARDED_BY(mutex_);
   // There is none, once one has ended or could not be started.
   absl::Status why_ TG_GUARDED_BY(mutex_);

@@ -17,6 +17,17 @@ struct Holder {
   std::shared_ptr<Memory> memory;
 };
 
+// Where a driver pins no more, the way through memory that is not pinned is as
+// good.
+absl::StatusOr<std::shared_ptr<Memory>> AllocHostFor(Device& to, Device& from, int64_t bytes) {
+  for (Device* const device : {&to, &from}) {
+    if (!device->Makes(MemoryKind::kPinnedHost)) continue;
+    auto memory = device->AllocOf(MemoryKind::kPinnedHost, bytes);
+    if (memory.ok()) return memory;
+  }
+  return AllocHostMemory(bytes);
+}
+
 }  // namespace
 
 int64_t ChargeOf(int64_t bytes) {
@@ -44,11 +55,11 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocCharged(Device& device, int64_t byt
   return Charged(*std::move(memory), std::move(reservation));
 }
 
-absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(int64_t bytes,
+absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(Device& to, Device& from, int64_t bytes,
                                                          const std::shared_ptr<Account>& account) {
-  if (account == nullptr) return AllocHostMemory(bytes);
+  if (account == nullptr) return AllocHostFor(to, from, bytes);
   TG_ASSIGN_OR_RETURN(Reservation reservation, Reservation::Take(account, ChargeOf(bytes)));
-  TG_ASSIGN_OR_RETURN(auto memory, AllocHostMemory(bytes));
+  TG_ASSIGN_OR_RETURN(auto memory, AllocHostFor(to, from, bytes));
   return Charged(std::move(memory), std::move(reservation));
 }
 

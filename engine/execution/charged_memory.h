@@ -24,8 +24,10 @@ absl::Status NoRoom(const Device& device, int64_t bytes);
 absl::StatusOr<std::shared_ptr<Memory>> AllocCharged(Device& device, int64_t bytes,
                                                      const std::shared_ptr<Account>& account);
 
-// The same for memory of the host that belongs to no device.
-absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(int64_t bytes,
+// The same for memory of the host, through which bytes go from one of two
+// devices to the other: pinned by one of them that does, so that it copies from
+// and to it itself, else of no device.
+absl::StatusOr<std::shared_ptr<Memory>> AllocHostCharged(Device& to, Device& from, int64_t bytes,
                                                          const std::shared_ptr<Account>& account);
 
 }  // namespace telegrad

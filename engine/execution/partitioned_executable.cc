@@ -187,6 +187,12 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
   const auto is_free = [](const std::unique_ptr<Buffers>& b) {
     return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
   };
+  // What was on a device that was lost is of no use any more.
+  std::erase_if(buffers_, [](const std::unique_ptr<Buffers>& b) {
+    return std::ranges::any_of(b->memories, [](const std::shared_ptr<Memory>& memory) {
+      return memory != nullptr && !memory->Health().ok();
+    });
+  });
   const auto free = std::ranges::find_if(buffers_, is_free);
   if (free != buffers_.end()) return free->get();
   if (buffers_.size() == kBufferSets) {  // they are taken in turn
@@ -203,7 +209,9 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
   made->host.resize(partition_.steps.size());
   for (size_t i = 0; i < partition_.steps.size(); ++i) {
     if (out_of_host_[i] == nullptr) continue;
-    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(partition_.steps[i].bytes, account_));
+    TG_ASSIGN_OR_RETURN(made->host[i], AllocHostCharged(*devices_[partition_.steps[i].to_device],
+                                                        *devices_[partition_.steps[i].device],
+                                                        partition_.steps[i].bytes, account_));
   }
   buffers_.push_back(std::move(made));
   return buffers_.back().get();

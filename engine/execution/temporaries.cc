@@ -54,11 +54,9 @@ absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
 
 absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes, int run_class) {
   const MutexLock lock(mutex_);
-  if (const uint64_t now = device_.generation(); now != generation_) {
-    memory_ = {};  // a device that was lost has nothing of it any more
-    generation_ = now;
-  }
   std::shared_ptr<Memory>& memory = memory_[static_cast<size_t>(run_class)];
+  // A device that was lost has nothing of it any more.
+  if (memory != nullptr && !memory->Health().ok()) memory_ = {};
   if (memory == nullptr || memory->size() < bytes) {
     memory.reset();
     TG_ASSIGN_OR_RETURN(memory, Allocate(bytes));

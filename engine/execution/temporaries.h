@@ -64,9 +64,7 @@ class Temporaries {
   const std::shared_ptr<AllTemporaries> all_;
   PackedCopies copies_;
   Mutex mutex_;
-  // Of one generation of the device.
   std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_ TG_GUARDED_BY(mutex_);
-  uint64_t generation_ TG_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace telegrad

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/json.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
@@ -200,6 +201,7 @@ grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
     response.mutable_status()->set_message(Message(answer.status));
     response.mutable_status()->set_retry_after_ms(
         static_cast<uint64_t>(RetryAfterMs(answer.status).value_or(0)));
+    response.mutable_status()->set_device_lost(IsDeviceLost(answer.status));
   }
   return ToMessage(response);
 }

@@ -111,6 +111,8 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
       out->set_round_trip_ns(static_cast<uint64_t>(link->round_trip_ns));
       out->set_bytes_per_second(link->bytes_per_second);
     }
+    out->set_generation(device->generation());
+    out->set_memory_generation(device->memory_generation());
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }

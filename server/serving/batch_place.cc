@@ -149,7 +149,7 @@ bool Batcher::MoveAway(const BatchPtr& batch, const absl::Status& status) {
   const auto& instances = model_.instances();
   ServedModel::Instance& here = *instances[batch->place];
   const bool renewed =
-      batch->form != nullptr && batch->form->generation != here.maker.device->generation();
+      batch->form != nullptr && batch->form->generation != here.maker.device->memory_generation();
   const bool linked = here.maker.device->link().has_value();
   if (!absl::IsUnavailable(status) || !(linked || renewed)) return false;
   // The weights that it had are gone, too, even if it is there again.

@@ -161,7 +161,7 @@ absl::StatusOr<std::shared_ptr<const Form>> FormMaker::Make(FormSource& source,
 
   auto form = std::make_shared<Form>();
   form->device = device;
-  form->generation = device->generation();
+  form->generation = device->memory_generation();
   form->rows = rows;
   TG_ASSIGN_OR_RETURN(form->inputs,
                       FindSlots("input", ImportedSlot::Role::kInput, config.inputs, imported));

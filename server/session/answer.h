@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/strings.h"
 
 namespace telegrad {
@@ -79,7 +80,8 @@ const T* ResultAs(const Answer& answer) {
 inline absl::Status Clipped(const absl::Status& error) {
   constexpr size_t kMostBytes = 4096;
   if (error.message().size() <= kMostBytes) return error;
-  return absl::Status(error.code(), Clip(ToStd(error.message()), kMostBytes));
+  const std::string clipped = Clip(ToStd(error.message()), kMostBytes);
+  return IsDeviceLost(error) ? DeviceLostError(clipped) : absl::Status(error.code(), clipped);
 }
 
 class AnswerSink {

@@ -19,6 +19,8 @@ namespace telegrad {
 struct QueueLimits {
   int capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
+  // A device that is away is taken for lost soon, where it otherwise would not be.
+  bool impatient = false;
 };
 
 struct TestedDriver {
@@ -29,8 +31,14 @@ struct TestedDriver {
   std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
   // Of a device that takes graphs: adds variable 7 to its slot of one 64-bit integer.
   std::function<absl::StatusOr<ProgramImage>()> adds = nullptr;
-  // The next launch of the device that was opened last faults; null: nothing makes it do so.
+  // The next launch of the device that was opened last faults; null: nothing makes it do so. Where
+  // the device would come back by itself, it does not before `repair`, which may be null.
   std::function<void()> fault = nullptr;
+  std::function<void()> repair = nullptr;
+  // Its memory is this process's, and has its contents also after a loss.
+  bool keeps_memory = false;
+  // By what its errors name it; empty: its name.
+  std::string lost_name = "";
   // What a fake library found wrong in how it was called; null: it tells nothing.
   std::function<std::string()> problems = nullptr;
   // Why this machine has none; null: every machine has.

@@ -1,4 +1,8 @@
 // The drivers that the suite of conformance.h tests, and how each is opened.
+#include <signal.h>
+
+#include <atomic>
+
 #include "devices/disk/disk_device.h"
 #include "devices/null/null_device.h"
 #include "devices/worker/worker_device.h"
@@ -6,6 +10,7 @@
 #include "engine/compile/compiler.h"
 #include "tests/devices/conformance.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/devices/failing_fixture.h"
 #include "tests/devices/hip_fixture.h"
 #include "tests/opencl/opencl_fixture.h"
 #ifdef FAKE_PTXAS  // not where the suite travels to other machines
@@ -112,20 +117,104 @@ absl::StatusOr<ProgramImage> OpenClPlace() {
                  {.opencl_library = OpenClLibrary()});
 }
 
+#ifdef TELEGRAD_FAILING_OPENCL
+// Between the driver and the loader.
+FailingLibrary& ControlsOfOpenCl() {
+  static auto* const library = new FailingLibrary(TELEGRAD_FAILING_OPENCL, OpenClLibrary());
+  return *library;
+}
+
+std::unique_ptr<Device> OpenFaultyOpenCl(const QueueLimits& limits) {
+  ControlsOfOpenCl().Reset();
+  auto devices = OpenOpenCls({.library = TELEGRAD_FAILING_OPENCL,
+                              .devices = 1,
+                              .memory_limit = kLimit,
+                              .queue_capacity = limits.capacity,
+                              .wait_limit = limits.wait_limit,
+                              .inexact = OpenClIsInexact()},
+                             nullptr);
+  EXPECT_EQ(devices.size(), 1u);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+void FaultOpenCl() {
+  constexpr int kNotAvailable = -2;  // CL_DEVICE_NOT_AVAILABLE
+  ControlsOfOpenCl().Reset();
+  ControlsOfOpenCl().Fail("clEnqueueNDRangeKernel", 1, kNotAvailable);
+}
+#endif
+
+#ifdef DEVICE_WORKER
+// The program of its workers is a link, which is away while none is to start.
+struct Workers {
+  std::filesystem::path program() const { return folder.path() / "worker"; }
+  void Repair() const {
+    std::error_code ignored;
+    std::filesystem::create_symlink(DEVICE_WORKER, program(), ignored);
+  }
+  void Fault() const {
+    std::filesystem::remove(program());
+    kill(pid.load(), SIGKILL);
+  }
+
+  const TemporaryDirectory folder;
+  std::atomic<pid_t> pid{0};  // of the last that has started
+};
+
+Workers& TheWorkers() {
+  static Workers workers;
+  return workers;
+}
+
+std::unique_ptr<Device> OpenWorkers(const QueueLimits& limits) {
+  TheWorkers().Repair();
+  auto device = OpenWorkerDevice({.cpu = {.threads = 2,
+                                          .memory_limit = kLimit,
+                                          .queue_capacity = limits.capacity,
+                                          .wait_limit = limits.wait_limit},
+                                  .executable = TheWorkers().program(),
+                                  .on_event = [](const WorkerEvent& event) {
+                                    if (event.pid != 0) TheWorkers().pid = event.pid;
+                                  }});
+  EXPECT_TRUE(device.ok()) << device.status();
+  return device.ok() ? *std::move(device) : nullptr;
+}
+#endif
+
 #ifdef TELEGRADD
-// The first device of a daemon that has no other client.
+// A daemon that has no other client.
+struct FarDaemon {
+  void Start() {
+    daemon = nullptr;
+    daemon = std::make_unique<testing::Process>(
+        TELEGRADD, std::vector<std::string>{"--listen", address, "--cuda-devices", "0",
+                                            "--cpu-memory", StrCat(kLimit), "--log-level", "off"});
+    address = daemon->Line("listening on ");
+    daemon->ReadOn();
+  }
+
+  std::string address;
+  std::unique_ptr<testing::Process> daemon;
+};
+
+FarDaemon& TheFarDaemon() {
+  static FarDaemon daemon;
+  return daemon;
+}
+
+// Its first device.
 std::unique_ptr<Device> OpenFar(const QueueLimits& limits) {
-  static std::unique_ptr<testing::Process> daemon;
-  daemon = std::make_unique<testing::Process>(
-      TELEGRADD, std::vector<std::string>{"--listen", "127.0.0.1:0", "--cuda-devices", "0",
-                                          "--cpu-memory", StrCat(kLimit), "--log-level", "off"});
-  const std::string address = daemon->Line("listening on ");
-  daemon->ReadOn();
-  auto devices = OpenRemote({.name = "far",
-                             .address = address,
-                             .queue_capacity = limits.capacity,
-                             .wait_limit = limits.wait_limit},
-                            nullptr);
+  TheFarDaemon().address = "127.0.0.1:0";
+  TheFarDaemon().Start();
+  RemoteOptions options{.name = "far",
+                        .address = TheFarDaemon().address,
+                        .queue_capacity = limits.capacity,
+                        .wait_limit = limits.wait_limit};
+  if (limits.impatient) {
+    options.interval = absl::Milliseconds(20);
+    options.grace = absl::Milliseconds(100);
+  }
+  auto devices = OpenRemote(options, nullptr);
   EXPECT_TRUE(devices.ok()) << devices.status();
   return devices.ok() ? std::move((*devices)[0]) : nullptr;
 }
@@ -159,6 +248,9 @@ std::vector<TestedDriver> AllDrivers() {
        .open = &OpenFar,
        .next = &GraphNext,
        .adds = &GraphAdds,
+       .fault = [] { TheFarDaemon().daemon = nullptr; },
+       .repair = [] { TheFarDaemon().Start(); },
+       .lost_name = "far",
        .no_scalars = "a graph has variables, not scalars, and its grids are its own device's"},
 #endif
       {.name = "cpu",
@@ -171,14 +263,10 @@ std::vector<TestedDriver> AllDrivers() {
            }},
 #ifdef DEVICE_WORKER  // not where the suite travels to other machines
       {.name = "worker",
-       .open =
-           [](const QueueLimits& limits) {
-             return *OpenWorkerDevice({.cpu = {.threads = 2,
-                                               .memory_limit = kLimit,
-                                               .queue_capacity = limits.capacity,
-                                               .wait_limit = limits.wait_limit},
-                                       .executable = DEVICE_WORKER});
-           }},
+       .open = &OpenWorkers,
+       .fault = [] { TheWorkers().Fault(); },
+       .repair = [] { TheWorkers().Repair(); },
+       .keeps_memory = true},
 #endif
       {.name = "null",
        .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
@@ -248,6 +336,14 @@ std::vector<TestedDriver> AllDrivers() {
        .next = &OpenClNext,
        .place = &OpenClPlace,
        .absent = [] { return WhyNoOpenCl(); }},
+#ifdef TELEGRAD_FAILING_OPENCL
+      {.name = "opencl_faulty",
+       .open = &OpenFaultyOpenCl,
+       .next = &OpenClNext,
+       .place = &OpenClPlace,
+       .fault = &FaultOpenCl,
+       .absent = [] { return WhyNoOpenCl(); }},
+#endif
   };
 }
 

@@ -1,6 +1,7 @@
 // What runs when, and what fails with what; see conformance.h.
 #include <thread>
 
+#include "devices/api/shared_timeline.h"
 #include "tests/devices/conformance.h"
 
 namespace telegrad {
@@ -168,6 +169,32 @@ TEST_P(Conformance, ClosingDrains) {
   EXPECT_EQ(waiting.Wait().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(behind.Wait(), absl::OkStatus());
   never.Open();  // too late, and harmless
+}
+
+// Its points are seen through shared memory, and it waits for points that it sees there.
+TEST_P(Conformance, SharesPointsWithOtherProcesses) {
+  OpenDevice();
+  const Gate gate;
+  const BufferView buffer = Buffer(4), out = HostBuffer(*host_, "????");
+  const TimelinePoint copied = Copied(buffer, HostBuffer(*host_, "here"), {gate.point()});
+  const auto handle = copied.timeline->Export();
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  const auto seen = ImportTimeline(*handle);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  Timeline elsewhere;
+  const auto given = ImportTimeline(*elsewhere.Export());
+  ASSERT_TRUE(given.ok()) << given.status();
+  const TimelinePoint read = Copied(out, buffer, {copied, {*given, 1}});
+  const TimelinePoint failed = Copied(buffer, HostBuffer(*host_, "gone"), {{*given, 2}});
+  EXPECT_LT((*seen)->value(), copied.value);
+  gate.Open();
+  EXPECT_EQ((*seen)->Wait(copied.value), absl::OkStatus());
+  elsewhere.Signal(1);
+  EXPECT_EQ(read.Wait(), absl::OkStatus());
+  EXPECT_EQ((*seen)->Wait(read.value), absl::OkStatus());
+  if (GetParam().no_contents.empty()) EXPECT_EQ(Bytes(out), "here");
+  elsewhere.Signal(2, absl::DataLossError("what it waits for has failed"));
+  EXPECT_EQ((*seen)->Wait(failed.value), absl::DataLossError("what it waits for has failed"));
 }
 
 }  // namespace

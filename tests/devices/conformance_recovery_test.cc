@@ -1,4 +1,5 @@
 // Generations: what is lost with a device, and what goes on when it is back; see conformance.h.
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "tests/devices/conformance.h"
 
@@ -8,82 +9,145 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
-
 TEST_P(Conformance, AHealthyDeviceIsNotRecovered) {
   OpenDevice();
   EXPECT_EQ(device_->generation(), 1u);
+  EXPECT_EQ(device_->memory_generation(), 1u);
   const absl::Status status = device_->Recover();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr(device_->name()));
   EXPECT_EQ(device_->generation(), 1u);
 }
 
-TEST_P(Conformance, ComesBackAsANewGeneration) {
-  if (GetParam().fault == nullptr)
-    GTEST_SKIP() << "no fault can be provoked here: only the fakes of CUDA, HIP and NV have one";
-  OpenDevice();
-  Command next;
-  next.launch = Launch::Of(*device_->Load(*GetParam().next()));
-  next.launch.arguments = {{0, 0}};
-  const auto commands = *device_->Encode({next, next});
-  BufferView old = Buffer(4);
-  for (uint64_t lost = 1; lost < 4; ++lost) {
-    const auto named = AllOf(HasSubstr(device_->name()), HasSubstr(StrCat("generation ", lost)));
-    const auto expect_lost = [&](const absl::Status& status) {
-      EXPECT_EQ(status.code(), kUnavailable) << status;
-      EXPECT_THAT(std::string(status.message()), named);
-    };
-    GetParam().fault();
-    const Gate gate;
-    const TimelinePoint waiting = Copied(old, HostBuffer(*host_, "wait"), {gate.point()});
-    expect_lost(device_->queue().Submit(commands, {old}, {})->Wait());
-    expect_lost(device_->Health());
-    expect_lost(waiting.Wait());  // what had not ended
-    expect_lost(device_->Alloc(1).status());
-    expect_lost(device_->queue().Submit(commands, {old}, {}).status());
-    EXPECT_EQ(device_->generation(), lost);
+class Recovery : public Conformance {
+ protected:
+  void SetUp() override {
+    Conformance::SetUp();
+    if (IsSkipped()) return;
+    if (GetParam().fault == nullptr) {
+      GTEST_SKIP() << "nothing makes this device be lost";
+    }
+    OpenDevice({.impatient = true});
+    const auto program = device_->Load(*GetParam().next());
+    ASSERT_TRUE(program.ok()) << program.status();
+    Command next;
+    next.launch = Launch::Of(*program);
+    next.launch.arguments = {{0, 0}};
+    const auto commands = device_->Encode({next, next});
+    ASSERT_TRUE(commands.ok()) << commands.status();
+    commands_ = *commands;
+  }
+  void TearDown() override {
+    if (!IsSkipped() && GetParam().problems) EXPECT_EQ(GetParam().problems(), "");
+  }
 
-    ASSERT_EQ(device_->Recover(), absl::OkStatus());
+  // Adds 2 to the first byte.
+  absl::Status Run(const BufferView& buffer) {
+    const auto point = device_->queue().Submit(commands_, {buffer}, {});
+    return point.ok() ? point->Wait() : point.status();
+  }
+  absl::Status CopyTo(const BufferView& buffer) {
+    const auto point = Copy(*device_, buffer, HostBuffer(*host_, "more"));
+    return point.ok() ? point->Wait() : point.status();
+  }
+  // That of a loss, which is told from others of its code, and names device and generation.
+  void ExpectLost(const absl::Status& status, uint64_t generation) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(IsDeviceLost(status)) << status;
+    const std::string& given = GetParam().lost_name;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(given.empty() ? device_->name() : given),
+                      HasSubstr(StrCat("generation ", generation))));
+  }
+  // One that comes back by itself may have done so before it is asked.
+  void ComeBack() {
+    if (GetParam().repair) GetParam().repair();
+    const absl::Status status = device_->Recover();
+    if (GetParam().repair && absl::IsFailedPrecondition(status)) return;
+    ASSERT_EQ(status, absl::OkStatus());
+  }
+
+  std::shared_ptr<const CommandBuffer> commands_;
+};
+
+TEST_P(Recovery, ComesBackAsANewGeneration) {
+  const bool keeps = GetParam().keeps_memory;
+  BufferView old = Buffer(4);
+  ASSERT_EQ(Run(old), absl::OkStatus());
+  for (uint64_t lost = 1; lost < 4; ++lost) {
+    SCOPED_TRACE(lost);
+    Gate gate;
+    const TimelinePoint waiting = Copied(Buffer(4), HostBuffer(*host_, "wait"), {gate.point()});
+    GetParam().fault();
+    ExpectLost(Run(old), lost);
+    ExpectLost(device_->Health(), lost);
+    ExpectLost(Run(old), lost);
+    EXPECT_EQ(device_->generation(), lost);
+    if (keeps) {
+      gate.Open();
+      EXPECT_EQ(waiting.Wait(), absl::OkStatus());
+    } else {
+      ExpectLost(waiting.Wait(), lost);  // what had not ended
+      ExpectLost(device_->Alloc(1).status(), lost);
+    }
+
+    ASSERT_NO_FATAL_FAILURE(ComeBack());
     EXPECT_EQ(device_->generation(), lost + 1);
+    EXPECT_EQ(device_->memory_generation(), keeps ? 1 : lost + 1);
     EXPECT_EQ(device_->Health(), absl::OkStatus());
-    // Its memory is gone, and says of which generation it is, on either queue.
-    expect_lost(device_->queue().Submit(commands, {old}, {}).status());
-    expect_lost(Copy(*device_, old, HostBuffer(*host_, "more")).status());
+    if (keeps) {
+      ExpectBytes(old, std::string("\2\0\0\0", 4));
+      EXPECT_EQ(old.memory->Health(), absl::OkStatus());
+    } else {
+      // Its memory is gone, and says of which generation it is, on either queue.
+      ExpectLost(Run(old), lost);
+      ExpectLost(CopyTo(old), lost);
+      ExpectLost(old.memory->Health(), lost);
+    }
     // Programs and commands go on.
     const BufferView fresh = Buffer(4);
-    ASSERT_EQ(device_->queue().Submit(commands, {fresh}, {})->Wait(), absl::OkStatus());
+    ASSERT_EQ(Run(fresh), absl::OkStatus());
     ExpectBytes(fresh, std::string("\2\0\0\0", 4));
     old = fresh;
   }
-  if (GetParam().problems) EXPECT_EQ(GetParam().problems(), "");
+}
+
+// While it cannot come back it says why, as often as it is asked.
+TEST_P(Recovery, IsAskedAgain) {
+  if (GetParam().repair == nullptr) GTEST_SKIP() << "nothing keeps this device from coming back";
+  const BufferView buffer = Buffer(4);
+  GetParam().fault();
+  ExpectLost(Run(buffer), 1);
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status refused = device_->Recover();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+    EXPECT_EQ(device_->generation(), 1u);
+  }
+  ASSERT_NO_FATAL_FAILURE(ComeBack());
+  EXPECT_EQ(Run(Buffer(4)), absl::OkStatus());
 }
 
 // Of a loss, objects are left that are dropped in any order, with the device or after it.
-TEST_P(Conformance, WhatIsLeftOfALossIsDroppedLater) {
-  if (GetParam().fault == nullptr)
-    GTEST_SKIP() << "no fault can be provoked here: only the fakes of CUDA, HIP and NV have one";
-  OpenDevice();
-  auto program = *device_->Load(*GetParam().next());
-  Command next;
-  next.launch = Launch::Of(program);
-  next.launch.arguments = {{0, 0}};
-  auto commands = *device_->Encode({next, next});
+TEST_P(Recovery, WhatIsLeftOfALossIsDroppedLater) {
   BufferView before = Buffer(1 << 20), in_between = Buffer(8);
   GetParam().fault();
-  EXPECT_EQ(device_->queue().Submit(commands, {before}, {})->Wait().code(), kUnavailable);
-  ASSERT_EQ(device_->Recover(), absl::OkStatus());
-  EXPECT_EQ(device_->memory_used(), 0) << "of the new generation";
+  ExpectLost(Run(before), 1);
+  ASSERT_NO_FATAL_FAILURE(ComeBack());
+  if (!GetParam().keeps_memory) {
+    EXPECT_EQ(device_->memory_used(), 0) << "of the new generation";
+  }
   before = {};
   const BufferView fresh = Buffer(4);
-  EXPECT_EQ(device_->queue().Submit(commands, {fresh}, {})->Wait(), absl::OkStatus());
+  EXPECT_EQ(Run(fresh), absl::OkStatus());
+  EXPECT_GE(device_->memory_used(), 4);
+  EXPECT_LE(device_->memory_used(), 4096) << "what was dropped is not counted twice";
   device_.reset();
-  commands = nullptr;
-  next = {};
-  program = nullptr;
+  commands_ = nullptr;
   in_between = {};
-  if (GetParam().problems) EXPECT_EQ(GetParam().problems(), "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Drivers, Recovery, ::testing::ValuesIn(AllDrivers()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace telegrad

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "devices/api/trace.h"
+#include "engine/base/device_lost.h"
 #include "tests/devices/cuda_fixture.h"
 
 namespace telegrad {
@@ -98,7 +99,7 @@ TEST_F(Cuda, AStuckGpuIsGivenUp) {
   EXPECT_EQ(device().Health(), stuck);
   EXPECT_EQ(device().Alloc(1).status(), stuck);
   EXPECT_EQ(device(1).Health(), absl::OkStatus());
-  // Nothing ends the kernel but the end of the process.
+  // While the kernel is at it, the driver gives nothing back.
   const absl::Status refused = device().Recover();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("CUDA:0 is still at work"));
@@ -106,6 +107,72 @@ TEST_F(Cuda, AStuckGpuIsGivenUp) {
   EXPECT_EQ(device().Health(), stuck);
   devices_.clear();  // waits for nothing
   fake_.Release();
+}
+
+// A kernel that has ended after all, as each does under a driver's watchdog.
+TEST_F(Cuda, AGpuThatWasStuckComesBack) {
+  CudaOptions options = FakeOptions();
+  options.hang_limit = absl::Milliseconds(20);
+  Open(options);
+  const BufferView buffer = Buffer(1);
+  const auto commands = *device().Encode({NextCommand(Next())});
+  std::weak_ptr<Memory> held;
+  {
+    const BufferView out = HostBuffer(*host_, "?");
+    held = out.memory;
+    fake_.Set("hang_launch", 1);
+    const auto ran = device().queue().Submit(commands, {buffer}, {});
+    const auto copied = Copy(device(), out, buffer, {*ran}, QueueKind::kCompute);
+    EXPECT_EQ(ran->Wait().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(copied->Wait().code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(device().Recover().code(), absl::StatusCode::kUnavailable);
+  fake_.Release();
+  absl::Status recovered;
+  do {
+    recovered = device().Recover();
+  } while (absl::IsUnavailable(recovered));
+  EXPECT_EQ(recovered, absl::OkStatus());
+  EXPECT_EQ(device().generation(), 2u);
+  EXPECT_TRUE(held.expired()) << "what the GPU might have written is given back";
+  const auto lost = device().queue().Submit(commands, {buffer}, {});
+  EXPECT_TRUE(IsDeviceLost(lost.status())) << lost.status();
+  const BufferView fresh = Buffer(1);
+  EXPECT_EQ(device().queue().Submit(commands, {fresh}, {})->Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(fresh), "\1");
+  EXPECT_EQ(Unasked(fake_.Problems()), "");
+}
+
+// What a peer does with the memory of a GPU that is reset ends before that.
+TEST_F(Cuda, AResetWaitsForCopiesOfPeers) {
+  Open();
+  const BufferView there = Buffer(1), here = Buffer(1, 1);
+  const auto on_peer = *device(1).Encode({NextCommand(Next(1))});
+  const auto on_this = *device().Encode({NextCommand(Next())});
+  fake_.Set("hang_launch", 1);
+  const TimelinePoint before = *device(1).queue().Submit(on_peer, {here}, {});
+  const TimelinePoint copied = *Copy(device(1), there, here, {before}, QueueKind::kCompute);
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(device().queue().Submit(on_this, {Buffer(1)}, {})->Wait().ok());
+  bool ended_first = false;
+  std::atomic<bool> over = false;
+  std::thread recovers([&] {
+    EXPECT_EQ(device().Recover(), absl::OkStatus());
+    ended_first = copied.timeline->value() >= copied.value;
+    over = true;
+  });
+  // Until it is taken away, and for as long as a reset that did not wait would take.
+  const int64_t begin = SteadyNs();
+  while (!over && SteadyNs() - begin < 50'000'000) std::this_thread::yield();
+  fake_.Release();
+  recovers.join();
+  EXPECT_TRUE(ended_first);
+  EXPECT_EQ(copied.Wait(), absl::OkStatus());
+  const auto late = Copy(device(1), there, here);
+  EXPECT_TRUE(IsDeviceLost(late.status())) << late.status();
+  EXPECT_EQ(device(1).Health(), absl::OkStatus());
+  EXPECT_EQ(device(1).queue().Submit(on_peer, {here}, {})->Wait(), absl::OkStatus());
+  EXPECT_EQ(Unasked(fake_.Problems()), "");
 }
 
 // Work of one queue that ends all the time is not an end of what waits for it on the other.

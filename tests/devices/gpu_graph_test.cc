@@ -1,10 +1,14 @@
 // Tensor graphs from the frontend through the whole engine onto a GPU, on the fake drivers of
 // NVIDIA and AMD: schedule, lower, render, compile, load, launch. The CPU device judges the
 // results.
+#include <fstream>
 #include <random>
 
+#include "devices/disk/disk_device.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/execution/partitioned_cache.h"
 #include "engine/frontend/autograd/gradient.h"
 #include "engine/frontend/nn/nn.h"
 #include "engine/frontend/nn/optim.h"
@@ -245,6 +249,93 @@ TEST_P(GpuGraph, ATrainingStep) {
   EXPECT_EQ(Count("launches"), kRuns * launches_);
   EXPECT_EQ(Count("graph_launches"), kRuns);
   EXPECT_EQ(Count("node_updates"), 0);
+}
+
+// A graph on two GPUs, of which one is lost: its values there are, too, and the next run has
+// others.
+TEST(GpuGraphs, GoOnAfterALoss) {
+  FakeCuda fake;
+  std::vector<std::string> notes;
+  const auto gpus = OpenCudas(FakeOptions(), &notes);
+  ASSERT_GE(gpus.size(), 2u);
+  const auto host = OpenHost({.index = 7});
+  const std::vector<Device*> devices{gpus[0].get(), gpus[1].get()};
+  Graph g;
+  const UOp x = g.Param(0, DType::kFloat32, Shape{4}, 0);
+  const auto to = [&](UOp value, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {value}, {device});
+  };
+  const UOp there = to(g.Make(Op::kNeg, {x}), 1);
+  const UOp back = to(g.Make(Op::kMul, {there, there}), 0);
+  const UOp sink =
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kFloat32, Shape{4}, 0), back})});
+  ASSERT_TRUE(sink.valid()) << g.status();
+  ExecutableCache parts{ExecutableCache::Limits{}};
+  PartitionedCache cache{&parts, {}};
+  Budget budget;
+  const auto made = cache.Get(ContentHash(sink), Freeze(sink), devices, &budget);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::vector<BufferView> bound{Whole(*gpus[0]->Alloc(16)), Whole(*gpus[0]->Alloc(16))};
+  const float values[] = {1, 2, 3, 4};
+  const BufferView given = HostBuffer(*host, {reinterpret_cast<const char*>(values), 16});
+  ASSERT_EQ(Copy(*gpus[0], bound[0], given)->Wait(), absl::OkStatus());
+  const auto run = [&] {
+    const auto point = made->executable->Submit(bound, {});
+    return point.ok() ? point->Wait() : point.status();
+  };
+  ASSERT_EQ(run(), absl::OkStatus());
+  for (int loss = 0; loss < 2; ++loss) {
+    fake.Set("fault_launch", 2);  // that of the second
+    EXPECT_TRUE(IsDeviceLost(run()));
+    ASSERT_EQ(gpus[0]->Health(), absl::OkStatus());
+    ASSERT_EQ(gpus[1]->Recover(), absl::OkStatus());
+    // As often as there are sets of buffers, and once more.
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(run(), absl::OkStatus()) << "run " << i;
+  }
+  const BufferView out = HostBuffer(*host, std::string(16, '?'));
+  ASSERT_EQ(Copy(*gpus[0], out, bound[1])->Wait(), absl::OkStatus());
+  const auto* const results = static_cast<const float*>(out.memory->host());
+  EXPECT_THAT(std::vector<float>(results, results + 4), ::testing::ElementsAre(1, 4, 9, 16));
+}
+
+// Bytes of a file pass the host once: the disk reads into memory from which the GPU copies.
+TEST(GpuGraphs, AFileIsReadIntoPinnedMemory) {
+  FakeCuda fake;
+  std::vector<std::string> notes;
+  const auto gpus = OpenCudas(FakeOptions(), &notes);
+  ASSERT_FALSE(gpus.empty());
+  const TemporaryDirectory directory;
+  const auto disk = OpenDisk({.name = "data", .directory = directory.path()});
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  constexpr int64_t kElements = 3 << 19;  // more bytes than a chunk of staging has
+  std::string bytes(4 * kElements, 'x');
+  std::ofstream(directory.path() / "file", std::ios::binary) << bytes;
+  const auto file = (*disk)->Open("file", 0, -1, OpenMode::kRead);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::vector<Device*> devices{gpus[0].get(), disk->get()};
+  Graph g;
+  const UOp x = g.Param(0, DType::kInt32, Shape{kElements}, 1);
+  const UOp here = g.Make(Op::kCopy, DType::kVoid, {x}, {0});
+  const UOp sink =
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kInt32, Shape{kElements}, 0),
+                                             g.Make(Op::kNeg, {here})})});
+  ASSERT_TRUE(sink.valid()) << g.status();
+  ExecutableCache parts{ExecutableCache::Limits{}};
+  PartitionedCache cache{&parts, {}};
+  Budget budget;
+  const auto made = cache.Get(ContentHash(sink), Freeze(sink), devices, &budget);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::vector<BufferView> bound{Whole(*file), Whole(*gpus[0]->Alloc(4 * kElements))};
+  const auto point = made->executable->Submit(bound, {});
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_EQ(point->Wait(), absl::OkStatus());
+  EXPECT_EQ(fake.Count("live_host_allocations"), 1) << "pinned memory, and no staging";
+  const auto host = OpenHost({.index = 7});
+  const BufferView out = HostBuffer(*host, std::string(16, '?'));
+  ASSERT_EQ(Copy(*gpus[0], out, {bound[1].memory, 0, 16})->Wait(), absl::OkStatus());
+  const int32_t expected = -0x78787878;
+  const auto* const results = static_cast<const int32_t*>(out.memory->host());
+  EXPECT_THAT(std::vector<int32_t>(results, results + 4), ::testing::Each(expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, GpuGraph, ::testing::ValuesIn(kGpus),

@@ -2,6 +2,7 @@
 // memory too small, and closed once, with the last reference.
 #include <dlfcn.h>
 
+#include "devices/null/null_device.h"
 #include "gmock/gmock.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/hip_fixture.h"
@@ -112,8 +113,10 @@ TEST_F(ImportTest, ItIsOpenUntilTheLastUseOfIt) {
 
 TEST_F(ImportTest, DevicesThatOpenNone) {
   const ForeignMemory foreign(TELEGRAD_FAKE_CUDA, "cuda", 64);
-  const absl::Status status = host_->ImportHandle(foreign.handle(), 64).status();
+  const absl::Status status = OpenNull({})->ImportHandle(foreign.handle(), 64).status();
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  // A processor opens memory of its own kind.
+  EXPECT_TRUE(absl::IsInvalidArgument(host_->ImportHandle(foreign.handle(), 64).status()));
 }
 
 TEST(HipImport, BothProcessesSeeTheSameBytes) {

@@ -77,6 +77,17 @@ Life Live(const RefusingDriver& driver, Device& host) {
       TG_ASSIGN_OR_RETURN(const TimelinePoint given, Copy(device, Whole(shared), b));
       TG_RETURN_IF_ERROR(given.Wait());
     }
+    if (device.Makes(MemoryKind::kPinnedHost)) {
+      TG_ASSIGN_OR_RETURN(const auto pinned, device.AllocOf(MemoryKind::kPinnedHost, b.length));
+      TG_ASSIGN_OR_RETURN(const TimelinePoint out, Copy(device, Whole(pinned), b));
+      TG_RETURN_IF_ERROR(out.Wait());
+      TG_ASSIGN_OR_RETURN(const TimelinePoint in, Copy(device, b, Whole(pinned)));
+      TG_RETURN_IF_ERROR(in.Wait());
+    }
+    if (device.Makes(MemoryKind::kExported)) {
+      TG_ASSIGN_OR_RETURN(const auto exported, device.AllocOf(MemoryKind::kExported, 8));
+      TG_RETURN_IF_ERROR(device.ExportHandle(*exported).status());
+    }
     for (int i = 0; i < 3; ++i) {
       TG_ASSIGN_OR_RETURN(const TimelinePoint replayed, device.queue().Submit(commands, {b}, {}));
       TG_RETURN_IF_ERROR(replayed.Wait());
@@ -275,6 +286,7 @@ TEST_F(RefusingCuda, EveryCall) {
                      {{"cuMemAlloc_v2"}, {"cuMemFree_v2"}},
                      {{"cuIpcOpenMemHandle_v2"}, {"cuIpcCloseMemHandle"}},
                      {{"cuMemHostAlloc"}, {"cuMemFreeHost"}},
+                     {{"cuMemHostRegister_v2"}, {"cuMemHostUnregister"}},
                      {{"cuModuleLoadDataEx"}, {"cuModuleUnload"}},
                      {{"cuGraphCreate"}, {"cuGraphDestroy"}},
                      {{"cuGraphInstantiateWithFlags"}, {"cuGraphExecDestroy"}}});
@@ -304,6 +316,7 @@ TEST(RefusingHip, EveryCall) {
                      {{"hipMalloc"}, {"hipFree"}},
                      {{"hipIpcOpenMemHandle"}, {"hipIpcCloseMemHandle"}},
                      {{"hipHostMalloc"}, {"hipHostFree"}},
+                     {{"hipHostRegister"}, {"hipHostUnregister"}},
                      {{"hipModuleLoadData"}, {"hipModuleUnload"}},
                      {{"hipGraphCreate"}, {"hipGraphDestroy"}},
                      {{"hipGraphInstantiateWithFlags"}, {"hipGraphExecDestroy"}}});

@@ -8,10 +8,10 @@
 #include <string>
 #include <thread>
 
+#include "devices/api/futex.h"
+#include "devices/api/shared_memory.h"
 #include "devices/worker/control.h"
-#include "devices/worker/futex.h"
 #include "devices/worker/protocol.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/strings.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
@@ -20,8 +20,8 @@ namespace telegrad {
 namespace {
 
 void Ring(WorkerControl& control) {
-  control.ended_bell.fetch_add(1);
-  FutexWake(control.ended_bell);
+  control.ended.bell.fetch_add(1);
+  FutexWake(control.ended.bell);
 }
 
 void Do(const std::string& what, uint64_t number, WorkerControl& control, char* memory) {
@@ -32,21 +32,21 @@ void Do(const std::string& what, uint64_t number, WorkerControl& control, char* 
     return;
   }
   if (what == "ends_too_much") {
-    control.ended.store(UINT64_MAX);
+    control.ended.value.store(UINT64_MAX);
   } else if (what == "unknown_code") {
     record.code = 12345;
     record.message_bytes = UINT32_MAX;
     std::memset(record.message, '\n', sizeof(record.message));
-    control.ended.store(number);
+    control.ended.value.store(number);
   } else if (what == "wild_times") {
     for (RingTimes& times : record.times) times = {INT64_MIN, INT64_MAX};
-    control.ended.store(number);
+    control.ended.value.store(number);
   } else if (what.starts_with("random")) {
     std::mt19937_64 random(std::stoull(what.substr(6)));
     auto* const words = reinterpret_cast<uint64_t*>(&control);
     for (size_t i = 0; i < sizeof(control) / sizeof(uint64_t); ++i) words[i] = random();
   } else {
-    control.ended.store(number);
+    control.ended.value.store(number);
   }
   Ring(control);
 }
@@ -87,8 +87,8 @@ int Serve(int socket) {
     if (order->name == "hangs_up") pause();
     std::thread([&control, base = (*memory)->base(), what = order->name] {
       for (uint64_t number = 1;; ++number) {
-        while (control.posted.load() < number) {
-          FutexWait(control.bell, control.bell.load(), 1'000'000);
+        while (!control.posted.Reached(number)) {
+          FutexWait(control.posted.bell, control.posted.bell.load(), 1'000'000);
         }
         control.pong.store(control.ping.load());
         Do(what, number, control, base);

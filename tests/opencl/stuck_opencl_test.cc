@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "gmock/gmock.h"
@@ -52,6 +53,45 @@ TEST(StuckOpenCl, KeepsTheHostsMemoryThatItMayWrite) {
     std::this_thread::yield();
   }
   EXPECT_NE(*byte, '?');
+}
+
+// The kernel ends after all: then the device is opened again, and what it might have written is
+// given back.
+TEST(StuckOpenCl, ComesBackOnceItHasEnded) {
+  SKIP_WITHOUT_OPENCL();
+  const auto host = OpenHost({.index = 7});
+  auto device = OpenOpenClDevice({.hang_limit = absl::Milliseconds(100)});
+  ASSERT_NE(device, nullptr);
+  const auto image = Compile(kSlow, "slow", device->target(), {.opencl_library = OpenClLibrary()});
+  ASSERT_TRUE(image.ok()) << image.status();
+  BufferView buffer = Whole(*device->Alloc(1));
+  Command slow;
+  slow.launch.program = *device->Load(*image);
+  slow.launch.arguments = {{0, 0}};
+  const auto commands =
+      *device->Encode({slow, CopyCommand({.to = {1, 0}, .from = {0, 0}, .length = 1})});
+  std::weak_ptr<Memory> written;
+  {
+    const BufferView out = HostBuffer(*host, "?");
+    written = out.memory;
+    const absl::Status stuck = device->queue().Submit(commands, {buffer, out}, {})->Wait();
+    EXPECT_TRUE(IsDeviceLost(stuck)) << stuck;
+  }
+  absl::Status recovered;
+  do {
+    recovered = device->Recover();
+    if (absl::IsUnavailable(recovered)) {
+      EXPECT_THAT(recovered.ToString(), HasSubstr("is still at work"));
+    }
+  } while (absl::IsUnavailable(recovered));
+  EXPECT_EQ(recovered, absl::OkStatus());
+  EXPECT_EQ(device->generation(), 2u);
+  EXPECT_TRUE(written.expired());
+  EXPECT_TRUE(IsDeviceLost(Copy(*device, HostBuffer(*host, "?"), buffer).status()));
+  const BufferView fresh = Whole(*device->Alloc(1)), back = HostBuffer(*host, "?");
+  ASSERT_EQ(Copy(*device, fresh, HostBuffer(*host, "!"))->Wait(), absl::OkStatus());
+  ASSERT_EQ(Copy(*device, back, fresh)->Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes(back), "!");
 }
 
 }  // namespace

@@ -165,6 +165,18 @@ class CoreTest(unittest.TestCase):
         with raises(self, Code.UNAVAILABLE, "there is over: cut"):
             core.submit(operations.sync())
 
+    def test_a_lost_device_is_told_from_other_errors(self):
+        for lost in (False, True):
+            core, server = self.core(), ModelServer(self)
+            core.start_stream()
+            for answer in server.take(core.next_message()):
+                core.receive(answer.encode())
+            op_id, future = core.submit(operations.sync())
+            tell(core.receive(messages.ExecuteResponse(op_id=op_id, status=messages.Status(
+                code=14, message="CPU:0", device_lost=lost)).encode()))
+            self.assertIs(future.exception().code, Code.UNAVAILABLE)
+            self.assertIs(future.exception().device_lost, lost)
+
     def test_a_session_is_given_up_after_its_grace(self):
         core, server = self.core(), ModelServer(self)
         core.start_stream()

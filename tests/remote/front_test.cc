@@ -2,6 +2,7 @@
 // no command waits for an answer, and a broken connection is restored or reported.
 #include <signal.h>
 
+#include "engine/base/device_lost.h"
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 
@@ -319,6 +320,7 @@ TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
   const auto run = counting->Run();
   EXPECT_EQ(run.Get().status().code(), absl::StatusCode::kUnavailable) << run.Get().status();
   EXPECT_THAT(std::string(run.Get().status().message()), HasSubstr("b is lost"));
+  EXPECT_TRUE(IsDeviceLost(run.Get().status())) << run.Get().status();
   // What it would have written, too; other devices go on.
   EXPECT_EQ(counting->Read().Get().status().code(), absl::StatusCode::kUnavailable);
   Counting near(*connection_, "CPU:0");
@@ -335,6 +337,11 @@ TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
   Counting again(*connection_, kFar);
   ASSERT_TRUE(again.Read().Get().ok());
   EXPECT_THAT(again.words(), ElementsAre(1, 1, 1, 1));
+  EXPECT_TRUE(IsDeviceLost(counting->Run().Get().status()));
+  std::vector<int32_t> none(4);
+  const absl::Status another = again.session().Read(99, 0, Writable(none)).Get().status();
+  EXPECT_FALSE(another.ok());
+  EXPECT_FALSE(IsDeviceLost(another)) << another;
 }
 
 // Started anew between two runs, before anybody has missed it.

@@ -265,7 +265,7 @@ class SessionCore(Generic[F]):
         status = response.status
         if status is not None and status.code:
             error = TelegradError(status.code, status.message, operation=pending.name,
-                                  op_id=pending.op_id)
+                                  op_id=pending.op_id, device_lost=status.device_lost)
         elif pending.take is not None:
             done, value = pending.take(response)
             if not done:

@@ -120,6 +120,8 @@ class Device(Message):
     remote: bool = boolean(9)
     round_trip_ns: int = uint64(10)
     bytes_per_second: float = double(11)
+    generation: int = uint64(12)
+    memory_generation: int = uint64(13)
 
 
 @dataclass
@@ -350,6 +352,7 @@ class Status(Message):
     code: int = uint32(1)
     message: str = string(2)
     retry_after_ms: int = uint64(3)  # 0: the server does not say
+    device_lost: bool = boolean(4)
 
 
 @dataclass

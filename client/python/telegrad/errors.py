@@ -32,10 +32,12 @@ class TelegradError(Exception):
 
     `code` says what kind of error it is, `message` what was wrong, where, and what was expected.
     `operation` is the operation's name ("run") and `op_id` its number in the session, where the
-    error belongs to one.
+    error belongs to one. `device_lost`: the device was lost, and buffers of it may be gone: they
+    are made again once the device is back.
     """
 
-    def __init__(self, code: int, message: str, *, operation: str | None = None, op_id: int = 0):
+    def __init__(self, code: int, message: str, *, operation: str | None = None, op_id: int = 0,
+                 device_lost: bool = False):
         super().__init__(code, message, operation, op_id)
         try:
             self.code = Code(code)
@@ -44,6 +46,7 @@ class TelegradError(Exception):
         self.message = message
         self.operation = operation
         self.op_id = op_id
+        self.device_lost = device_lost
 
     def __str__(self) -> str:
         where = ""

@@ -130,6 +130,6 @@ FAKE_CUDA_API int cuDevicePrimaryCtxReset_v2(int device) {
     return fakecuda::CUDA_ERROR_INVALID_DEVICE;
   }
   const Handle context = driver.devices[static_cast<size_t>(device)].primary;
-  if (context != 0) fakecuda::EmptyContext(driver, call.lock(), context);
+  if (context != 0) fakecuda::EmptyContext(driver, call.lock(), context, /*is_reset=*/true);
   return fakecuda::CUDA_SUCCESS;
 }

@@ -8,9 +8,12 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/fakes/cuda/device_memory.h"
+#include "tests/fakes/cuda/scheduler.h"
 #include "tests/fakes/cuda/state.h"
 
 using fakecuda::Allocation;
@@ -82,15 +85,18 @@ FAKE_CUDA_API int cuIpcGetMemHandle(IpcHandle* handle, DevicePointer address) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
-  Allocation* const found = driver.FindDevice(address, 1);
+  Allocation* found = driver.FindDevice(address, 1);
   if (handle == nullptr || found == nullptr || found->internal || found->opened > 0) {
     return fakecuda::CUDA_ERROR_INVALID_VALUE;
   }
+  // The bytes move, so nothing may be at them.
+  std::vector<std::shared_ptr<fakecuda::Marker>> last;
   for (const auto& [stream, state] : driver.streams) {
-    if (state->operations.empty()) continue;
-    driver.Problem("cuIpcGetMemHandle while work is under way, which the fake cannot do");
-    return fakecuda::CUDA_ERROR_NOT_SUPPORTED;
+    if (!state->operations.empty()) last.push_back(state->operations.back().marks);
   }
+  for (const auto& marker : last) fakecuda::WaitForMarker(driver, call.lock(), marker);
+  found = driver.FindDevice(address, 1);
+  if (found == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   fakecuda::Region& region = found->region;
   if (found->shared == 0) {
     found->shared = (static_cast<uint64_t>(getpid()) << 32) + driver.next_handle++;

@@ -78,6 +78,40 @@ FAKE_CUDA_API int cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) 
   return fakecuda::CUDA_SUCCESS;
 }
 
+// Memory of the caller, which stays where it is.
+FAKE_CUDA_API int cuMemHostRegister_v2(void* host, size_t bytes, unsigned int flags) {
+  Call call;
+  FAKE_RETURN_IF_FAILED(call);
+  if (host == nullptr || bytes == 0 || (flags & ~kHostFlags) != 0) {
+    return fakecuda::CUDA_ERROR_INVALID_VALUE;
+  }
+  const auto base = reinterpret_cast<uint64_t>(host);
+  if (call.driver().FindPinned(base, 1) != nullptr) {
+    return fakecuda::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  auto* const memory = static_cast<uint8_t*>(host);
+  Allocation& allocation = call.driver().host_allocations[base];
+  allocation.context = call.context().handle;
+  allocation.region = {.base = base,
+                       .bytes = bytes,
+                       .host = memory,
+                       .keep = std::shared_ptr<uint8_t>(memory, [](uint8_t*) {})};
+  ++call.driver().counters.live_host_allocations;
+  return fakecuda::CUDA_SUCCESS;
+}
+
+FAKE_CUDA_API int cuMemHostUnregister(void* host) {
+  Call call(Call::Needs::kContext);
+  FAKE_RETURN_IF_FAILED(call);
+  Driver& driver = call.driver();
+  if (driver.host_allocations.erase(reinterpret_cast<uint64_t>(host)) == 0) {
+    driver.Problem("cuMemHostUnregister of what is not registered (any more)");
+    return fakecuda::CUDA_ERROR_INVALID_VALUE;
+  }
+  --driver.counters.live_host_allocations;
+  return fakecuda::CUDA_SUCCESS;
+}
+
 FAKE_CUDA_API int cuMemFreeHost(void* host) {
   Call call(Call::Needs::kContext);
   FAKE_RETURN_IF_FAILED(call);

@@ -36,7 +36,8 @@ Context& MakeContext(Driver& driver, int device) {
   return context;
 }
 
-void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle handle) {
+void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle handle,
+                  bool is_reset) {
   Context& context = driver.contexts.at(handle);
   const bool healthy = context.error == CUDA_SUCCESS;
   std::vector<Handle> streams;
@@ -65,6 +66,7 @@ void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle han
     ++it;
     FreeDevice(driver, base);
   }
+  driver.counters.live_host_allocations -= EraseOf(&driver.host_allocations, handle);
   const int64_t events = EraseOf(&driver.events, handle);
   const int64_t modules = EraseOf(&driver.modules, handle);
   EraseOf(&driver.functions, handle);
@@ -72,7 +74,7 @@ void EmptyContext(Driver& driver, std::unique_lock<std::mutex>& lock, Handle han
   driver.counters.live_streams -= open_streams;
   driver.counters.live_events -= events;
   driver.counters.live_modules -= modules;
-  if (healthy && allocations + open_streams + events + modules > 0) {
+  if (healthy && !is_reset && allocations + open_streams + events + modules > 0) {
     driver.Problem("a context was destroyed with " + std::to_string(allocations) +
                    " allocations (" + std::to_string(bytes) + " bytes), " +
                    std::to_string(open_streams) + " streams, " + std::to_string(events) +

@@ -21,6 +21,9 @@ PASS_ON(hipMemGetInfo, (size_t* free, size_t* total), cuMemGetInfo_v2, (free, to
 PASS_ON(hipMalloc, (DevicePointer * address, size_t bytes), cuMemAlloc_v2, (address, bytes))
 PASS_ON(hipHostMalloc, (void** address, size_t bytes, unsigned int flags), cuMemHostAlloc,
         (address, bytes, flags))
+PASS_ON(hipHostRegister, (void* address, size_t bytes, unsigned int flags), cuMemHostRegister_v2,
+        (address, bytes, flags))
+PASS_ON(hipHostUnregister, (void* address), cuMemHostUnregister, (address))
 PASS_ON(hipMemcpyHtoDAsync, (DevicePointer to, const void* from, size_t bytes, Handle stream),
         cuMemcpyHtoDAsync_v2, (to, from, bytes, stream))
 PASS_ON(hipMemcpyDtoHAsync, (void* to, DevicePointer from, size_t bytes, Handle stream),

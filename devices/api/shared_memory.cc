@@ -1,5 +1,6 @@
-// Makes and seals memfds, maps them, and passes descriptors over a socket (SCM_RIGHTS).
-#include "devices/worker/shared_memory.h"
+// Makes and seals memfds, maps them, finds them below /proc, and passes descriptors over a socket
+// (SCM_RIGHTS).
+#include "devices/api/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -7,15 +8,49 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kMostDescriptors = 8;
+
+// A handle is "telegrad-memory:PROCESS:DESCRIPTOR:NUMBER".
+constexpr std::string_view kHandlePrefix = "telegrad-memory";
+constexpr size_t kNumberBytes = 16, kLongestHandle = 128;
+
+std::string ExportedName(std::string_view number) { return StrCat("telegrad-exported-", number); }
+
+bool IsDecimal(std::string_view text) {
+  return !text.empty() && text.size() < 10 &&
+         std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Prefix, process, descriptor and number; none where it is no handle.
+std::vector<std::string> WordsOf(std::string_view handle) {
+  if (handle.size() > kLongestHandle) return {};
+  std::vector<std::string> words =
+      absl::StrSplit(absl::string_view(handle.data(), handle.size()), ':');
+  const bool is_one = words.size() == 4 && words[0] == kHandlePrefix && IsDecimal(words[1]) &&
+                      IsDecimal(words[2]) && words[3].size() == 2 * kNumberBytes;
+  return is_one ? words : std::vector<std::string>();
+}
+
+// Whether `path`, below /proc, is a memfd of that name.
+bool IsNamed(const std::string& path, std::string_view name) {
+  std::array<char, 256> target{};
+  return readlink(path.c_str(), target.data(), target.size() - 1) > 0 &&
+         target.data() == StrCat("/memfd:", name, " (deleted)");
+}
 
 }  // namespace
 
@@ -29,9 +64,45 @@ absl::StatusOr<UniqueFd> CreateSharedFile(const char* name, int64_t size) {
   return fd;
 }
 
+absl::StatusOr<ExportedFile> CreateExportedFile(int64_t size) {
+  const std::string number = absl::BytesToHexString(RandomBytes(kNumberBytes));
+  TG_ASSIGN_OR_RETURN(UniqueFd file, CreateSharedFile(ExportedName(number).c_str(), size));
+  std::string handle = StrCat(kHandlePrefix, ":", getpid(), ":", file.get(), ":", number);
+  return ExportedFile{std::move(file), std::move(handle)};
+}
+
+absl::StatusOr<UniqueFd> OpenExportedFile(std::string_view handle) {
+  const auto none = [] {
+    return InvalidArgument(
+        "the memory handle cannot be opened: no process has memory of that name");
+  };
+  const std::vector<std::string> words = WordsOf(handle);
+  if (words.empty()) return none();
+  const std::string path = StrCat("/proc/", words[1], "/fd/", words[2]);
+  if (!IsNamed(path, ExportedName(words[3]))) return none();
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.valid()) return none();
+  // Behind the path may be another file by now.
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  const bool is_it = IsNamed(StrCat("/proc/self/fd/", file.get()), ExportedName(words[3])) &&
+                     seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (!is_it) return none();
+  return file;
+}
+
+pid_t ExportingProcess(std::string_view handle) {
+  const std::vector<std::string> words = WordsOf(handle);
+  return words.empty() ? 0 : static_cast<pid_t>(std::stol(words[1]));
+}
+
+int64_t SizeOf(const UniqueFd& file) {
+  struct stat about{};
+  return fstat(file.get(), &about) == 0 ? int64_t{about.st_size} : -1;
+}
+
 absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(int fd, int64_t size) {
-  struct stat stat;
-  if (fstat(fd, &stat) != 0 || stat.st_size != size) {
+  struct stat about{};
+  if (fstat(fd, &about) != 0 || about.st_size != size) {
     return InvalidArgument("shared memory of another size than ", size, " bytes");
   }
   void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);

@@ -1,0 +1,41 @@
+// A device that a driver opens anew after each loss. While it is lost its health says so, and what
+// it has not ended fails, see IsDeviceLost. Recover opens it as the next generation: programs and
+// encoded commands are loaded again there by whoever uses them first; the contents of its memory
+// are gone, and work with memory of an older generation fails with the error that names it
+// (Memory::Health).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "devices/api/device.h"
+
+namespace telegrad {
+
+// A device as its driver has opened it once. The owner uses it on any thread, and nobody uses it
+// when it is closed.
+class Generation {
+ public:
+  virtual ~Generation() = default;
+  virtual Device& device() = 0;
+  // Whose devices reach each other's memory have the same; null: it reaches no peers.
+  virtual const void* peers() const { return nullptr; }
+  // Of a lost device: calls that wait for its hardware return with an error, where the driver can
+  // do that. While others use the device.
+  virtual void Interrupt() {}
+  // Ends all work and gives the hardware back with everything in it; the memory and programs that
+  // are left are empty from then on. UNAVAILABLE while the hardware is at work on something that
+  // does not end: then it may be asked again. After OK, no more.
+  virtual absl::Status Close() = 0;
+};
+
+using GenerationOpener =
+    std::function<absl::StatusOr<std::unique_ptr<Generation>>(uint64_t number)>;
+
+// The device as it is for the first time, and how it is opened each time after, on any thread.
+std::unique_ptr<Device> MakeGenerationsDevice(std::unique_ptr<Generation> first,
+                                              GenerationOpener open);
+
+}  // namespace telegrad
