@@ -328,10 +328,6 @@ class CompileTest(unittest.TestCase):
         loss, error = map(float, re.fullmatch(r"loss (\S+), error of eager (\S+)\n", out.getvalue()).groups())
         self.assertLess(loss, 0.01)
         self.assertLess(error, 1e-5)
-        (table,) = re.findall(r"<!-- operators -->\n(.*?)<!-- end -->", text, re.DOTALL)
-        self.assertEqual(re.findall("`(.*?)`", table), telegrad.torch.operators())
-        (table,) = re.findall(r"<!-- refused -->\n(.*?)<!-- end refused -->", text, re.DOTALL)
-        self.assertEqual(re.findall("`(.*?)`", table), list(telegrad.torch.refused()))
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ from telegrad._host import Host, Into, Memory
 from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
-from telegrad.torch import _bags
+from telegrad.torch import _bags, _samples
 from telegrad.torch._kept import Kept, filled, host, keep, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
-from telegrad.torch._table import Unsupported, kind, packet_of
+from telegrad.torch._table import DTYPES, Unsupported, packet_of
 
 _ATEN = torch.ops.aten
 
@@ -49,6 +49,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op in [op for op in table if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())]:
         del table[op]  # the numbers are to be those that the operator itself draws
     table.update(_bags.rules())
+    table.update(_samples.rules())
     table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
 
@@ -311,7 +312,10 @@ def _compiler(which: str) -> Callable[..., Any]:
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         for node, value in zip(nodes, example):
             if isinstance(value, torch.Tensor):
-                kind(value.dtype)
+                if value.dtype not in DTYPES:
+                    raise Unsupported(f"{node.name}, {value.dtype}{list(value.shape)}, enters the compiled part; the server has "
+                                      f"the element types {', '.join(map(str, DTYPES))}; keep what needs it out of the "
+                                      "compiled part with torch.compiler.disable")
                 if value.device.type != "cpu":
                     raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
                                        "Telegrad's server has it on its own devices")
