@@ -32,7 +32,7 @@ from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
-from telegrad.torch._kept import Kept, filled, host, keep, place
+from telegrad.torch._kept import Absent, Kept, filled, host, keep, leave, may_leave, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
 from telegrad.torch._table import DTYPES, Unsupported, packet_of
@@ -95,6 +95,8 @@ class Role:
     kept_from: int | None = None  # results from here on stay on the server
     saved: tuple[bool, ...] = ()  # arguments that the forward pass left there
     counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
+    resident: bool = False  # what it writes into arguments stays on the server alone
+    resident_results: bool = False  # and so do its results
 
 
 class Result(NamedTuple):
@@ -150,6 +152,7 @@ class Compiled:
         for slot in slots:
             self._slots.append(self._plan(slot))
         self._tests = [numbers[f"t{i}"] for i in range(len(self.lowered.asserted))]
+        self._absent = Absent()
         self._symbolic = bool(bounds)
         self._sized: Sized | None = None  # where it is the same in each call
         self._computes = bool(self.lowered.mutated or self.lowered.asserted) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
@@ -187,6 +190,9 @@ class Compiled:
                 out.append(result)
                 continue
             if i < self.kept_from:
+                if self.role.resident_results and result.nbytes and result.dtype.is_floating_point:
+                    out.append(self._absent.tensor(i, result.shape, result.dtype, kept[result.slot]))
+                    continue
                 tensor = torch.empty(result.shape, dtype=result.dtype)
                 if result.nbytes:
                     reads.append((kept[result.slot].memory, filled(tensor, result.nbytes)))
@@ -194,7 +200,13 @@ class Compiled:
                 tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
             made.append((tensor, result))
             out.append(tensor)
-        values = [(args[i], torch.empty(result.shape, dtype=result.dtype), result) for i, result in plan.mutated.items()]
+        stay: list[tuple[torch.Tensor, Result]] = []
+        values: list[tuple[torch.Tensor, torch.Tensor, Result]] = []
+        for i, result in plan.mutated.items():
+            if self.role.resident and may_leave(args[i]):
+                stay.append((args[i], result))
+            else:
+                values.append((args[i], torch.empty(result.shape, dtype=result.dtype), result))
         reads += [(kept[result.slot].memory, filled(value, result.nbytes)) for _, value, result in values if result.nbytes]
         truths = [bytearray(1) for _ in self._tests]
         reads += [(kept[slot].memory, Into(truth)) for slot, truth in zip(self._tests, truths)]
@@ -203,6 +215,9 @@ class Compiled:
             raise RuntimeError(next(what for what, truth in zip(self.lowered.asserted, truths) if not truth[0]))
         for tensor, result in made:
             keep(tensor, kept[result.slot])
+        for argument, result in stay:
+            torch.autograd.graph.increment_version(argument)
+            leave(argument, kept[result.slot])
         if values:
             with torch.no_grad():
                 for argument, value, result in values:
@@ -305,7 +320,7 @@ def _is_symbolic(values: Sequence[Any]) -> bool:
 compiled_last: collections.deque[Any] = collections.deque(maxlen=64)  # what was compiled last, for tests and for people who wonder
 
 
-def _compiler(which: str) -> Callable[..., Any]:
+def _compiler(which: str, resident: bool) -> Callable[..., Any]:
     def compile(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
         from functorch.compile import make_boxed_func
 
@@ -329,7 +344,7 @@ def _compiler(which: str) -> Callable[..., Any]:
             meta = context.fw_metadata
             if meta is not None and len(meta.input_info) == len(nodes):
                 counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
-        role = Role(kept_from, saved, counted)
+        role = Role(kept_from, saved, counted, resident, resident and which == "backward")
         compiled: Any = Symbolic(module, role) if _is_symbolic(example) else Compiled(module, role)
         compiled_last.append(compiled)
         return make_boxed_func(compiled)
@@ -350,11 +365,15 @@ def in_parts() -> Iterator[None]:
 
 
 def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any) -> Any:
-    """For torch.compile."""
-    if options.get("options"):
-        raise ValueError("the backend telegrad has no options; the environment says where the server is")
-    make = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"),
-                        inference_compiler=_compiler("inference"), decompositions=decompositions(),
+    """For torch.compile. The option `resident`: gradients, and what the part writes into its arguments, stay on the server
+    alone until `fetch`."""
+    given = dict(options.get("options") or {})
+    resident = bool(given.pop("resident", False))
+    if given:
+        raise ValueError(f"the backend telegrad has no option {', '.join(map(repr, given))}; it has 'resident', and the environment "
+                         "says where the server is")
+    make = aot_autograd(fw_compiler=_compiler("forward", resident), bw_compiler=_compiler("backward", resident),
+                        inference_compiler=_compiler("inference", resident), decompositions=decompositions(),
                         keep_inference_input_mutations=True)
     with in_parts():
         return make(module, example)
