@@ -126,9 +126,18 @@ def say(name, value, unit, goal, good):
     return good
 
 
-def measure(row, pairs, address):
+def pair(row, other):
+    """What both devices say, Telegrad's of a daemon that has compiled nothing yet."""
+    daemon = support.Daemon()
+    try:
+        return ask(row, "TELEGRAD", daemon.address), ask(row, other, daemon.address)
+    finally:
+        daemon.stop()
+
+
+def measure(row, pairs):
     other = "NULL" if row == "replay" else "CPU"
-    rows = [(ask(row, "TELEGRAD", address), ask(row, other, address)) for _ in range(pairs)]
+    rows = [pair(row, other) for _ in range(pairs)]
     if row == "replay":
         above = statistics.median(ours["us"] - theirs["us"] for ours, theirs in rows)
         return say("replay above NULL", above, "us", GOALS[row], above <= GOALS[row])
@@ -159,11 +168,7 @@ def main():
         os.environ["TELEGRAD_ADDRESS"] = args.address
         return child(args.child)
     support.DAEMON = args.telegradd
-    daemon = support.Daemon()
-    try:
-        return int(not all([measure(row, args.pairs, daemon.address) for row in args.rows or ROWS]))
-    finally:
-        daemon.stop()
+    return int(not all([measure(row, args.pairs) for row in args.rows or ROWS]))
 
 
 if __name__ == "__main__":

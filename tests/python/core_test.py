@@ -6,6 +6,7 @@ they are acknowledged. Messages that are on the link when it breaks are lost.
 
 import concurrent.futures
 import unittest
+import unittest.mock
 from collections import deque
 
 import numpy as np
@@ -204,6 +205,38 @@ class CoreTest(unittest.TestCase):
             with self.subTest(last_op_id), self.assertRaises(Violation) as context:
                 core.receive(resumed.encode())
             self.assertIn("expected 3 to 3", context.exception.message)
+
+    def test_a_read_that_is_answered_at_once_is_not_decoded(self):
+        core = self.core(resumable=False)
+        core.start_stream()
+        opened = messages.ExecuteResponse(op_id=1, open=messages.OpenResult(session=1))
+        self.assertEqual(core.receive(opened.encode()), [])
+
+        def answer(op_id, data, **fields):
+            return messages.ExecuteResponse(op_id=op_id, data=data, **fields).encode()
+
+        def read():
+            core.submit(operations.free([1]))  # has no answer, and is passed over
+            sink = dtypes.Sink(dtypes.dtype("u8"), (len(CONTENT),))
+            return core.submit(operations.read(1, 0, sink))
+
+        whole = messages.ReadChunk(last=True)
+        op_id, future = read()
+        with unittest.mock.patch.object(messages.ExecuteResponse, "decode", side_effect=AssertionError):
+            tell(core.receive(memoryview(answer(op_id, CONTENT, read=whole))))
+        self.assertEqual(future.result().tobytes(), CONTENT)
+        # What is not that answer to the byte is decoded: parts, an error, and what breaks the protocol.
+        op_id, future = read()
+        tell(core.receive(answer(op_id, CONTENT[:60], read=messages.ReadChunk())))
+        tell(core.receive(answer(op_id, CONTENT[60:], read=messages.ReadChunk(offset=60, last=True))))
+        self.assertEqual(future.result().tobytes(), CONTENT)
+        op_id, future = read()
+        tell(core.receive(answer(op_id, b"", status=messages.Status(code=5, message="no such handle"))))
+        with raises(self, Code.NOT_FOUND, "no such handle"):
+            future.result()
+        for wrong in (answer(read()[0], CONTENT[1:], read=whole), answer(read()[0], CONTENT, read=whole) + b"x"):
+            with self.assertRaises(Violation):
+                core.receive(wrong)
 
 
 if __name__ == "__main__":

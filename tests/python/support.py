@@ -101,6 +101,23 @@ class DaemonTest(unittest.TestCase):
         cls.addClassCleanup(cls.daemon.stop)
 
 
+class ConnectedTest(DaemonTest):
+    """The same with a connection, whose sessions end with a test."""
+
+    @classmethod
+    def setUpClass(cls):
+        import telegrad
+
+        super().setUpClass()
+        cls.connection = telegrad.connect(cls.daemon.address)
+        cls.addClassCleanup(cls.connection.close)
+
+    def session(self, **options):
+        session = self.connection.session(timeout=60, **options)
+        self.addCleanup(session._abort)
+        return session
+
+
 def slow_graph(trips=3000, n=512):
     """Many seconds of products, in segments of milliseconds: who waits for its end waits too long."""
     from telegrad import Graph

@@ -21,7 +21,6 @@ if not os.path.exists(support.DAEMON):
     sys.exit(77)
 
 import telegrad.torch
-from telegrad.torch._backend import decompositions
 from torch.nn import functional as F
 
 INF = float("inf")
@@ -227,23 +226,75 @@ class OperatorsTest(unittest.TestCase):
         got = torch.compile(lambda a, b, ends: torch._grouped_mm(a, b, ends), backend="telegrad", fullgraph=True)(a, b, ends)
         self.assertTrue(torch.equal(got[9], torch.zeros(8, dtype=torch.bfloat16)))
 
-    def test_every_operator_of_core_aten_has_an_answer(self):
-        """A graph, a decomposition, or a reason."""
-        from telegrad.torch._lower import known
+    def gradients(self, function, *inputs, tolerance=2e-5):
+        """Of the sum of a function's results with different weights, compiled and eager."""
+        found = []
+        for run in (function, torch.compile(function, backend="telegrad", fullgraph=True)):
+            torch._dynamo.reset()
+            leaves = [x.clone().requires_grad_() for x in inputs]
+            out = run(*leaves)
+            found.append(torch.autograd.grad((out * torch.arange(1.0, out.numel() + 1).reshape(out.shape).sin()).sum(), leaves))
+        torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)
 
-        missing = [str(op) for op in _core() if op not in decompositions() and op.__name__.split(".")[0] not in known()]
-        self.assertEqual([name for name in missing if not name.startswith("aten.sym_")], [])
+    def test_gradients_of_distances(self):
+        x, y = torch.randn(5, 3), torch.randn(4, 3)
+        y[0] = x[1]  # which has no distance from it
+        for p in (0.0, 1.0, 1.5, 2.0, 3.0, INF):
+            with self.subTest(p=p):
+                self.gradients(lambda x, y: torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist"), x, y)
+                self.gradients(lambda x: F.pdist(x, p), x)
 
+    def test_pools_of_volumes(self):
+        x = torch.randn(2, 3, 5, 6, 4)
+        self.each([lambda x: F.adaptive_max_pool3d(x, (2, 3, 4)), lambda x: F.adaptive_max_pool3d(x[0], 2, return_indices=True)], x)
+        for function in (lambda x: F.adaptive_max_pool3d(x, (2, 3, 3)), lambda x: F.adaptive_avg_pool3d(x, (2, 4, 3))):
+            self.gradients(function, x)
 
-def _core():
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
-        if not hasattr(packet, "overloads"):
-            continue
-        for overload in packet.overloads():
-            op = getattr(packet, overload)
-            if torch.Tag.core in op.tags and overload != "out":
-                yield op
+    def test_gradients_of_samples(self):
+        image, grid = torch.randn(2, 3, 5, 4), torch.rand(2, 4, 3, 2) * 3 - 1.5
+        grid[0, 0, 0] = torch.tensor([-1.0, 1.0])  # a corner
+        for mode in ("bilinear", "nearest"):
+            for pads in ("zeros", "border", "reflection"):
+                for corners in (False, True):
+                    with self.subTest(mode=mode, pads=pads, corners=corners):
+                        self.gradients(lambda i, g: F.grid_sample(i, g, mode, pads, corners), image, grid)
+        with self.assertRaisesRegex(Exception, "bicubic.*torch.compiler.disable"):
+            self.gradients(lambda i, g: F.grid_sample(i, g, "bicubic", align_corners=False), image, grid)
+
+    def test_digits_masks_and_inverse_errors(self):
+        x = torch.randn(4, 6) * 30
+        self.each([lambda x: torch.round(x, decimals=1), lambda x: torch.round(x, decimals=-1), lambda x: x.long().round(),
+                   lambda x: torch.ops.aten.index_put(x, [x > 0], torch.tensor(3.0)),
+                   lambda x: torch.ops.aten.index_put(x, [x[:, 0] > 0], torch.tensor([3.0]), True)], x)
+        self.each([torch.erfinv], torch.cat([torch.linspace(-1.2, 1.2, 401), torch.tensor([1 - 1e-6, 1e-6 - 1, 0.0, -0.0])]), tolerance=1e-5)
+
+    def test_resizing_with_antialiasing(self):
+        x = torch.randn(2, 3, 12, 9)
+        for size in ((5, 4), (12, 20), (1, 9)):
+            for mode in ("bilinear", "bicubic"):
+                for corners in (False, True):
+                    with self.subTest(size=size, mode=mode, corners=corners):
+                        resize = lambda x: F.interpolate(x, size, mode=mode, align_corners=corners, antialias=True)  # noqa: E731, B023
+                        self.each([resize], x)
+                        self.gradients(resize, x)
+        self.each([lambda x: F.interpolate(x, scale_factor=(0.4, 0.7), mode="bilinear", antialias=True)], x)
+
+    def test_tangents_near_their_poles(self):
+        x = torch.tensor([0.0, -0.0, 1.5707, 1.5708, -1.5709, 1.5707963, 4.712389, 11.0, 1e3, -333.0086, 0.785, INF])
+        self.each([torch.tan, lambda x: (x.double() * 1.0001).tan()], x)
+
+    def test_sums_of_products_and_reductions_by_index(self):
+        x, rows = torch.randn(4, 5), torch.tensor([2, 0, 2])
+        a, b = torch.randn(3, 4, 6), torch.randn(3, 6, 5)
+        self.each([lambda x, a, b: torch.addbmm(x, a, b), lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2), lambda x, a, b: x.angle(),
+                   lambda x, a, b: x[0, 0].index_select(0, torch.tensor([0]))], x, a, b)
+        self.each([lambda x, i, s, how=how, with_self=with_self: x.index_reduce(0, i, s, how, include_self=with_self)
+                   for how in ("prod", "mean", "amax", "amin") for with_self in (True, False)], x, rows, torch.randn(3, 5))
+        bilinear = torch.nn.Bilinear(4, 5, 3)
+        left, right = torch.randn(2, 4), torch.randn(2, 5)
+        with torch.no_grad():
+            self.each([bilinear], left, right)
+        self.gradients(lambda x, y: F.bilinear(x, y, bilinear.weight.detach(), bilinear.bias.detach()), left, right)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Callable, Generic, NamedTuple, Protocol, Sequence, TypeVar
 
 from telegrad import _messages as messages
-from telegrad._operations import Operation, Take, Violation
+from telegrad._operations import Operation, Reader, Take, Violation
 from telegrad._wire import DecodeError, encode_varint
 from telegrad.errors import Code, TelegradError, invalid
 
@@ -65,6 +65,7 @@ class _Pending(NamedTuple):
     name: str
     take: Take | None  # None: it is not answered unless it fails
     future: FutureLike | None
+    start: bytes | None = None  # of the answer that is expected, up to the bytes that are read
 
 
 class _Message(NamedTuple):
@@ -146,17 +147,20 @@ class SessionCore(Generic[F]):
         return op_id, future
 
     def _enqueue(self, operation: Operation, future: F | None) -> int:
-        name, request, take, body = operation
+        name, request, take, body, answer = operation
         op_id = self._next_id
+        start = None
         if body is not None:
-            data = OP_ID_TAG + encode_varint(op_id) + body
+            head = OP_ID_TAG + encode_varint(op_id)
+            data = head + body
+            start = None if answer is None else head + answer
         else:
             request.op_id = op_id
             try:
                 data = request.encode()
             except ValueError as error:
                 raise invalid(str(error)) from None
-        self._pending.append(_Pending(op_id, name, take, future))
+        self._pending.append(_Pending(op_id, name, take, future, start))
         self._queue.append(_Message(op_id, data))
         self._held_bytes += len(data)
         self._next_id = op_id + 1
@@ -242,6 +246,8 @@ class SessionCore(Generic[F]):
 
     def receive(self, data: bytes | memoryview) -> list[Completion]:
         """Takes a message of the server's. Violation: it breaks the protocol, end the stream."""
+        if (done := self._expected(data)) is not None:
+            return done
         try:
             response = messages.ExecuteResponse.decode(data)
         except DecodeError as error:
@@ -258,6 +264,27 @@ class SessionCore(Generic[F]):
                 return []  # its acknowledgement was lost with the stream
             raise Violation(f"an answer to operation {response.op_id}, which waits for none")
         return self._complete(waiting[0], response)
+
+    def _expected(self, data: bytes | memoryview) -> list[Completion] | None:
+        """Takes a message that is, byte for byte, the answer that the next operation expects: decoding it would take longer
+        than all else that is done with it. None: it is another one."""
+        if self._resumable:
+            return None
+        waiting = self._pending
+        for pending in waiting:
+            if pending.take is not None:
+                break
+        else:
+            return None
+        start, reader = pending.start, pending.take
+        if start is None or data[:len(start)] != start or not isinstance(reader, Reader) or (
+                len(data) - len(start) != len(reader.sink.memory)):
+            return None
+        while waiting.popleft() is not pending:
+            pass  # those before it have no answer unless they fail
+        self._answered = pending.op_id
+        assert pending.future is not None
+        return [Completion(pending.future, reader.whole(memoryview(data)[len(start):]), None)]
 
     def _complete(self, pending: _Pending, response: messages.ExecuteResponse) -> list[Completion]:
         value: Any = None

@@ -9,6 +9,7 @@ import numpy as np
 
 from telegrad import _messages as messages
 from telegrad import dtypes
+from telegrad._wire import encode_varint
 from telegrad.buffers import BufferBase
 from telegrad.errors import Code, TelegradError, invalid
 
@@ -38,6 +39,7 @@ class Operation(NamedTuple):
     request: messages.ExecuteRequest
     take: Take | None = None
     body: bytes | None = None  # the request without its id, encoded, where that is known already
+    answer: bytes | None = None  # what the answer most likely has between its id and the bytes that `take.whole` takes
 
 
 def alloc(handle: int, nbytes: int, device: str) -> Operation:
@@ -83,7 +85,9 @@ _BODIES = 256  # that are kept: a program that repeats something sends the same 
 
 def read(handle: int, offset: int, sink: Filled, moved: Callable[[int], None] = lambda nbytes: None) -> Operation:
     """`moved` is told how many bytes have arrived, once all have."""
-    return Operation("read", _NOTHING, _Reader(offset, sink, moved), _body(_read_body, handle, offset, len(sink.memory)))
+    nbytes = len(sink.memory)
+    return Operation("read", _NOTHING, Reader(offset, sink, moved), _body(_read_body, handle, offset, nbytes),
+                     _read_answer(offset, nbytes))
 
 
 def _body(make: Callable[..., bytes], *args: Any) -> bytes:
@@ -98,7 +102,16 @@ def _read_body(handle: int, offset: int, nbytes: int) -> bytes:
     return messages.ExecuteRequest(read=messages.Read(handle=handle, offset=offset, bytes=nbytes)).encode()
 
 
-class _Reader:
+@functools.lru_cache(_BODIES)
+def _read_answer(offset: int, nbytes: int) -> bytes | None:
+    """That of a read whose bytes are all in one message; None where there are none."""
+    if not nbytes:
+        return None
+    head = messages.ExecuteResponse(read=messages.ReadChunk(offset=offset, last=True)).encode()
+    return head + encode_varint(messages.ExecuteResponse.tag("data")) + encode_varint(nbytes)
+
+
+class Reader:
     """Chunks in order; a repeated answer begins anew."""
 
     def __init__(self, offset: int, sink: Filled, moved: Callable[[int], None]) -> None:
@@ -122,6 +135,12 @@ class _Reader:
             raise Violation(f"a read ended after {self.at} of {whole} bytes")
         self.moved(whole)
         return True, self.sink.finish()
+
+    def whole(self, data: memoryview) -> Any:
+        """The same of all bytes at once, so many as there were to be."""
+        self.sink.memory[:] = data
+        self.moved(len(data))
+        return self.sink.finish()
 
 
 def write_beside(handle: int, offset: int, nbytes: int, transfer: int) -> Operation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad import _transport as transport
 from telegrad._channel import Channel
-from telegrad._session import SessionBase
+from telegrad._stream_session import StreamSession
 from telegrad.credentials import TLS, Token
 from telegrad.session import Session
 
@@ -32,7 +32,7 @@ class Connection(Channel):
     def __init__(self, address: str | None = None, *, tls: TLS | None = None, token: Token = None,
                  timeout: float = 10.0, device: str | None = None) -> None:
         super().__init__(address, tls=tls, token=token, timeout=timeout, device=device)
-        self._sessions: set[SessionBase] = set()
+        self._sessions: set[StreamSession] = set()
 
     def session(self, *, resumable: bool = False, lease: float | None = None,
                 timeout: float | None = None) -> Session:

@@ -22,11 +22,12 @@ import numpy as np
 from telegrad import _infer
 from telegrad import _messages as messages
 from telegrad import _size
+from telegrad._node import Number
 from telegrad._size import Dim, Size, highest
 from telegrad._tables import GRAPH_FORM
 from telegrad.dtypes import Array, DType, DTypeLike, as_array, dtype, num_elements
 from telegrad.errors import invalid
-from telegrad.tensor import Number, Tensor
+from telegrad.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,26 @@
-"""Tensor: a node of a graph, with NumPy's operators and names.
+"""Tensor: a node of a graph, with NumPy's operators and names. Shapes broadcast as NumPy's do.
 
-Shapes broadcast as NumPy's do. Element types do not mix: `cast` says what is meant; only a plain
-number, a list or an array takes the type of the tensor that it meets, where no fraction is lost.
-
-A Tensor has no values, so what would need them (its truth, a number of it, an array of it) is a
-TypeError that says how to get them.
+_node.py has what a node refuses, _arithmetic.py the elementwise operators; here are shapes, reductions and access by index.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, Iterator, Protocol, Sequence, Union
-
-import numpy as np
+from typing import Any, Iterator, Sequence, Union
 
 from telegrad import _index
+from telegrad._arithmetic import Arithmetic
+from telegrad._arithmetic import Operand as AnyOperand
 from telegrad._size import Dim, Size, highest, product
-from telegrad.dtypes import Array, DType, DTypeLike
 from telegrad.errors import invalid
 
-Number = Union[int, float, bool]
-Operand = Union["Tensor", Number, Size, Sequence[Any], Array]
+Operand = AnyOperand["Tensor"]
 Axes = Union[int, Sequence[int], None]
 
 
-class NodeMaker(Protocol):
-    """What a tensor needs of its graph; telegrad.Graph is one."""
-
-    def op(self, name: str, *src: Tensor | Number, arg: Sequence[Dim | str] = (),
-           dtype: DTypeLike | None = None) -> Tensor: ...
-    def const(self, value: Number | Size, dtype: DTypeLike = "f32") -> Tensor: ...
-    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
-    def arange(self, n: Dim, dtype: DTypeLike = "i64") -> Tensor: ...
-
-
-class Tensor:
+class Tensor(Arithmetic):
     """One value (or effect) of a graph."""
 
-    __slots__ = ("graph", "index", "op", "_dtype", "shape", "src", "arg", "real", "instances")
-    __array_priority__ = 1000.0
-
-    def __init__(self, graph: NodeMaker, index: int, op: str, dtype: DType | None,
-                 shape: tuple[Dim, ...], src: tuple[Tensor, ...], arg: tuple[Any, ...],
-                 real: float | None, instances: int) -> None:
-        self.graph, self.index, self.op, self._dtype = graph, index, op, dtype
-        self.shape, self.src, self.arg, self.real = shape, src, arg, real
-        self.instances = instances  # on how many devices
-
-    @property
-    def dtype(self) -> DType:
-        """None of nodes without a value, such as stores."""
-        return self._dtype  # type: ignore[return-value]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> Dim:
-        return product(self.shape)
-
-    def __repr__(self) -> str:
-        return f"<Tensor {self.op} {self.dtype}{list(self.shape)}>"
-
-    def _make(self, op: str, *src: Tensor | Number, arg: Sequence[Dim | str] = (),
-              dtype: DTypeLike | None = None) -> Tensor:
-        return self.graph.op(op, self, *src, arg=arg, dtype=dtype)
-
-    def _with(self, op: str, other: Operand, swap: bool = False) -> Tensor:
-        """An op of two, broadcast; a number or an array has this tensor's type."""
-        a, b = _broadcast(self, self._like(op, other))
-        return self.graph.op(op, b, a) if swap else self.graph.op(op, a, b)
-
-    def _like(self, op: str, other: Any) -> Tensor:
-        """Another operand as a tensor of this one's type."""
-        if isinstance(other, Tensor):
-            return other
-        array = isinstance(other, np.ndarray)
-        if not array and (isinstance(other, (int, float, Size)) or hasattr(other, "__index__")):
-            return self.graph.const(other, self.dtype)
-        if not isinstance(other, (np.ndarray, np.generic, list, tuple)):
-            raise TypeError(f"{op}: {type(other).__name__} is not a tensor, a number or an array")
-        values = np.asarray(other)
-        if values.dtype.kind == "f" and not self.dtype.is_float and self.dtype.kind != "boolean":
-            raise TypeError(f"{op}: an array of {values.dtype} meets a tensor of {self.dtype}; "
-                            "cast one of them")
-        return self.graph.constant(values, self.dtype)
-
-    # What a node has not: values.
-
-    def _no_values(self, what: str) -> TypeError:
-        return TypeError(f"{self!r} has no {what}: it is a node of a graph, computed by a run. "
-                         "Store it as an output, run the graph and read that")
-
-    def __bool__(self) -> bool:
-        raise self._no_values("truth (for a choice between tensors there is `where`)")
-
-    def __int__(self) -> int:
-        raise self._no_values("number")
-
-    def __float__(self) -> float:
-        raise self._no_values("number")
-
-    def __array__(self, *args: Any, **named: Any) -> Array:
-        raise self._no_values("array")
+    __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Tensor:
         """NumPy's functions of tensors make nodes: np.exp(x), array + x."""
@@ -125,208 +42,6 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         """Along axis 0."""
         return iter([self[i] for i in range(len(self))])
-
-    def __contains__(self, value: object) -> bool:
-        raise self._no_values("elements to look among")
-
-    __hash__ = object.__hash__
-
-    # Elementwise.
-
-    def __add__(self, other: Operand) -> Tensor:
-        return self._with("add", other)
-
-    def __radd__(self, other: Operand) -> Tensor:
-        return self._with("add", other, swap=True)
-
-    def __sub__(self, other: Operand) -> Tensor:
-        return self._with("sub", other)
-
-    def __rsub__(self, other: Operand) -> Tensor:
-        return self._with("sub", other, swap=True)
-
-    def __mul__(self, other: Operand) -> Tensor:
-        return self._with("mul", other)
-
-    def __rmul__(self, other: Operand) -> Tensor:
-        return self._with("mul", other, swap=True)
-
-    def __truediv__(self, other: Operand) -> Tensor:
-        return self._with("fdiv", other)
-
-    def __rtruediv__(self, other: Operand) -> Tensor:
-        return self._with("fdiv", other, swap=True)
-
-    def __floordiv__(self, other: Operand) -> Tensor:
-        """Of integers; 0 where `other` is 0."""
-        return self._with("floordiv", other)
-
-    def __mod__(self, other: Operand) -> Tensor:
-        """Of integers, with the sign of `other`; 0 where that is 0."""
-        return self._with("floormod", other)
-
-    def __pow__(self, other: Operand) -> Tensor:
-        return self._with("pow", other)
-
-    def __and__(self, other: Operand) -> Tensor:
-        return self._with("and", other)
-
-    def __or__(self, other: Operand) -> Tensor:
-        return self._with("or", other)
-
-    def __xor__(self, other: Operand) -> Tensor:
-        return self._with("xor", other)
-
-    def __lshift__(self, other: Operand) -> Tensor:
-        return self._with("shl", other)
-
-    def __rshift__(self, other: Operand) -> Tensor:
-        return self._with("shr", other)
-
-    def __lt__(self, other: Operand) -> Tensor:
-        return self._with("cmplt", other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return self._with("cmplt", other, swap=True)
-
-    def eq(self, other: Operand) -> Tensor:
-        """Element by element, as ==; whether two names mean one node is asked with `is`."""
-        return self._with("cmpeq", other)
-
-    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
-        if other is None:
-            return NotImplemented
-        return self._with("cmpeq", other)
-
-    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
-        if other is None:
-            return NotImplemented
-        return self._with("cmpne", other)
-
-    def ne(self, other: Operand) -> Tensor:
-        return self._with("cmpne", other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return (self < other) | self.eq(other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return (self > other) | self.eq(other)
-
-    def __rfloordiv__(self, other: Operand) -> Tensor:
-        return self._with("floordiv", other, swap=True)
-
-    def __rmod__(self, other: Operand) -> Tensor:
-        return self._with("floormod", other, swap=True)
-
-    def __rpow__(self, other: Operand) -> Tensor:
-        return self._with("pow", other, swap=True)
-
-    def __rand__(self, other: Operand) -> Tensor:
-        return self._with("and", other, swap=True)
-
-    def __ror__(self, other: Operand) -> Tensor:
-        return self._with("or", other, swap=True)
-
-    def __rxor__(self, other: Operand) -> Tensor:
-        return self._with("xor", other, swap=True)
-
-    def __rlshift__(self, other: Operand) -> Tensor:
-        return self._with("shl", other, swap=True)
-
-    def __rrshift__(self, other: Operand) -> Tensor:
-        return self._with("shr", other, swap=True)
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __neg__(self) -> Tensor:
-        return self._make("neg")
-
-    def __invert__(self) -> Tensor:
-        ones = 1 if self.dtype.kind != "unsigned" else (1 << self.dtype.bits) - 1
-        return self._with("xor", -1 if self.dtype.kind == "signed" else ones)
-
-    def __abs__(self) -> Tensor:
-        return self.maximum(-self)
-
-    def maximum(self, other: Operand) -> Tensor:
-        """NaN if either is NaN."""
-        return self._with("max", other)
-
-    def minimum(self, other: Operand) -> Tensor:
-        value = self._like("minimum", other)
-        if self.dtype.is_float:
-            return -((-self).maximum(-value))
-        return ~((~self).maximum(~value))
-
-    def clip(self, low: Operand | None = None, high: Operand | None = None) -> Tensor:
-        out = self if low is None else self.maximum(low)
-        return out if high is None else out.minimum(high)
-
-    def square(self) -> Tensor:
-        return self * self
-
-    def exp2(self) -> Tensor:
-        return self._make("exp2")
-
-    def log2(self) -> Tensor:
-        return self._make("log2")
-
-    def exp(self) -> Tensor:
-        return (self * (1 / math.log(2))).exp2()
-
-    def log(self) -> Tensor:
-        return self.log2() * math.log(2)
-
-    def sin(self) -> Tensor:
-        return self._make("sin")
-
-    def cos(self) -> Tensor:
-        return (self + math.pi / 2).sin()
-
-    def sqrt(self) -> Tensor:
-        return self._make("sqrt")
-
-    def reciprocal(self) -> Tensor:
-        return self._make("recip")
-
-    def rsqrt(self) -> Tensor:
-        return self.sqrt().reciprocal()
-
-    def trunc(self) -> Tensor:
-        return self._make("trunc")
-
-    def floor(self) -> Tensor:
-        return self._make("floor")
-
-    def sigmoid(self) -> Tensor:
-        return ((-self).exp() + 1).reciprocal()
-
-    def tanh(self) -> Tensor:
-        return (self * 2).sigmoid() * 2 - 1
-
-    def relu(self) -> Tensor:
-        return self.maximum(0)
-
-    def where(self, yes: Operand, no: Operand) -> Tensor:
-        """`yes` where this (bool) is true, else `no`."""
-        like = next((t for t in (yes, no) if isinstance(t, Tensor)), None)
-        if like is None:
-            raise invalid("where: one of the values must be a tensor")
-        values = [like._like("where", t) for t in (yes, no)]
-        return self.graph.op("where", *_broadcast(self, *values))
-
-    def cast(self, dtype: DTypeLike) -> Tensor:
-        return self._make("cast", dtype=dtype)
-
-    astype = cast
-
-    def bitcast(self, dtype: DTypeLike) -> Tensor:
-        """The same bits; where the width changes, the last axis grows or shrinks."""
-        return self._make("bitcast", dtype=dtype)
-
-    def contiguous(self) -> Tensor:
-        return self._make("contiguous")
 
     # Shapes.
 
@@ -530,7 +245,8 @@ def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     first = tensors[0]
     at = _axis(axis, first.ndim)
     if all(isinstance(t.shape[at], int) for t in tensors):
-        return first.graph.op("cat", *tensors, arg=[at])
+        joined: Tensor = first.graph.op("cat", *tensors, arg=[at])
+        return joined
     total: Dim = sum(t.shape[at] for t in tensors)
     place = first.graph.arange(total).reshape([total if i == at else 1 for i in range(first.ndim)])
     out: Tensor | None = None  # each behind the others, chosen by the number of the place
@@ -558,20 +274,6 @@ def _axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise invalid(f"axis {axis} of a shape of rank {rank}")
     return axis % rank
-
-
-def _broadcast(*tensors: Tensor) -> list[Tensor]:
-    """Of one shape; scalars stay scalars where another has a shape: ops take them so."""
-    rank = max(t.ndim for t in tensors)
-    shape: list[Dim] = [1] * rank
-    for t in tensors:
-        for i, size in enumerate(t.shape, rank - t.ndim):
-            if size != 1:
-                if shape[i] not in (1, size):
-                    shapes = " and ".join(str(list(t.shape)) for t in tensors)
-                    raise invalid(f"shapes {shapes} do not broadcast")
-                shape[i] = size
-    return [t if t.ndim == 0 else t.broadcast_to(shape) for t in tensors]
 
 
 _UFUNCS: dict[str, Any] = {

@@ -8,7 +8,8 @@ neighbours have the operators.
 
 from telegrad.torch._backend import backend
 from telegrad.torch._export import export
+from telegrad.torch._kept import fetch
 from telegrad.torch._lower import operators, refused
 from telegrad.torch._table import Unsupported
 
-__all__ = ["Unsupported", "backend", "export", "operators", "refused"]
+__all__ = ["Unsupported", "backend", "export", "fetch", "operators", "refused"]

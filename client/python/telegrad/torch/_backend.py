@@ -31,11 +31,11 @@ from telegrad._host import Host, Into, Memory
 from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
-from telegrad.torch import _bags
-from telegrad.torch._kept import Kept, filled, host, keep, place
+from telegrad.torch import _bags, _samples
+from telegrad.torch._kept import Absent, Kept, filled, host, keep, leave, may_leave, place
 from telegrad.torch._lower import Lowered, known
 from telegrad.torch._sizes import Bounds, Symbols, real
-from telegrad.torch._table import Unsupported, kind, packet_of
+from telegrad.torch._table import DTYPES, Unsupported, packet_of
 
 _ATEN = torch.ops.aten
 
@@ -49,6 +49,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for op in [op for op in table if torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())]:
         del table[op]  # the numbers are to be those that the operator itself draws
     table.update(_bags.rules())
+    table.update(_samples.rules())
     table[_ATEN._transformer_encoder_layer_fwd.default] = _encoder_layer
     return table
 
@@ -94,11 +95,14 @@ class Role:
     kept_from: int | None = None  # results from here on stay on the server
     saved: tuple[bool, ...] = ()  # arguments that the forward pass left there
     counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
+    resident: bool = False  # what it writes into arguments stays on the server alone
+    resident_results: bool = False  # and so do its results
 
 
 class Result(NamedTuple):
-    """A tensor that a call gives."""
+    """A tensor that a call gives, of the slot of this number."""
 
+    slot: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -112,29 +116,57 @@ class Sized(NamedTuple):
     mutated: dict[int, Result]
 
 
+class Bound(NamedTuple):
+    """What a call binds to a slot."""
+
+    of: str  # "a" an argument, "r" what is drawn, "c" a constant, "" memory that the run writes
+    number: int  # among those of its kind
+    nbytes: int
+    saved: bool = False  # the forward pass saved the argument
+    counted: bool = False  # torch counts a change of it before the call
+
+
+_MOST_RUNS = 64  # sets of buffers whose runs are kept encoded
+
+
 class Compiled:
-    """A graph as a program, whose symbolic sizes are between `bounds`."""
+    """A graph as a program, whose symbolic sizes are between `bounds`.
+
+    What a call needs and all calls have in common is computed once: which slot gets what, the shapes and bytes of the
+    results, and the run of each set of buffers, encoded. Buffers are used again, so that the sets are few.
+    """
 
     def __init__(self, module: torch.fx.GraphModule, role: Role, bounds: Bounds = {}) -> None:
         self.lowered = Lowered(module, bounds)
         self.operators = sum(node.op == "call_function" for node in module.graph.nodes)
         self.kept_from = len(self.lowered.results) if role.kept_from is None else role.kept_from
         self.role = role
-        self._hash, self._era = b"", -1  # what the server knows it by, and of which session that was
-        self._slots = [self._plan(slot) for slot in self.lowered.graph.slots]
+        self._era = -1  # of which session the following are
+        self._hash = b""
+        self._constants: list[Kept] = []
+        self._runs: dict[tuple[int, ...], Operation] = {}  # by handles; of programs without variables
+        slots = self.lowered.graph.slots
+        numbers = {slot.name: i for i, slot in enumerate(slots)}
+        self._slot_of = numbers
+        self._slots: list[Bound] = []
+        for slot in slots:
+            self._slots.append(self._plan(slot))
+        self._tests = [numbers[f"t{i}"] for i in range(len(self.lowered.asserted))]
+        self._absent = Absent()
         self._symbolic = bool(bounds)
         self._sized: Sized | None = None  # where it is the same in each call
         self._computes = bool(self.lowered.mutated or self.lowered.asserted) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
 
-    def _plan(self, slot: Slot) -> tuple[str, int, int, bool, bool]:
-        """What a call binds to a slot: of which kind, its number among those of its kind, its bytes, and for an argument
-        whether the forward pass saved it and whether a change of it is counted."""
+    def _plan(self, slot: Slot) -> Bound:
         if slot.role == "constant":
-            return "c", 0, slot.nbytes, False, False
+            return Bound("c", sum(other.of == "c" for other in self._slots), slot.nbytes)
+        nbytes = max(slot.nbytes, 1)
+        if slot.role != "input":
+            return Bound("", 0, nbytes)
         number = int(slot.name[1:])
-        kind = slot.name[0] if slot.name[0] == "r" else "a" if slot.role == "input" else slot.name[0]
-        saved = kind == "a" and bool(self.role.saved) and self.role.saved[number]
-        return kind, number, max(slot.nbytes, 1), saved, kind == "a" and number in self.role.counted
+        if slot.name[0] == "r":
+            return Bound("r", number, nbytes)
+        return Bound("a", number, nbytes, bool(self.role.saved) and self.role.saved[number], number in self.role.counted)
 
     def __call__(self, *args: Any, symbols: Mapping[str, int] = {}) -> list[Any]:
         try:
@@ -144,85 +176,105 @@ class Compiled:
             raise explained(error, f"a compiled part of {self.operators} operators with the inputs {shapes}") from None
 
     def _call(self, args: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
-        lowered, server = self.lowered, host()
+        server = host()
         plan = self._sized or self._size(symbols)
+        kept: list[Kept] = []  # by slot
+        run = None
         if self._computes:
-            memories, run = self._bind(server, args, symbols)
-            written, tests = memories["m"], memories["t"]
-        else:
-            memories, run, written, tests = {}, None, {}, {}
+            kept, run = self._bind(server, args, symbols)
         out: list[Any] = []
         reads: list[tuple[Memory, Into]] = []
-        made: list[tuple[torch.Tensor, Kept]] = []
+        made: list[tuple[torch.Tensor, Result]] = []
         for i, result in enumerate(plan.results):
             if not isinstance(result, Result):
                 out.append(result)
                 continue
-            kept = memories["y"][i]
             if i < self.kept_from:
+                if self.role.resident_results and result.nbytes and result.dtype.is_floating_point:
+                    out.append(self._absent.tensor(i, result.shape, result.dtype, kept[result.slot]))
+                    continue
                 tensor = torch.empty(result.shape, dtype=result.dtype)
                 if result.nbytes:
-                    reads.append((kept.memory, filled(tensor, result.nbytes)))
+                    reads.append((kept[result.slot].memory, filled(tensor, result.nbytes)))
             else:
                 tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
-            made.append((tensor, kept))
+            made.append((tensor, result))
             out.append(tensor)
-        values = {i: torch.empty(result.shape, dtype=result.dtype) for i, result in plan.mutated.items()}
-        reads += [(written[i].memory, filled(value, plan.mutated[i].nbytes)) for i, value in values.items() if value.nbytes]
-        truths = [bytearray(1) for _ in tests]
-        reads += [(tests[i].memory, Into(truth)) for i, truth in enumerate(truths)]
+        stay: list[tuple[torch.Tensor, Result]] = []
+        values: list[tuple[torch.Tensor, torch.Tensor, Result]] = []
+        for i, result in plan.mutated.items():
+            if self.role.resident and may_leave(args[i]):
+                stay.append((args[i], result))
+            else:
+                values.append((args[i], torch.empty(result.shape, dtype=result.dtype), result))
+        reads += [(kept[result.slot].memory, filled(value, result.nbytes)) for _, value, result in values if result.nbytes]
+        truths = [bytearray(1) for _ in self._tests]
+        reads += [(kept[slot].memory, Into(truth)) for slot, truth in zip(self._tests, truths)]
         server.read_all(reads, run)
         if not all(truth[0] for truth in truths):
-            raise RuntimeError(next(what for what, truth in zip(lowered.asserted, truths) if not truth[0]))
-        for tensor, kept in made:
-            keep(tensor, kept)
+            raise RuntimeError(next(what for what, truth in zip(self.lowered.asserted, truths) if not truth[0]))
+        for tensor, result in made:
+            keep(tensor, kept[result.slot])
+        for argument, result in stay:
+            torch.autograd.graph.increment_version(argument)
+            leave(argument, kept[result.slot])
         if values:
             with torch.no_grad():
-                for i, value in values.items():
-                    args[i].copy_(value)
-                    keep(args[i], written[i])
+                for argument, value, result in values:
+                    argument.copy_(value)
+                    keep(argument, kept[result.slot])
         return out
 
     def _size(self, symbols: Mapping[str, int]) -> Sized:
         """What a call gives, with these symbols; it is always the same where there are none."""
-        def result(meta: torch.Tensor) -> Result:
+        def result(name: str, meta: torch.Tensor) -> Result:
             shape: tuple[int, ...] = real(tuple(meta.shape), symbols)
-            return Result(shape, real(meta.stride(), symbols), meta.dtype, math.prod(shape) * meta.dtype.itemsize)
+            return Result(self._slot_of[name], shape, real(meta.stride(), symbols), meta.dtype,
+                          math.prod(shape) * meta.dtype.itemsize)
 
-        results = [result(meta) if isinstance(meta, torch.Tensor) else real(meta, symbols) for meta in self.lowered.results]
-        sized = Sized(results, {i: result(meta) for i, meta in self.lowered.mutated.items()})
+        results = [result(f"y{i}", meta) if isinstance(meta, torch.Tensor) else real(meta, symbols)
+                   for i, meta in enumerate(self.lowered.results)]
+        sized = Sized(results, {i: result(f"m{i}", meta) for i, meta in self.lowered.mutated.items()})
         if not self._symbolic:
             self._sized = sized
         return sized
 
-    def _bind(self, server: Host, args: Sequence[Any],
-              symbols: Mapping[str, int]) -> tuple[dict[str, dict[int, Kept]], Operation]:
-        """The memory that the run is bound to, by kind and number: "y" of results, "m" of what arguments become, "t" of
-        assertions, and what else has to stay until it is sent; and the run."""
+    def _bind(self, server: Host, args: Sequence[Any], symbols: Mapping[str, int]) -> tuple[list[Kept], Operation]:
+        """The memory that the run is bound to, by slot, and the run."""
         server.renew()
         if self._era != server.era:
-            self._hash = server.session.put(self.lowered.graph).hash
-            self._constants = [server.session.upload(s.init, s.dtype, device=server.devices[0])
-                               for s in self.lowered.graph.slots if s.role == "constant"]
-            self._era = server.era
-        constants = iter(self._constants)
-        handles = []
-        memories: dict[str, dict[int, Kept]] = {"y": {}, "m": {}, "t": {}, "a": {}, "r": {}}
-        drawn = [draw(lambda value: real(value, symbols)) for draw in self.lowered.draws]
+            self._begin(server)
+        drawn = [draw(lambda value: real(value, symbols)) for draw in self.lowered.draws] if self.lowered.draws else []
+        kept: list[Kept] = []
         for of, number, nbytes, saved, counted in self._slots:  # `alloc` frees what was dropped
-            if of == "c":
-                handles.append(next(constants).handle)
-                continue
             if of == "a":
-                kept = place(server, args[number], saved, nbytes, counted)
-            elif of == "r":
-                kept = place(server, drawn[number], False, nbytes)
+                kept.append(place(server, args[number], saved, nbytes, counted))
+            elif not of:
+                kept.append(Kept(server, server.alloc(nbytes)))
+            elif of == "c":
+                kept.append(self._constants[number])
             else:
-                kept = Kept(server, server.alloc(nbytes))
-            memories[of][number] = kept
-            handles.append(kept.memory.handle)
-        variables = self.lowered.size.variables(symbols)
-        return memories, operations.run(self._hash, handles, variables, server.devices[:1], None, quiet=True)
+                kept.append(place(server, drawn[number], False, nbytes))
+        handles = tuple([one.memory.handle for one in kept])
+        run = self._runs.get(handles)
+        if run is None:
+            run = operations.run(self._hash, handles, self.lowered.size.variables(symbols), server.devices[:1], None, quiet=True)
+            if not self._symbolic:
+                if len(self._runs) >= _MOST_RUNS:
+                    self._runs.clear()
+                self._runs[handles] = run
+        return kept, run
+
+    def _begin(self, server: Host) -> None:
+        """In a session that does not have the program yet."""
+        self._hash = server.session.put(self.lowered.graph).hash
+        self._constants = []
+        for slot in self.lowered.graph.slots:
+            if slot.role == "constant":
+                buffer = server.session.upload(slot.init, slot.dtype, device=server.devices[0])
+                self._constants.append(Kept(server, Memory(buffer.handle, 0, slot.nbytes, slot.nbytes, server.era, server.devices[0])))
+        self._runs.clear()
+        self._era = server.era
 
 
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
@@ -268,14 +320,17 @@ def _is_symbolic(values: Sequence[Any]) -> bool:
 compiled_last: collections.deque[Any] = collections.deque(maxlen=64)  # what was compiled last, for tests and for people who wonder
 
 
-def _compiler(which: str) -> Callable[..., Any]:
+def _compiler(which: str, resident: bool) -> Callable[..., Any]:
     def compile(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
         from functorch.compile import make_boxed_func
 
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         for node, value in zip(nodes, example):
             if isinstance(value, torch.Tensor):
-                kind(value.dtype)
+                if value.dtype not in DTYPES:
+                    raise Unsupported(f"{node.name}, {value.dtype}{list(value.shape)}, enters the compiled part; the server has "
+                                      f"the element types {', '.join(map(str, DTYPES))}; keep what needs it out of the "
+                                      "compiled part with torch.compiler.disable")
                 if value.device.type != "cpu":
                     raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
                                        "Telegrad's server has it on its own devices")
@@ -289,7 +344,7 @@ def _compiler(which: str) -> Callable[..., Any]:
             meta = context.fw_metadata
             if meta is not None and len(meta.input_info) == len(nodes):
                 counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
-        role = Role(kept_from, saved, counted)
+        role = Role(kept_from, saved, counted, resident, resident and which == "backward")
         compiled: Any = Symbolic(module, role) if _is_symbolic(example) else Compiled(module, role)
         compiled_last.append(compiled)
         return make_boxed_func(compiled)
@@ -310,11 +365,15 @@ def in_parts() -> Iterator[None]:
 
 
 def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any) -> Any:
-    """For torch.compile."""
-    if options.get("options"):
-        raise ValueError("the backend telegrad has no options; the environment says where the server is")
-    make = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"),
-                        inference_compiler=_compiler("inference"), decompositions=decompositions(),
+    """For torch.compile. The option `resident`: gradients, and what the part writes into its arguments, stay on the server
+    alone until `fetch`."""
+    given = dict(options.get("options") or {})
+    resident = bool(given.pop("resident", False))
+    if given:
+        raise ValueError(f"the backend telegrad has no option {', '.join(map(repr, given))}; it has 'resident', and the environment "
+                         "says where the server is")
+    make = aot_autograd(fw_compiler=_compiler("forward", resident), bw_compiler=_compiler("backward", resident),
+                        inference_compiler=_compiler("inference", resident), decompositions=decompositions(),
                         keep_inference_input_mutations=True)
     with in_parts():
         return make(module, example)

@@ -66,8 +66,14 @@ def _weights_backward(grad, weight, indices, offsets, bag, mode, padding_idx=-1)
     return out.masked_fill(indices == padding_idx, 0) if padding_idx >= 0 else out
 
 
+def _index_reduce(x, axis, index, source, reduce, include_self=True):
+    """Rows of an axis, by a list of numbers, as elements."""
+    place = index.reshape([-1 if a == axis % x.ndim else 1 for a in range(x.ndim)]).expand(source.shape)
+    return x.scatter_reduce(axis, place, source, reduce, include_self=include_self)
+
+
 def rules() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {aten._embedding_bag.default: _embedding_bag, aten._embedding_bag_forward_only.default: _embedding_bag,
-            aten._embedding_bag_backward.default: _any_backward, aten._embedding_bag_dense_backward.default: _backward,
+            aten.index_reduce.default: _index_reduce, aten._embedding_bag_backward.default: _any_backward, aten._embedding_bag_dense_backward.default: _backward,
             aten._embedding_bag_per_sample_weights_backward.default: _weights_backward}

@@ -63,16 +63,47 @@ def _erfc(x: Tensor) -> Tensor:
     return (x < 0).where(2 - tail, tail)
 
 
+_HALF_PI = {32: (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8),  # in three parts (Cephes), of which multiples of
+            64: (1.570796310901641845703125, 1.589325471229585673428e-8, 6.12323399573676588614e-17)}  # the first are exact
+
+
+def _tan(x: Tensor) -> Tensor:
+    """Of what remains after multiples of pi/2: sin / cos has few digits near the poles, where cos is small."""
+    if x.dtype.bits < 32:
+        return _tan(x.cast("f32")).cast(x.dtype)
+    a, b, c = _HALF_PI[x.dtype.bits]
+    turns = _round(x * (2 / math.pi))
+    rest = x - turns * a - turns * b - turns * c
+    near = rest.sin() / rest.cos()
+    odd = (turns - (turns * 0.5).floor() * 2).ne(0)
+    return (abs(x) < 8192).where(odd.where(-near.reciprocal(), near), x.sin() / x.cos())
+
+
+def _erfinv(x: Tensor) -> Tensor:
+    """To a few units in the last place of f32: M. Giles, Approximating the erfinv function (GPU Computing Gems, 2012)."""
+    w = -((1 - x) * (1 + x)).log()
+    central = w < 5
+    near, far = w - 2.5, central.where(9, w).sqrt() - 3
+    p, q = near * 2.81022636e-08 + 3.43273939e-07, far * -0.000200214257 + 0.000100950558
+    for a, b in ((-3.5233877e-06, 0.00134934322), (-4.39150654e-06, -0.00367342844), (0.00021858087, 0.00573950773),
+                 (-0.00125372503, -0.0076224613), (-0.00417768164, 0.00943887047), (0.246640727, 1.00167406),
+                 (1.50140941, 2.83297682)):
+        p, q = p * near + a, q * far + b
+    value = central.where(p, q) * x
+    return abs(x).eq(1).where(x * math.inf, value)
+
+
 for name, function in {
         "neg": Tensor.__neg__, "exp": Tensor.exp, "exp2": Tensor.exp2, "log": Tensor.log, "log2": Tensor.log2,
         "sin": Tensor.sin, "cos": Tensor.cos, "sqrt": Tensor.sqrt, "rsqrt": Tensor.rsqrt,
         "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "abs": Tensor.__abs__,
-        "reciprocal": Tensor.reciprocal, "round": _round, "sign": _sign, "expm1": _expm1, "log1p": _log1p,
-        "erf": _erf, "tan": lambda x: x.sin() / x.cos(),
+        "reciprocal": Tensor.reciprocal, "sign": _sign, "expm1": _expm1, "log1p": _log1p,
+        "erf": _erf, "tan": _tan,
         "log10": lambda x: x.log2() * math.log10(2), "bitwise_not": Tensor.__invert__}.items():
     aten(name)(_unary(function))
 aten("erfc")(_unary(_erfc))
-for name, function in {"floor": Tensor.floor, "ceil": lambda x: -(-x).floor(), "trunc": Tensor.trunc}.items():
+aten("erfinv", "prims.erf_inv.default")(_unary(_erfinv))
+for name, function in {"floor": Tensor.floor, "ceil": lambda x: -(-x).floor(), "trunc": Tensor.trunc}.items():  # an integer is whole
     aten(name)(lambda c, x, function=function: function(x) if x.dtype.is_float else x)
 for name, function in {
         "add": lambda a, b: a | b if a.dtype.kind == "boolean" else a + b,
@@ -98,6 +129,24 @@ for name, method in {"logical_and": "__and__", "logical_or": "__or__", "logical_
 
 def _truth(x: Tensor) -> Tensor:
     return x if x.dtype.kind == "boolean" else x.ne(0)
+
+
+@aten("round")
+def round_(c: Call, x: Tensor, decimals: int = 0) -> Tensor:
+    """To so many digits behind the point; of negative many, to tens, hundreds and so on."""
+    if not x.dtype.is_float:
+        if decimals < 0:
+            raise Unsupported(f"an integer to tens ({decimals} digits)")
+        return x
+    scale = 10.0 ** abs(decimals)
+    return _round(x) if decimals == 0 else _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
+
+
+@aten("angle")
+def angle(c: Call, x: Tensor) -> Tensor:
+    """Of a real number: 0 or pi."""
+    x = c.tensor(x)
+    return x.ne(x).where(x, (x < 0).where(math.pi, c.full(0)))
 
 
 @aten("logical_not")

@@ -24,7 +24,7 @@ def embedding(c: Call, table: Tensor, index: Tensor, *args: Any) -> Tensor:
 
 @aten("index_select")
 def index_select(c: Call, x: Tensor, axis: int, index: Tensor) -> Tensor:
-    return _part(x, axis, index)
+    return x.broadcast_to(c.shape) if not x.ndim else _part(x, axis, index)
 
 
 def _places(x: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], Tensor, tuple[int, ...]]:
@@ -56,6 +56,9 @@ def index_(c: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 @aten("index_put", "_unsafe_index_put")
 def index_put(c: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
               accumulate: bool = False) -> Tensor:
+    if len(indices) == 1 and (mask := indices[0]) is not None and mask.dtype.kind == "boolean" and values.size == 1:
+        value = c.tensor(values).reshape([])  # one number, wherever the mask of the first axes is true
+        return mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)).broadcast_to(x.shape).where(x + value if accumulate else value, x)
     used, rows, shape = _places(x, indices)
     rest = [a for a in range(x.ndim) if a not in used]
     order = [*used, *rest]

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 import telegrad
 from telegrad import Graph, Tensor
 from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
-                            _random, _reductions, _scans, _shapes, _special)
+                            _random, _reductions, _resize, _scans, _shapes, _special)
 from telegrad.torch._sizes import Bounds, Sizes
 from telegrad.torch._table import PRIMITIVES, REFUSED, TABLE, Call, Draw, Unsupported, Value, kind, packet_of
 
@@ -120,18 +120,16 @@ class Lowered:
         # What torch's own decompositions leave as a primitive takes what the operator of the name takes.
         function = TABLE.get(packet) or (TABLE.get(name.split(".")[1]) if name in PRIMITIVES else None)
         if packet in REFUSED:
-            raise Unsupported(f"{name}: {REFUSED[packet]}{_where(node)}")
+            raise Unsupported(f"{name}{_operands(node)}: {REFUSED[packet]}{_where(node)}; {_REMEDY}")
         if function is None:
-            raise Unsupported(f"{name} is an operator that Telegrad has no graph for{_where(node)}; "
-                              "docs/pytorch.md lists those that there are. Keep it out of the compiled part with "
-                              "torch.compiler.disable")
+            raise Unsupported(f"{name}{_operands(node)} is an operator that Telegrad has no graph for{_where(node)}; "
+                              f"docs/pytorch.md lists those that there are; {_REMEDY}")
         try:
             out = function(self._call_of(node), *args, **{name: self._map(v) for name, v in node.kwargs.items()})
         except Unsupported as error:
-            raise Unsupported(f"{name}: {error}{_where(node)}") from None
+            raise Unsupported(f"{name}{_operands(node)}: {error}{_where(node)}; {_REMEDY}") from None
         except (telegrad.TelegradError, TypeError, ValueError) as error:
-            shapes = [tuple(a.shape) for a in args if isinstance(a, Tensor)]
-            raise Unsupported(f"{name} of {shapes}: {error}{_where(node)}") from error
+            raise Unsupported(f"{name}{_operands(node)}: {error}{_where(node)}; {_REMEDY}") from error
         self._check(node, out)
         return out
 
@@ -168,6 +166,16 @@ class Lowered:
 _REAL = {operator.truediv: operator.truediv, operator.mul: operator.mul, operator.add: operator.add,
          operator.sub: operator.sub, operator.pow: operator.pow, operator.neg: operator.neg, torch.sym_float: lambda a: a,
          torch.sym_sqrt: Tensor.sqrt}  # type: ignore[attr-defined]
+
+
+_REMEDY = "keep it out of the compiled part with torch.compiler.disable"
+
+
+def _operands(node: torch.fx.Node) -> str:
+    """The element types and shapes of a call's tensors, for errors."""
+    metas = [a.meta.get("val") for a in node.all_input_nodes]
+    shown = [f"{str(m.dtype).removeprefix('torch.')}{list(m.shape)}" for m in metas if isinstance(m, torch.Tensor)]
+    return f" of {', '.join(shown)}" if shown else ""
 
 
 def _where(node: torch.fx.Node) -> str:

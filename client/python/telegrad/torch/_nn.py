@@ -21,6 +21,22 @@ def sum_and_product(c: Call, x: Tensor, a: Tensor, b: Tensor, beta: float = 1, a
     return total if beta == 0 else total + (x if beta == 1 else x * beta)
 
 
+@aten("addbmm")
+def sum_of_products(c: Call, x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    wide, tall = a.permute(1, 0, 2).flatten(1, 2), b.flatten(0, 1)  # the sum over all matrices is one product
+    return sum_and_product(c, x, wide, tall, beta, alpha)
+
+
+@aten("_trilinear")
+def trilinear(c: Call, a: Tensor, b: Tensor, d: Tensor, new_a: Sequence[int], new_b: Sequence[int], new_d: Sequence[int],
+              summed: Sequence[int], unroll: int = 1) -> Tensor:
+    """The product of three tensors with new axes, summed over axes."""
+    for axes, place in ((new_a, 0), (new_b, 1), (new_d, 2)):
+        for axis in sorted(axes):
+            a, b, d = (t.unsqueeze(axis) if i == place else t for i, t in enumerate((a, b, d)))
+    return (a * b * d).sum(list(summed))
+
+
 def _axes(x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any) -> list[_windows.Axis]:
     return _windows.axes_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
 
@@ -78,18 +94,25 @@ def max_pool(c: Call, x: Tensor, kernel: Any, stride: Any = (), padding: Any = (
     return [largest.reshape(*c.shape), (size - first).reshape(*c.shape)]
 
 
-@aten("adaptive_max_pool2d")
+@aten("adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(c: Call, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """The largest of each part of a plane, and its number in the plane; of several the first."""
-    plane = x.shape[-2:]
-    rows, columns = (_parts(c, n, size) for n, size in zip(plane, sizes))
-    inside = rows.reshape(sizes[0], 1, plane[0], 1) & columns.reshape(1, sizes[1], 1, plane[1])
-    values = inside.where(x.unsqueeze(-3).unsqueeze(-3), -math.inf)
-    largest = values.max([-1, -2], keepdims=True)
+    """The largest of each part of a plane or a volume, and its number in it; of several the first."""
+    n = len(sizes)
+    plane = x.shape[x.ndim - n:]
+    inside = None
+    for axis, (size, count) in enumerate(zip(plane, sizes)):
+        shape = [1] * (2 * n)
+        shape[axis], shape[n + axis] = count, size
+        part = _parts(c, size, count).reshape(*shape)
+        inside = part if inside is None else inside & part
+    assert inside is not None
+    values = inside.where(x.reshape(*x.shape[:x.ndim - n], *[1] * n, *plane), -math.inf)
+    axes = list(range(-n, 0))
+    largest = values.max(axes, keepdims=True)
     hit = inside & (values.eq(largest) | values.ne(values))
     number = math.prod(plane)
     left = (number - c.graph.arange(number)).reshape(*plane)
-    first = hit.where(left, 0).max([-1, -2])
+    first = hit.where(left, 0).max(axes)
     return [largest.reshape(*c.shape), (number - first).reshape(*c.shape)]
 
 
@@ -99,9 +122,10 @@ def _parts(c: Call, n: int, count: int) -> Tensor:
     return (place >= part * n // count) & (place < ((part + 1) * n + count - 1) // count)
 
 
-@aten("adaptive_max_pool2d_backward")
+@aten("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
 def adaptive_max_pool_backward(c: Call, grad: Tensor, x: Tensor, indices: Tensor) -> Tensor:
-    return max_pool_backward(c, grad, x, (1, 1), (), (), (), False, indices)
+    axes = 2 if "2d" in str(c.node.target) else 3
+    return max_pool_backward(c, grad, x, (1,) * axes, (), (), (), False, indices)
 
 
 @aten("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
