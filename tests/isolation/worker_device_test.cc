@@ -14,10 +14,10 @@
 #include <set>
 #include <thread>
 
+#include "devices/api/shared_memory.h"
 #include "devices/api/trace.h"
 #include "devices/cpu/interrupt.h"
 #include "devices/worker/device_worker.h"
-#include "devices/worker/shared_memory.h"
 #include "engine/base/sanitizers.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
