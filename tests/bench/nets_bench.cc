@@ -48,7 +48,9 @@ absl::Status LowerAll(const Schedule& schedule, const Target& target) {
     const std::string hash = ContentHash(kernel.graph.root()).Hex();
     if (!seen.insert(hash).second) continue;
     Budget budget;
-    TG_RETURN_IF_ERROR(Lower(kernel.graph, target, "kernel", &budget).status());
+    TG_RETURN_IF_ERROR(
+        Lower(kernel.graph, target, "kernel", &budget, nullptr, {.weights = kernel.weights})
+            .status());
   }
   return absl::OkStatus();
 }
@@ -66,9 +68,13 @@ absl::StatusOr<double> Front(const Plan& plan, bool schedule, bool lower) {
   return ProcessorMs() - (schedule ? begin : scheduled);
 }
 
+// With each convolution as a kernel of its own, as tinygrad has it: as three, it would be more
+// launches and fewer flops.
 absl::StatusOr<Explanation> Explain(const Plan& plan) {
   Budget budget;
-  return ExplainGraph(plan.graph.root(), {}, HostShape(1), &budget);
+  Target target = HostShape(1);
+  target.winograd = false;
+  return ExplainGraph(plan.graph.root(), {}, target, &budget);
 }
 
 // Of the graph as it is written, counted as programs count theirs: an operation of floats for each
