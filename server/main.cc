@@ -164,7 +164,9 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
     workers.Stop();
   };
   const auto caches = std::make_shared<SharedCaches>(
-      ExecutableCache::Limits{.kernels = flags.GetInt("kernels")}, compile_service->services());
+      ExecutableCache::Limits{.kernels = flags.GetInt("kernels"),
+                              .schedule_bytes = flags.GetInt("schedule-bytes")},
+      compile_service->services());
   metrics.AddCollector([&](Metrics& m) { CollectFrom(*caches, *pool, m); });
   metrics.AddCollector([&](Metrics& m) { compile_service->CollectInto(m); });
   metrics.AddCollector([](Metrics& m) {

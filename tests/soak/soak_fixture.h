@@ -73,7 +73,9 @@ class SoakFixture : public ServingTenantsTest {
             "--executables",
             "16",
             "--kernels",
-            "24"};
+            "24",
+            "--schedule-bytes",
+            "262144"};
   }
   static std::string Prefix() { return StrCat("soak", getpid(), "-"); }
   std::string Key(const std::string& tenant, const std::string& rest) {
@@ -132,11 +134,11 @@ class SoakFixture : public ServingTenantsTest {
 
   void StartBack() {
     back_ = std::make_unique<testing::Process>(
-        TELEGRADD,
-        std::vector<std::string>{
-            "--listen", StrCat("127.0.0.1:", back_port_), "--cuda-devices", "0", "--cpu-memory",
-            "536870912", "--log-level", "off", "--isolate", "device", "--executables", "16",
-            "--kernels", "24", "--admin-listen", StrCat("unix:", keys_.path().string(), "/back")});
+        TELEGRADD, std::vector<std::string>{
+                       "--listen", StrCat("127.0.0.1:", back_port_), "--cuda-devices", "0",
+                       "--cpu-memory", "536870912", "--log-level", "off", "--isolate", "device",
+                       "--executables", "16", "--kernels", "24", "--schedule-bytes", "262144",
+                       "--admin-listen", StrCat("unix:", keys_.path().string(), "/back")});
     const std::string address = back_->Line("listening on 127.0.0.1:");
     ASSERT_NE(address, "") << back_->Wait().text;
     back_port_ = std::stoi(address);  // the same again after it was killed

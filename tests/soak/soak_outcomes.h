@@ -26,7 +26,7 @@ struct Cause {
 inline constexpr Cause kCauses[] = {
     // A worker process was killed: the error names the device, the process and the signal.
     {"", absl::StatusCode::kUnavailable, ") was ended by signal 9 (Killed)"},
-    {"", absl::StatusCode::kUnavailable, "it was ended by signal 9 (Killed)"},  // as it started
+    {"", absl::StatusCode::kUnavailable, "the server cannot start CPU:"},  // killed as it started
     // The server behind was killed: the error names it by the name that --remote gives it.
     {"", absl::StatusCode::kUnavailable, "back"},
     // A model that is unloaded and loaded in turn.
