@@ -159,9 +159,11 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
                             ScheduleCache& schedules, KernelCache& cache, Budget* budget) {
   Built out;
   const Stopwatch scheduling;
+  ScheduleOptions options = ScheduleOptions::For(runs->device.target());
+  options.transformed_bytes =
+      std::min(options.transformed_bytes, runs->device.memory_limit() / kPackedShare);
   TG_ASSIGN_OR_RETURN(const std::shared_ptr<const Schedule> shared,
-                      schedules.Get(hash, graph.root(), variables, budget,
-                                    ScheduleOptions::For(runs->device.target())));
+                      schedules.Get(hash, graph.root(), variables, budget, options));
   const Schedule& schedule = *shared;
   out.schedule_ns = scheduling.ns();
   Device& device = runs->device;

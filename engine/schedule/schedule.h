@@ -51,6 +51,8 @@ struct ScheduleOptions {
   // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
   // transformed tiles (winograd.h); 0: they may not.
   int64_t multiply_adds = 0;
+  // At most for each of the transformed weight, input and products of a convolution.
+  int64_t transformed_bytes = int64_t{256} << 20;
   static ScheduleOptions For(const Target& target);
 };
 

@@ -14,7 +14,8 @@ namespace {
 std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
                         const ScheduleOptions& options) {
   std::string key(hash.view());
-  StrAppend(&key, " ", options.private_bytes, " ", options.multiply_adds);
+  StrAppend(&key, " ", options.private_bytes, " ", options.multiply_adds, " ",
+            options.transformed_bytes);
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);
   for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);

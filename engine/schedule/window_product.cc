@@ -56,6 +56,7 @@ class Finder {
       const UOp u = g_.at(id);
       if (u.is(Op::kRange)) {
         if (ranges_.size() == kMostRanges || !u.src(0).is_const()) return false;
+        if (u.src(0).const_word() < 1) return false;
         ranges_.push_back(u);
       }
       if (u.is(Op::kReduce)) {

@@ -149,6 +149,13 @@ class Transformer {
     outputs_ = SizeOf(w.outputs);
   }
 
+  // Of a tensor that is new. A weight that a device cannot keep would be transformed in each run.
+  bool Fits(const ScheduleOptions& options) const {
+    const int64_t most =
+        options.transformed_bytes / (kPoints * kPoints * ByteSize(DType::kFloat32));
+    return tiles_ <= most / channels_ && tiles_ <= most / outputs_ && outputs_ <= most / channels_;
+  }
+
   bool PaysOff(const ScheduleOptions& options) const {
     const auto rate = static_cast<double>(options.multiply_adds);
     const double products = static_cast<double>(channels_) * static_cast<double>(outputs_);
@@ -336,7 +343,7 @@ absl::StatusOr<std::optional<Winograd>> UseWinograd(
   if (!window) return std::nullopt;
   if (!is_weight(static_cast<int>(window->weight.src(0).src(0).arg(0)))) return std::nullopt;
   Transformer transformer(*kernel.graph, *window);
-  if (!transformer.PaysOff(options)) return std::nullopt;
+  if (!transformer.Fits(options) || !transformer.PaysOff(options)) return std::nullopt;
   TG_RETURN_IF_ERROR(budget->SpendKernels(2));
   return transformer.Run();
 }

@@ -209,5 +209,20 @@ TEST(Winograd, OtherConvolutionsStayAsTheyAre) {
   EXPECT_FALSE(IsTransformed(*plain)) << "though the target does not ask for it";
 }
 
+// A device that could not keep the transformed weight would transform it in each run.
+TEST(Winograd, WhatIsTransformedIsBounded) {
+  const FrozenGraph graph = GraphOf({});
+  const int64_t weight = 36 * 16 * 16 * 4;  // bytes, and more than those of 4 tiles
+  for (const auto& [bytes, transformed] :
+       {std::pair(weight, true), std::pair(weight - 1, false), std::pair(int64_t{0}, false)}) {
+    Budget budget;
+    const auto schedule =
+        ScheduleGraph(graph.root(), &budget,
+                      {.private_bytes = 1 << 20, .multiply_adds = 1, .transformed_bytes = bytes});
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_EQ(IsTransformed(*schedule), transformed) << bytes;
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
