@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 import numpy as np
-from support import DaemonTest, main, path, raises, run_async
+from support import ConnectedTest, main, path, raises, run_async
 
 import telegrad
 from telegrad import Code, aio
@@ -25,18 +25,7 @@ def case(model, number=0):
             read_tensor(os.path.join(folder, "output_0.pb")))
 
 
-class ImportTest(DaemonTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.connection = telegrad.connect(cls.daemon.address)
-        cls.addClassCleanup(cls.connection.close)
-
-    def session(self, **options):
-        session = self.connection.session(timeout=60, **options)
-        self.addCleanup(session._abort)
-        return session
-
+class ImportTest(ConnectedTest):
     def test_a_model_gives_what_is_expected(self):
         session = self.session()
         model = session.import_model(os.path.join(MNIST, "model.onnx"))
