@@ -6,24 +6,14 @@ TELEGRADD names the daemon's program, as in tests/python.
 import contextlib
 import gc
 import io
-import os
 import pathlib
 import re
-import sys
 import unittest
 import unittest.mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from torch_support import TorchTest
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import models
 import telegrad.torch
@@ -33,13 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 
-class CompileTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = support.Daemon()
-        cls.addClassCleanup(cls.daemon.stop)
-        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
-
+class CompileTest(TorchTest):
     def setUp(self):
         torch.manual_seed(7)
         torch._dynamo.reset()

@@ -4,23 +4,12 @@ docs/pytorch.md says which; skipped (77) without torch.
 TELEGRADD names the daemon's program, as in tests/python.
 """
 
-import os
 import pathlib
 import re
-import sys
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from torch_support import TorchTest
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import core_samples
 import telegrad.torch
@@ -45,12 +34,10 @@ def core():
     return found
 
 
-class CoreTest(unittest.TestCase):
+class CoreTest(TorchTest):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = support.Daemon()
-        cls.addClassCleanup(cls.daemon.stop)
-        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
+        super().setUpClass()
         cls.ops = core()
 
     def results(self, function, call):

@@ -3,22 +3,12 @@ to do, and the next call works; skipped (77) without torch.
 """
 
 import os
-import pathlib
-import sys
 import unittest
 import unittest.mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import torch_support  # noqa: F401
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import telegrad.torch
 from telegrad import Code, TelegradError

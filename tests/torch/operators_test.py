@@ -3,22 +3,10 @@
 TELEGRADD names the daemon's program, as in tests/python.
 """
 
-import os
-import pathlib
-import sys
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from torch_support import TorchTest
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import telegrad.torch
 from torch.nn import functional as F
@@ -28,13 +16,7 @@ POINTS = torch.tensor([-3e38, -1e9, -20, -1.5, -1, -.9, -.3, -1e-4, -0.0, 0.0, 1
                        INF, -INF, float("nan")])
 
 
-class OperatorsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = support.Daemon()
-        cls.addClassCleanup(cls.daemon.stop)
-        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
-
+class OperatorsTest(TorchTest):
     def setUp(self):
         torch.manual_seed(7)
 

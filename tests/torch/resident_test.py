@@ -5,34 +5,16 @@ TELEGRADD names the daemon's program, as in tests/python.
 """
 
 import copy
-import os
-import pathlib
-import sys
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from torch_support import TorchTest
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import telegrad.torch
 from telegrad.torch._backend import host
 
 
-class ResidentTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = support.Daemon()
-        cls.addClassCleanup(cls.daemon.stop)
-        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
-
+class ResidentTest(TorchTest):
     def setUp(self):
         torch.manual_seed(7)
         torch._dynamo.reset()

@@ -2,22 +2,10 @@
 skipped (77) where torch is not installed.
 """
 
-import os
-import pathlib
-import sys
-import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from torch_support import TorchTest
 import support
-
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
-if not os.path.exists(support.DAEMON):
-    print(f"skipped: there is no {support.DAEMON}")
-    sys.exit(77)
+import torch
 
 import models
 import telegrad.torch
@@ -35,13 +23,7 @@ OPERATORS = (
                x.reshape(-1) * x.numel(), x.clone().index_copy_(0, INDEX, x[:2] + 1)))
 
 
-class SizesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.daemon = support.Daemon()
-        cls.addClassCleanup(cls.daemon.stop)
-        os.environ["TELEGRAD_ADDRESS"] = cls.daemon.address
-
+class SizesTest(TorchTest):
     def setUp(self):
         torch.manual_seed(7)
         torch._dynamo.reset()
