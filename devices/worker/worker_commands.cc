@@ -88,6 +88,9 @@ class WorkerCommands::Running {
   absl::Status Run() {
     if (list_.has_launches()) {
       TG_ASSIGN_OR_RETURN(worker_, list_.slot_->Ready());
+      // One that has ended stays at hand until the supervisor looks, perhaps after it has started
+      // others. What it was given and did not end still fills its ring: nothing more fits.
+      TG_RETURN_IF_ERROR(worker_->KnownOver());
       TG_RETURN_IF_ERROR(LoadAll());
     }
     absl::Status status;
@@ -204,6 +207,7 @@ class WorkerCommands::Running {
   }
 
   absl::Status AwaitOne() {
+    if (posted_.empty()) return Internal("the ring is full of what nobody awaits");
     const Posted record = posted_.front();
     posted_.pop_front();
     const auto outcome = worker_->Await(record.number, control_.cancellation, [&](uint32_t step) {

@@ -331,6 +331,35 @@ TEST_F(WorkerDevices, TenantsHaveProcessesAndMemoryOfTheirOwn) {
   EXPECT_EQ(bob->Health(), absl::OkStatus());
 }
 
+// While the supervisor is held up by another worker's start, one that has ended stays at hand with
+// a full ring, and whatever is run on it is told so.
+TEST_F(WorkerDevices, RunsOnAnEndedWorkerFailUntilTheNextOneIsThere) {
+  Device& device = Open({.by_tenant = true});
+  const auto alice = device.ForTenant("alice"), bob = device.ForTenant("bob");
+  const ProgramImage image = Image(kNext, "next");
+  const BufferView hers = Word(*alice), his = Word(*bob);
+  const auto her_run = Commands(*alice, image);
+  const auto his_run = Commands(*bob, image, /*times=*/10'000);  // more than a ring takes
+  ASSERT_EQ(Run(*alice, her_run, hers), absl::OkStatus());
+  ASSERT_EQ(Run(*bob, his_run, his), absl::OkStatus());
+  const WorkerEvent a = Event(0), b = Event(1);
+  {
+    const std::lock_guard hold(mutex_);  // whoever tells of hers waits here
+    kill(a.pid, SIGKILL);
+    while (alice->generation() == 1) std::this_thread::yield();
+    kill(b.pid, SIGKILL);
+    for (int i = 0; i < 5; ++i) {
+      const absl::Status status = Run(*bob, his_run, his);
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(StrCat("CPU:0's worker of tenant bob (process ", b.pid, ")")));
+    }
+    EXPECT_EQ(bob->generation(), 1u) << "nobody was held up";
+  }
+  EXPECT_EQ(Event(3).worker, b.worker);
+  EXPECT_EQ(Run(*bob, his_run, his), absl::OkStatus());
+}
+
 // A kernel that one tenant has loaded is code, and another's worker may load it, too.
 TEST_F(WorkerDevices, ProgramsAreSharedByTenants) {
   Device& device = Open({.by_tenant = true});
