@@ -58,24 +58,32 @@ DeficitRoundRobin::Flow* DeficitRoundRobin::Next() {
     ring_.splice(ring_.end(), fresh_, first->place_);
   }
   if (ring_.empty()) return nullptr;
-  const auto without_debt = [&] {
-    return std::ranges::find_if(ring_, [](const Flow* f) { return f->deficit_ > -kRounding; });
-  };
-  auto next = without_debt();
-  if (next == ring_.end()) {
-    double round = std::numeric_limits<double>::infinity();
-    for (Flow* f : ring_) {
-      LookAtWeight(f);
-      round = std::min(round, -f->deficit_ / static_cast<double>(f->weight_));
-    }
-    for (Flow* f : ring_) f->deficit_ += round * static_cast<double>(f->weight_);
-    next = without_debt();
-    if (next == ring_.end()) next = ring_.begin();  // only if a cost was no number
+  Flow* next = ring_.front();  // also if a cost was no number
+  double least = std::numeric_limits<double>::infinity();
+  for (Flow* f : ring_) {
+    LookAtWeight(f);
+    const double round = RoundOf(*f);
+    if (round >= least) continue;
+    least = round;
+    next = f;
   }
-  return *next;
+  return next;
+}
+
+// How long a round has to be that pays the flow's debt.
+double DeficitRoundRobin::RoundOf(const Flow& flow) {
+  if (flow.deficit_ > -kRounding) return 0;
+  return -flow.deficit_ / static_cast<double>(flow.weight_);
 }
 
 void DeficitRoundRobin::Charge(Flow* flow, double cost) {
+  if (flow->waiting_ && !flow->fresh_) {
+    const double round = RoundOf(*flow);
+    for (Flow* f : ring_) {
+      if (f->deficit_ >= 0) continue;
+      f->deficit_ = std::min(0.0, f->deficit_ + round * static_cast<double>(f->weight_));
+    }
+  }
   flow->deficit_ -= cost;
   Spend(cost);
   if (!flow->waiting_) return;

@@ -45,10 +45,11 @@ class DeficitRoundRobin {
 
   // Marks the flow as waiting for service, or as not waiting. A second call changes nothing.
   void SetWaiting(Flow* flow, bool waiting);
-  // The flow to serve next; null if none is waiting. It stays there until it is charged.
+  // The flow to serve next; null if none is waiting. Nothing changes before it is charged: where
+  // there is no room for its work yet, one that comes meanwhile and owes less is next.
   Flow* Next();
-  // Charges the flow with the predicted cost of what it is served; its next turn comes after the
-  // others'.
+  // Charges the flow, which Next has named, with the predicted cost of what it is served, after the
+  // round that pays its debt; its next turn comes after the others'.
   void Charge(Flow* flow, double cost);
   // Corrects an earlier charge of `predicted` to the measured cost.
   void Correct(Flow* flow, double predicted, double measured);
@@ -58,6 +59,7 @@ class DeficitRoundRobin {
   bool IsSettled(const Flow& flow) const;
 
  private:
+  static double RoundOf(const Flow& flow);
   double DebtAfterAbsence(const Flow& flow) const;
   void Spend(double cost);
   void LookAtWeight(Flow* flow);

@@ -94,6 +94,23 @@ TEST(DeficitRoundRobin, WhoWasAbsentComesFirst) {
   EXPECT_NE(drr.Next(), light.get());
 }
 
+// To ask who is next pays nothing: a tenant that was served long work, and is next but finds no
+// room, comes after one that owes a little and returns meanwhile.
+TEST(DeficitRoundRobin, WhoOwesLeastComesFirstUntilTheNextIsCharged) {
+  DeficitRoundRobin drr;
+  const auto heavy = NewFlow(1), light = NewFlow(1);
+  drr.SetWaiting(heavy.get(), true);
+  drr.SetWaiting(light.get(), true);
+  drr.Charge(drr.Next(), 5000);
+  ASSERT_EQ(drr.Next(), light.get());
+  drr.Charge(light.get(), 1);
+  drr.SetWaiting(light.get(), false);
+  EXPECT_EQ(drr.Next(), heavy.get()) << "which is not charged, for there is no room";
+  drr.SetWaiting(light.get(), true);
+  ASSERT_LT(light->deficit(), 0);
+  EXPECT_EQ(drr.Next(), light.get());
+}
+
 TEST(DeficitRoundRobin, NothingIsSavedUpByWaitingWithoutWork) {
   DeficitRoundRobin drr;
   const auto a = NewFlow(1), b = NewFlow(1);

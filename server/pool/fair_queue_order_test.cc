@@ -92,6 +92,20 @@ TEST_F(FairQueueTest, PriorityThenDeadlineThenAge) {
                                              "sooner", "later", "old", "low"}));
 }
 
+// Behind the slice that the device has when it asks, and no other, however often it comes. Each run
+// takes longer than predicted, which is a debt.
+TEST_F(FairQueueTest, WhoReturnsWithALittleDebtWaitsForOneSlice) {
+  const auto heavy = NewLane("heavy"), light = NewLane("light");
+  queue_.Submit(heavy, WorkOf("heavy", 100, 4.9 * kMs, 4.9 * kMs));
+  for (int run = 0; run < 20; ++run) {
+    const TimelinePoint point = queue_.Submit(light, WorkOf("light", 1, 1000, 20'000));
+    int others = 0;
+    while (!IsOver(point)) others += device_.RunOne().of == "heavy" ? 1 : 0;
+    EXPECT_LE(others, 1) << "in run " << run;
+  }
+  device_.RunAll();
+}
+
 // The device is as fast as the thread that submits; it would hand out until nothing is left.
 TEST_F(FairQueueTest, ASubmitterHandsOutSoMuchForOthers) {
   const std::thread::id submitter = std::this_thread::get_id();
