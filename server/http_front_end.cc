@@ -35,6 +35,7 @@ class RunningHttp final : public HttpFrontEnd {
 absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& flags,
                                                                   ModelServing* serving,
                                                                   Authenticator* authenticator,
+                                                                  TaskPool* workers,
                                                                   FindTenant find_tenant) {
   const std::string& text = flags.GetString("http");
   if (text.empty()) return nullptr;
@@ -56,7 +57,7 @@ absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& f
                                             .key = flags.GetString("tls-key"),
                                             .client_ca = flags.GetString("tls-client-ca")}));
   }
-  auto handler = std::make_unique<InferenceHttp>(serving->models(), authenticator,
+  auto handler = std::make_unique<InferenceHttp>(serving->models(), authenticator, workers,
                                                  std::move(find_tenant), address.is_local);
   HttpServer::Options options;
   options.address = text;

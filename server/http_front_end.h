@@ -9,6 +9,7 @@
 #include "engine/base/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/model_serving.h"
+#include "server/pool/task_pool.h"
 
 namespace telegrad {
 
@@ -17,10 +18,11 @@ class HttpFrontEnd {
   using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
 
   // Null without --http. Says on stdout where it listens. INVALID_ARGUMENT for flags that do not
-  // fit, and UNIMPLEMENTED in a build without HTTP.
+  // fit, and UNIMPLEMENTED in a build without HTTP. What is pointed to outlives it.
   static absl::StatusOr<std::unique_ptr<HttpFrontEnd>> Start(const Flags& flags,
                                                              ModelServing* serving,
                                                              Authenticator* authenticator,
+                                                             TaskPool* workers,
                                                              FindTenant find_tenant);
   // Ends all requests.
   virtual ~HttpFrontEnd() = default;

@@ -253,7 +253,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   TG_ASSIGN_OR_RETURN(
       const auto http,
-      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
+      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(), &workers,
                           [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());

@@ -5,7 +5,8 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& flags, ModelServing*,
-                                                                  Authenticator*, FindTenant) {
+                                                                  Authenticator*, TaskPool*,
+                                                                  FindTenant) {
   if (flags.GetString("http").empty()) return nullptr;
   return Unimplemented("--http: this build has no HTTP; take one that is linked dynamically");
 }

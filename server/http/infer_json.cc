@@ -184,6 +184,12 @@ absl::Status ReadOutput(JsonReader& reader, WantedOutput* out, int* binary) {
   return absl::OkStatus();
 }
 
+// Whether output `i` follows the JSON.
+bool IsBinary(const JsonAnswer& answer, size_t i) {
+  const int said = i < answer.output_binary.size() ? answer.output_binary[i] : -1;
+  return said == 1 || (said == -1 && answer.binary);
+}
+
 }  // namespace
 
 absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
@@ -254,6 +260,15 @@ absl::Status ParseInferJson(std::string_view body, size_t json_bytes,
   return absl::OkStatus();
 }
 
+size_t JsonBytesOf(const InferResult& result, const JsonAnswer& answer) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    const InferOutput& output = result.outputs[i];
+    if (!output.region && !IsBinary(answer, i)) bytes += static_cast<size_t>(output.bytes);
+  }
+  return bytes;
+}
+
 absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer,
                                         const PayBytes& pay) {
   JsonBody body;
@@ -276,8 +291,7 @@ absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAns
                 ",\"shared_memory_offset\":", output.region->offset, "}}");
       continue;
     }
-    const int said = i < answer.output_binary.size() ? answer.output_binary[i] : -1;
-    if (said == 1 || (said == -1 && answer.binary)) {
+    if (IsBinary(answer, i)) {
       StrAppend(&json, "],\"parameters\":{\"binary_data_size\":", output.bytes, "}}");
       body.parts.push_back({output.data, static_cast<size_t>(output.bytes)});
       continue;

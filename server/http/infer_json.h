@@ -36,6 +36,8 @@ struct JsonBody {
   };
   std::vector<Part> parts;
 };
+// The bytes of the values that WriteInferJson writes as JSON, which itself has a few times as many.
+size_t JsonBytesOf(const InferResult& result, const JsonAnswer& answer);
 // INVALID_ARGUMENT for an output that JSON cannot express.
 absl::StatusOr<JsonBody> WriteInferJson(const InferResult& result, const JsonAnswer& answer,
                                         const PayBytes& pay);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/ascii.h"
 #include "engine/base/status.h"
 #include "server/http/infer_json.h"
@@ -23,6 +24,8 @@ using What = Route::What;
 
 constexpr int64_t kMostControlBytes = 64 << 10;  // of a request that is no inference
 constexpr int64_t kLoadCopies = 3;  // of a load's body: itself, and what ParseLoadJson says
+// Of JSON that is read or written at once, in a fraction of a millisecond; more is a worker's.
+constexpr size_t kQuickJsonBytes = 32 << 10;
 constexpr const char* kJsonLength = "inference-header-content-length";
 
 struct HttpCaller {
@@ -74,8 +77,10 @@ PayBytes PayFrom(const std::shared_ptr<Tenant>& tenant, Reservation* kept) {
 
 class InferenceExchange final : public HttpExchange {
  public:
-  InferenceExchange(ModelServer* models, Route route, HttpCaller caller, size_t json_bytes)
+  InferenceExchange(ModelServer* models, TaskPool* workers, Route route, HttpCaller caller,
+                    size_t json_bytes)
       : models_(*models),
+        workers_(*workers),
         route_(std::move(route)),
         caller_(std::move(caller)),
         json_bytes_(json_bytes) {}
@@ -98,7 +103,14 @@ class InferenceExchange final : public HttpExchange {
   void Gone() override { cancellation_->Cancel(); }
 
   void Run(std::string body, HttpReply reply) override {
-    if (route_.what == What::kInfer) return Infer(std::move(body), std::move(reply));
+    if (route_.what == What::kInfer) {
+      const size_t json_bytes = std::min(json_bytes_, body.size());
+      // The reply keeps this exchange.
+      return Do(workers_, *caller_.tenant, json_bytes,
+                [this, body = std::move(body), reply = std::move(reply)]() mutable {
+                  Infer(std::move(body), std::move(reply));
+                });
+    }
     if (route_.what == What::kRegister) {
       const absl::Status status = RegisterRegion(body);
       return reply(status.ok() ? HttpAnswer{} : ErrorAnswer(status));
@@ -108,13 +120,22 @@ class InferenceExchange final : public HttpExchange {
       return reply(answer.ok() ? *std::move(answer) : ErrorAnswer(answer.status()));
     }
     if (route_.what == What::kLoad || route_.what == What::kUnload) {
-      return Control(body, std::move(reply));
+      const size_t bytes = caller_.principal.admin ? body.size() : 0;  // else it is not read
+      return Do(workers_, *caller_.tenant, bytes,
+                [this, body = std::move(body), reply = std::move(reply)]() mutable {
+                  Control(body, std::move(reply));
+                });
     }
     absl::StatusOr<HttpAnswer> answer = Tell();
     reply(answer.ok() ? *std::move(answer) : ErrorAnswer(answer.status()));
   }
 
  private:
+  // Here and now, or by a worker where `json_bytes` take longer; tenants take turns at those.
+  static void Do(TaskPool& workers, const Tenant& tenant, size_t json_bytes,
+                 absl::AnyInvocable<void()> task);
+  static HttpAnswer Written(InferResult result, const JsonAnswer& said,
+                            const std::shared_ptr<Tenant>& tenant);
   absl::StatusOr<HttpAnswer> Tell();
   absl::Status RegisterRegion(const std::string& body);
   absl::StatusOr<HttpAnswer> Settings(const std::string& body);
@@ -123,6 +144,7 @@ class InferenceExchange final : public HttpExchange {
   void Infer(std::string body, HttpReply reply);
 
   ModelServer& models_;
+  TaskPool& workers_;
   const Route route_;
   const HttpCaller caller_;
   const size_t json_bytes_;
@@ -281,31 +303,46 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
   request.cancellation = cancellation_;
   request.caller_trace = caller_.trace;
   models_.Infer(caller_.tenant, std::move(request),
-                [reply = std::move(reply), said,
-                 tenant = caller_.tenant](absl::StatusOr<InferResult> result) {
+                [reply = std::move(reply), said, tenant = caller_.tenant,
+                 &workers = workers_](absl::StatusOr<InferResult> result) {
                   if (!result.ok()) return reply(ErrorAnswer(result.status()));
-                  struct Kept {
-                    InferResult result;
-                    Reservation paid;
-                  };
-                  auto answered = std::make_shared<Kept>();
-                  answered->result = *std::move(result);
-                  auto written =
-                      WriteInferJson(answered->result, *said, PayFrom(tenant, &answered->paid));
-                  if (!written.ok()) return reply(ErrorAnswer(written.status()));
-                  HttpAnswer answer;
-                  if (!written->parts.empty()) {
-                    answer.content_type = "application/octet-stream";
-                    answer.headers.emplace_back("Inference-Header-Content-Length",
-                                                StrCat(written->json.size()));
-                  }
-                  for (const JsonBody::Part& part : written->parts) {
-                    answer.parts.push_back({part.data, part.bytes});
-                  }
-                  answer.text = std::move(written->json);
-                  answer.owner = std::move(answered);
-                  reply(std::move(answer));
+                  const size_t bytes = JsonBytesOf(*result, *said);
+                  Do(workers, *tenant, bytes,
+                     [reply, said, tenant, result = *std::move(result)]() mutable {
+                       reply(Written(std::move(result), *said, tenant));
+                     });
                 });
+}
+
+HttpAnswer InferenceExchange::Written(InferResult result, const JsonAnswer& said,
+                                      const std::shared_ptr<Tenant>& tenant) {
+  struct Kept {
+    InferResult result;
+    Reservation paid;
+  };
+  auto answered = std::make_shared<Kept>();
+  answered->result = std::move(result);
+  auto written = WriteInferJson(answered->result, said, PayFrom(tenant, &answered->paid));
+  if (!written.ok()) return ErrorAnswer(written.status());
+  HttpAnswer answer;
+  if (!written->parts.empty()) {
+    answer.content_type = "application/octet-stream";
+    answer.headers.emplace_back("Inference-Header-Content-Length", StrCat(written->json.size()));
+  }
+  for (const JsonBody::Part& part : written->parts) {
+    answer.parts.push_back({part.data, part.bytes});
+  }
+  answer.text = std::move(written->json);
+  answer.owner = std::move(answered);
+  return answer;
+}
+
+void InferenceExchange::Do(TaskPool& workers, const Tenant& tenant, size_t json_bytes,
+                           absl::AnyInvocable<void()> task) {
+  if (json_bytes <= kQuickJsonBytes) return task();
+  workers.Post(
+      [task = std::make_shared<absl::AnyInvocable<void()>>(std::move(task))] { (*task)(); },
+      tenant.share);
 }
 
 }  // namespace
@@ -366,7 +403,8 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
   } else if (!open_to_anyone && !caller.principal.admin) {
     TG_RETURN_IF_ERROR(caller.tenant->TakeRequest(models_.clock().Ns()));
   }
-  return std::make_unique<InferenceExchange>(&models_, *route, std::move(caller), json_bytes);
+  return std::make_unique<InferenceExchange>(&models_, &workers_, *route, std::move(caller),
+                                             json_bytes);
 }
 
 }  // namespace telegrad

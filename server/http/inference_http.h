@@ -9,6 +9,7 @@
 #include "server/admin/limited_log.h"
 #include "server/http/http_server.h"
 #include "server/identity/authenticator.h"
+#include "server/pool/task_pool.h"
 #include "server/serving/model_server.h"
 #include "server/tenant/tenant.h"
 
@@ -18,11 +19,13 @@ class InferenceHttp final : public HttpHandler {
  public:
   using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
 
-  // `local`: the server is reached from this machine alone. What is pointed to outlives it.
-  InferenceHttp(ModelServer* models, Authenticator* authenticator, FindTenant find_tenant,
-                bool local)
+  // `local`: the server is reached from this machine alone. What is pointed to outlives it;
+  // `workers` read and write long JSON, on which the server's own threads would not serve others.
+  InferenceHttp(ModelServer* models, Authenticator* authenticator, TaskPool* workers,
+                FindTenant find_tenant, bool local)
       : models_(*models),
         authenticator_(*authenticator),
+        workers_(*workers),
         find_tenant_(std::move(find_tenant)),
         local_(local) {}
 
@@ -33,6 +36,7 @@ class InferenceHttp final : public HttpHandler {
 
   ModelServer& models_;
   Authenticator& authenticator_;
+  TaskPool& workers_;
   const FindTenant find_tenant_;
   const bool local_;
   LimitedLog unauthenticated_{LogLevel::kWarning, "unauthenticated"};

@@ -6,6 +6,10 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include "engine/net/tcp.h"
@@ -81,6 +85,24 @@ class ServingHttpTest : public ServingTest {
   static std::string Body(const std::string& response) {
     const size_t at = response.find("\r\n\r\n");
     return at == std::string::npos ? "" : response.substr(at + 4);
+  }
+  // Of the daemon's threads, by number and name: user time in the system's ticks.
+  std::map<std::pair<int, std::string>, int64_t> ProcessorTimes() const {
+    std::map<std::pair<int, std::string>, int64_t> out;
+    const std::string tasks = StrCat("/proc/", daemon_->pid(), "/task");
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+      std::ifstream file(task.path() / "stat");  // proc(5): NUMBER (NAME) and fields from the third
+      const std::string stat{std::istreambuf_iterator<char>(file), {}};
+      const size_t open = stat.find('('), close = stat.rfind(')');
+      if (close == std::string::npos) continue;  // it has ended
+      std::istringstream rest(stat.substr(close + 1));
+      std::string field;
+      for (int i = 3; i < 14; ++i) rest >> field;
+      int64_t user = 0;
+      rest >> user;
+      out[{std::stoi(stat), stat.substr(open + 1, close - open - 1)}] = user;
+    }
+    return out;
   }
   void ExpectAlive() {
     EXPECT_THAT(
@@ -188,6 +210,34 @@ TEST_F(ServingHttpTest, WrongJsonIsToldWithItsPlace) {
   EXPECT_THAT(Infer("{}", "Inference-Header-Content-Length: 5\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(Infer("{}", "Inference-Header-Content-Length: -1\r\n"), StartsWith("HTTP/1.1 400"));
   ExpectAlive();
+}
+
+// Long JSON is read and written by workers: the server's own threads do next to nothing for it, and
+// so can serve others meanwhile.
+TEST_F(ServingHttpTest, LongJsonIsLeftToWorkers) {
+  constexpr int kRows = 65536;
+  WriteModel("long", AddModel(1), StrCat("max_batch_size: ", kRows));
+  ASSERT_EQ(Load("long"), absl::OkStatus());
+  ASSERT_TRUE(BecomesReady("long"));
+  std::string body =
+      StrCat(R"({"inputs":[{"name":"x","datatype":"FP32","shape":[)", kRows, R"(,4],"data":[)");
+  for (int i = 0; i < kRows; ++i) body += i == 0 ? "0,1,2,3" : ",0,1,2,3";
+  body += "]}]}";
+  const auto before = ProcessorTimes();
+  for (int i = 0; i < 20; ++i) {
+    const std::string answer = Body(Post("/v2/models/long/infer", body));
+    EXPECT_THAT(answer.substr(0, 200), HasSubstr("\"data\":[1,2,3,4,1,2"));
+    EXPECT_GT(answer.size(), 8 * kRows);
+  }
+  int64_t http = 0, all = 0;
+  for (const auto& [thread, ticks] : ProcessorTimes()) {
+    const auto known = before.find(thread);
+    const int64_t more = ticks - (known == before.end() ? 0 : known->second);
+    all += more;
+    if (thread.second.starts_with("MHD")) http += more;
+  }
+  EXPECT_GT(all, 5) << "hundredths of a second";
+  EXPECT_LT(2 * http, all) << "of the server's own threads, and of all";
 }
 
 TEST_F(ServingHttpTest, JsonBombs) {
