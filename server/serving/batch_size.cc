@@ -7,8 +7,10 @@ namespace telegrad {
 namespace {
 
 constexpr int64_t kOld = 7, kNew = 1;  // weights of the mean
-// The larger of two sizes with nearly the same rate leaves less work beside the device.
-constexpr double kAsGood = 0.99;
+// Of sizes with nearly the same rate, the smallest answers its requests first. Where a batch is so
+// short that the work beside the device counts, the largest leaves the least of that.
+constexpr double kAsGood = 0.98;
+constexpr int64_t kShortNs = 1'000'000;
 // Where single rows reach less than that of the best rate, sizes between are not tried; nor is a
 // size tried again whose rate was so much lower.
 constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.9;
@@ -64,7 +66,9 @@ BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_
   for (const Option& option : options) highest = std::max(highest, option.rate);
   BatchChoice choice;
   for (const Option& option : options) {
-    if (option.rate >= kAsGood * highest) choice.requests = option.requests;
+    if (option.rate < kAsGood * highest) continue;
+    choice.requests = option.requests;
+    if (option.size->ns >= kShortNs) break;
   }
   for (const Option& option : options) {
     if (option.rate > 0) {

@@ -25,6 +25,14 @@ TEST(BatchSizeTest, TakesTheSizeWithTheBestRate) {
   EXPECT_EQ(Choose(Known({40, 60, 90, 180, 400}), 16).requests, 8u);
 }
 
+TEST(BatchSizeTest, OfEqualRatesTheSmallestAnswersFirst) {
+  constexpr int64_t kMs = 1'000'000;
+  EXPECT_EQ(Choose(Known({33 * kMs, 66 * kMs, 132 * kMs, 290 * kMs}), 8).requests, 1u);
+  EXPECT_EQ(Choose(Known({34 * kMs, 66 * kMs, 130 * kMs, 290 * kMs}), 8).requests, 2u);
+  EXPECT_EQ(Choose(Known({kMs / 4, kMs / 2, kMs, 2 * kMs}), 8).requests, 4u)
+      << "the largest of the short ones, or the first that is not";
+}
+
 TEST(BatchSizeTest, PaddingCountsAsNothing) {
   // 9 rows in a batch of 16 take 9 of 64; 8 of them take 8 of 32 and leave one.
   EXPECT_EQ(Choose(Known({4, 8, 16, 32, 64}), 9).requests, 8u);
