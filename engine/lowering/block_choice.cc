@@ -15,8 +15,10 @@ namespace telegrad {
 namespace {
 
 constexpr double kMinBlock = 32;  // iterations that a block reduces at least
-// A strip is as long as what a processor loads ahead, of a few rows.
-constexpr double kPageBytes = 4096;
+// A strip is as long as what a processor loads ahead, of a few rows: it begins anew in each page.
+// Its accumulators stay in the first cache from row to row of strips, so a tile of many gains
+// nothing, and few lines of each row at a time keep more rows in flight.
+constexpr double kPageBytes = 4096, kStripBytes = 2 * kPageBytes, kPieceBytes = 256;
 constexpr int64_t kRows = 8, kLeastRows = 2;
 
 class Chooser {
@@ -120,20 +122,27 @@ class Chooser {
     }
     if (rows == nullptr || rows->stride[r] != 1 || rows->stride[folded] == kIrregular) return {};
     const auto step = static_cast<double>(std::abs(rows->stride[folded]) * rows->bytes);
-    const double piece = TileOf(r) * static_cast<double>(rows->bytes);
-    if (step < kPageBytes || piece >= kPageBytes) return {};
+    if (step < kPageBytes || TileOf(r) * static_cast<double>(rows->bytes) >= kPageBytes) return {};
     if (order_.loops.empty() || order_.loops.back() != r || Trips(r) < 2) return {};
+    int64_t tile = tile_[static_cast<size_t>(r)];
+    while (tile % 2 == 0 && static_cast<double>(tile * rows->bytes) > kPieceBytes) tile /= 2;
+    const auto piece = static_cast<double>(tile * rows->bytes);
+    const double trips = std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile));
     for (int loop : order_.loops) {
       if (!Has(rows->ranges, loop)) return {};  // it is read again
     }
     BlockChoice out;
     out.amount = Divisor(folded, kRows);
-    out.parts = static_cast<int64_t>(std::ceil(kPageBytes / piece));
-    const bool whole = static_cast<double>(out.parts) >= Trips(r);
+    // Each thread has one at least, but for strips of less than a page.
+    const double each = r == order_.thread ? trips / target_.threads : trips;
+    out.parts =
+        static_cast<int64_t>(std::ceil(std::clamp(each * piece, kPageBytes, kStripBytes) / piece));
+    if (tile < tile_[static_cast<size_t>(r)]) out.tile = tile;
+    const bool whole = static_cast<double>(out.parts) >= trips;
     if (out.amount < kLeastRows || (whole && r == order_.thread)) return {};
     if (whole) {
       out.parts = 0;
-    } else if (!Fits(r, static_cast<double>(out.parts) * TileOf(r))) {
+    } else if (!Fits(r, static_cast<double>(out.parts * tile))) {
       return {};
     }
     out.outside = order_.loops.size() - 1;

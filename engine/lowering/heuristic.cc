@@ -284,6 +284,7 @@ class CpuHeuristic {
     BlockChoice blocks;
     if (heaviest_ >= 0 && room_ >= kBlockRanges) {
       blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
+      if (blocks.tile > 0) Narrow(order.loops.back(), blocks.tile, &tile);
     }
     const int64_t parts = PartsOfUnits(order, blocks, tile);
     if (order.thread >= 0) Share(order, parts, tile);
@@ -296,6 +297,16 @@ class CpuHeuristic {
       }
       moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]].arg(0), 0});
     }
+  }
+
+  // Makes the tile of `range` that small, of which it is a multiple.
+  void Narrow(int range, int64_t to, std::vector<int64_t>* tile) {
+    const int64_t id = s_.d.ranges[range].arg(0), upcast = to / lanes_[range];
+    for (Move& move : moves_) {
+      if (move.kind == Move::Kind::kUpcast && move.range == id) move.amount = upcast;
+    }
+    upcast_[range] = upcast;
+    (*tile)[static_cast<size_t>(range)] = to;
   }
 
   void Share(const LoopOrder& order, int64_t parts, const std::vector<int64_t>& tile) {
