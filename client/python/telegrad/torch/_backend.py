@@ -33,8 +33,9 @@ from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
 from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, keep, leave, may_leave, place
 from telegrad.torch._lower import Argument, Lowered, known
+from telegrad.torch._parts import Parts
 from telegrad.torch._sizes import Bounds, Symbols, real
-from telegrad.torch._table import DTYPES, Unsupported, packet_of
+from telegrad.torch._table import Unsupported, packet_of
 
 _ATEN = torch.ops.aten
 
@@ -278,6 +279,14 @@ class Compiled:
         self._era = server.era
 
 
+def _of_fixed(module: torch.fx.GraphModule, role: Role) -> Compiled | Parts:
+    """A graph without symbolic sizes, with operators in it that torch has to run."""
+    try:
+        return Compiled(module, role)
+    except Unsupported:
+        return Parts(module, lambda part: Compiled(part, Role()))
+
+
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
 
 
@@ -301,7 +310,7 @@ class Symbolic:
         key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
         if key not in self.programs:
             fixed = make_fx(self.module, tracing_mode="fake", decomposition_table=decompositions())(*args)
-            self.programs[key] = Compiled(fixed, self.role)
+            self.programs[key] = _of_fixed(fixed, self.role)
         return self.programs[key](*args)
 
     def _up_to_a_bound(self, symbols: Mapping[str, int]) -> Compiled:
@@ -327,14 +336,9 @@ def _compiler(which: str, resident: bool) -> Callable[..., Any]:
 
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         for node, value in zip(nodes, example):
-            if isinstance(value, torch.Tensor):
-                if value.dtype not in DTYPES:
-                    raise Unsupported(f"{node.name}, {value.dtype}{list(value.shape)}, enters the compiled part; the server has "
-                                      f"the element types {', '.join(map(str, DTYPES))}; keep what needs it out of the "
-                                      "compiled part with torch.compiler.disable")
-                if value.device.type != "cpu":
-                    raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
-                                       "Telegrad's server has it on its own devices")
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
+                                   "Telegrad's server has it on its own devices")
         kept_from, counted, parameters = None, frozenset(), frozenset()
         context = TracingContext.try_get()
         meta = None if context is None else context.fw_metadata
@@ -346,7 +350,7 @@ def _compiler(which: str, resident: bool) -> Callable[..., Any]:
         if which == "inference" and meta is not None and len(meta.input_info) == len(nodes):
             counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
         role = Role(kept_from, counted, resident, parameters if resident else frozenset())
-        compiled: Any = Symbolic(module, role) if _is_symbolic(example) else Compiled(module, role)
+        compiled: Any = Symbolic(module, role) if _is_symbolic(example) else _of_fixed(module, role)
         compiled_last.append(compiled)
         return make_boxed_func(compiled)
 

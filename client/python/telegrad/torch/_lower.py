@@ -59,21 +59,29 @@ class Lowered:
         self._places: dict[torch.fx.Node, int] = {}
         number = 0
         for node in module.graph.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node, number)
-                number += 1
-            elif node.op == "get_attr":
-                self._values[node] = self._attribute(module, node.target)
-            elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
-                self._mutation(node)
-            elif node.op == "call_function":
-                self._values[node] = self._call(node)
-            elif node.op == "output":
-                self._output(node)
+            try:
+                number += self._node(module, node, number)
+            except Unsupported as error:
+                error.node = node
+                raise
         self.asserted = [message for _, message in conditions] if asserts else []
         for i in range(len(self.asserted)):
             self.graph.output(f"t{i}", conditions[i][0].reshape(1).cast("u8"))
         self.program: Any = None
+
+    def _node(self, module: torch.fx.GraphModule, node: torch.fx.Node, number: int) -> bool:
+        """Whether it is a placeholder; it has this number, then."""
+        if node.op == "placeholder":
+            self._placeholder(node, number)
+        elif node.op == "get_attr":
+            self._values[node] = self._attribute(module, node.target)  # type: ignore[arg-type]
+        elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            self._mutation(node)
+        elif node.op == "call_function":
+            self._values[node] = self._call(node)
+        elif node.op == "output":
+            self._output(node)
+        return node.op == "placeholder"
 
     def _placeholder(self, node: torch.fx.Node, number: int) -> None:
         meta = node.meta.get("val")
