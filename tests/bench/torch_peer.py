@@ -106,6 +106,7 @@ def gpt2_step(turns, resident):
     for backend in ("telegrad", "inductor"):
         torch.manual_seed(1)
         model, (ids,) = gpt2()
+        model.loss_type = "ForCausalLM"  # unless it is said, transformers ends the compiled part before the loss, to log that
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=False)
         named = {"backend": backend, "options": {"resident": resident} if backend == "telegrad" else None}
         forward = torch.compile(lambda ids, model=model: model(ids, labels=ids)[0], **named)

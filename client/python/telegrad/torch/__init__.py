@@ -11,5 +11,6 @@ from telegrad.torch._export import export
 from telegrad.torch._kept import fetch
 from telegrad.torch._lower import operators, refused
 from telegrad.torch._table import Unsupported
+from telegrad.torch._training import training_step
 
-__all__ = ["Unsupported", "backend", "export", "fetch", "operators", "refused"]
+__all__ = ["Unsupported", "backend", "export", "fetch", "operators", "refused", "training_step"]

@@ -4,8 +4,7 @@ AOTAutograd gives the forward graph and, where gradients are wanted, the backwar
 operators that core ATen's decompositions left. Each is one program of the server's.
 
 A tensor that a call got or gave stays on the server as long as torch keeps it unchanged: parameters travel when
-they have changed, and what a forward pass saves for the backward pass never leaves the server. Such a saved
-tensor has no content in this process.
+they have changed, and what a forward pass saves for the backward pass never leaves the server.
 
 A graph with symbolic sizes is one program for all of them up to a bound (_sizes.py); where an operator in it needs to know
 a size, it is a program for each set of sizes.
@@ -32,10 +31,11 @@ from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
-from telegrad.torch._kept import Absent, Kept, filled, host, keep, leave, may_leave, place
-from telegrad.torch._lower import Lowered, known
+from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, keep, leave, may_leave, place
+from telegrad.torch._lower import Argument, Lowered, known
+from telegrad.torch._parts import Parts
 from telegrad.torch._sizes import Bounds, Symbols, real
-from telegrad.torch._table import DTYPES, Unsupported, packet_of
+from telegrad.torch._table import Unsupported, packet_of
 
 _ATEN = torch.ops.aten
 
@@ -92,11 +92,10 @@ def _encoder_layer(x, width, heads, qkv_weight, qkv_bias, out_weight, out_bias, 
 class Role:
     """What AOTAutograd says of a graph's arguments and results, by their numbers."""
 
-    kept_from: int | None = None  # results from here on stay on the server
-    saved: tuple[bool, ...] = ()  # arguments that the forward pass left there
+    kept_from: int | None = None  # results from here on are for the backward pass and stay on the server
     counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
     resident: bool = False  # what it writes into arguments stays on the server alone
-    resident_results: bool = False  # and so do its results
+    resident_results: frozenset[int] = frozenset()  # and so do these results: the gradients of parameters
 
 
 class Result(NamedTuple):
@@ -112,7 +111,7 @@ class Result(NamedTuple):
 class Sized(NamedTuple):
     """What a call gives and, by their numbers, what the arguments that it writes become."""
 
-    results: list[Any]  # Result, None, numbers
+    results: list[Any]  # Result, Argument, None, numbers
     mutated: dict[int, Result]
 
 
@@ -122,7 +121,6 @@ class Bound(NamedTuple):
     of: str  # "a" an argument, "r" what is drawn, "c" a constant, "" memory that the run writes
     number: int  # among those of its kind
     nbytes: int
-    saved: bool = False  # the forward pass saved the argument
     counted: bool = False  # torch counts a change of it before the call
 
 
@@ -137,7 +135,7 @@ class Compiled:
     """
 
     def __init__(self, module: torch.fx.GraphModule, role: Role, bounds: Bounds = {}) -> None:
-        self.lowered = Lowered(module, bounds)
+        self.lowered = Lowered(module, bounds, kept_from=role.kept_from)
         self.operators = sum(node.op == "call_function" for node in module.graph.nodes)
         self.kept_from = len(self.lowered.results) if role.kept_from is None else role.kept_from
         self.role = role
@@ -152,7 +150,6 @@ class Compiled:
         for slot in slots:
             self._slots.append(self._plan(slot))
         self._tests = [numbers[f"t{i}"] for i in range(len(self.lowered.asserted))]
-        self._absent = Absent()
         self._symbolic = bool(bounds)
         self._sized: Sized | None = None  # where it is the same in each call
         self._computes = bool(self.lowered.mutated or self.lowered.asserted) or any(isinstance(r, torch.Tensor) for r in self.lowered.results)
@@ -166,7 +163,7 @@ class Compiled:
         number = int(slot.name[1:])
         if slot.name[0] == "r":
             return Bound("r", number, nbytes)
-        return Bound("a", number, nbytes, bool(self.role.saved) and self.role.saved[number], number in self.role.counted)
+        return Bound("a", number, nbytes, number in self.role.counted)
 
     def __call__(self, *args: Any, symbols: Mapping[str, int] = {}) -> list[Any]:
         try:
@@ -185,26 +182,28 @@ class Compiled:
         out: list[Any] = []
         reads: list[tuple[Memory, Into]] = []
         made: list[tuple[torch.Tensor, Result]] = []
+        stay: list[tuple[torch.Tensor, Result]] = []
         for i, result in enumerate(plan.results):
             if not isinstance(result, Result):
-                out.append(result)
+                out.append(args[result.number] if isinstance(result, Argument) else result)
                 continue
             if i < self.kept_from:
-                if self.role.resident_results and result.nbytes and result.dtype.is_floating_point:
-                    out.append(self._absent.tensor(i, result.shape, result.dtype, kept[result.slot]))
+                if i in self.role.resident_results and result.nbytes and result.dtype.is_floating_point:
+                    out.append(absent(result.shape, result.dtype, kept[result.slot]))
                     continue
                 tensor = torch.empty(result.shape, dtype=result.dtype)
                 if result.nbytes:
                     reads.append((kept[result.slot].memory, filled(tensor, result.nbytes)))
+                made.append((tensor, result))
             else:
                 tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
-            made.append((tensor, result))
+                stay.append((tensor, result))
             out.append(tensor)
-        stay: list[tuple[torch.Tensor, Result]] = []
+        written: list[tuple[torch.Tensor, Result]] = []
         values: list[tuple[torch.Tensor, torch.Tensor, Result]] = []
         for i, result in plan.mutated.items():
             if self.role.resident and may_leave(args[i]):
-                stay.append((args[i], result))
+                written.append((args[i], result))
             else:
                 values.append((args[i], torch.empty(result.shape, dtype=result.dtype), result))
         reads += [(kept[result.slot].memory, filled(value, result.nbytes)) for _, value, result in values if result.nbytes]
@@ -215,12 +214,15 @@ class Compiled:
             raise RuntimeError(next(what for what, truth in zip(self.lowered.asserted, truths) if not truth[0]))
         for tensor, result in made:
             keep(tensor, kept[result.slot])
-        for argument, result in stay:
+        for tensor, result in stay:
+            leave(tensor, kept[result.slot], saved=True)
+        for argument, result in written:
             torch.autograd.graph.increment_version(argument)
             leave(argument, kept[result.slot])
         if values:
             with torch.no_grad():
                 for argument, value, result in values:
+                    bring(server, argument)
                     argument.copy_(value)
                     keep(argument, kept[result.slot])
         return out
@@ -232,8 +234,8 @@ class Compiled:
             return Result(self._slot_of[name], shape, real(meta.stride(), symbols), meta.dtype,
                           math.prod(shape) * meta.dtype.itemsize)
 
-        results = [result(f"y{i}", meta) if isinstance(meta, torch.Tensor) else real(meta, symbols)
-                   for i, meta in enumerate(self.lowered.results)]
+        results = [result(f"y{i}", meta) if isinstance(meta, torch.Tensor) else
+                   meta if isinstance(meta, Argument) else real(meta, symbols) for i, meta in enumerate(self.lowered.results)]
         sized = Sized(results, {i: result(f"m{i}", meta) for i, meta in self.lowered.mutated.items()})
         if not self._symbolic:
             self._sized = sized
@@ -246,15 +248,15 @@ class Compiled:
             self._begin(server)
         drawn = [draw(lambda value: real(value, symbols)) for draw in self.lowered.draws] if self.lowered.draws else []
         kept: list[Kept] = []
-        for of, number, nbytes, saved, counted in self._slots:  # `alloc` frees what was dropped
+        for of, number, nbytes, counted in self._slots:  # `alloc` frees what was dropped
             if of == "a":
-                kept.append(place(server, args[number], saved, nbytes, counted))
+                kept.append(place(server, args[number], nbytes, counted))
             elif not of:
                 kept.append(Kept(server, server.alloc(nbytes)))
             elif of == "c":
                 kept.append(self._constants[number])
             else:
-                kept.append(place(server, drawn[number], False, nbytes))
+                kept.append(place(server, drawn[number], nbytes))
         handles = tuple([one.memory.handle for one in kept])
         run = self._runs.get(handles)
         if run is None:
@@ -275,6 +277,14 @@ class Compiled:
                 self._constants.append(Kept(server, Memory(buffer.handle, 0, slot.nbytes, slot.nbytes, server.era, server.devices[0])))
         self._runs.clear()
         self._era = server.era
+
+
+def _of_fixed(module: torch.fx.GraphModule, role: Role) -> Compiled | Parts:
+    """A graph without symbolic sizes, with operators in it that torch has to run."""
+    try:
+        return Compiled(module, role)
+    except Unsupported:
+        return Parts(module, lambda part: Compiled(part, Role()))
 
 
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
@@ -300,7 +310,7 @@ class Symbolic:
         key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
         if key not in self.programs:
             fixed = make_fx(self.module, tracing_mode="fake", decomposition_table=decompositions())(*args)
-            self.programs[key] = Compiled(fixed, self.role)
+            self.programs[key] = _of_fixed(fixed, self.role)
         return self.programs[key](*args)
 
     def _up_to_a_bound(self, symbols: Mapping[str, int]) -> Compiled:
@@ -326,26 +336,21 @@ def _compiler(which: str, resident: bool) -> Callable[..., Any]:
 
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         for node, value in zip(nodes, example):
-            if isinstance(value, torch.Tensor):
-                if value.dtype not in DTYPES:
-                    raise Unsupported(f"{node.name}, {value.dtype}{list(value.shape)}, enters the compiled part; the server has "
-                                      f"the element types {', '.join(map(str, DTYPES))}; keep what needs it out of the "
-                                      "compiled part with torch.compiler.disable")
-                if value.device.type != "cpu":
-                    raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
-                                       "Telegrad's server has it on its own devices")
-        kept_from, saved, counted = None, (), frozenset()
-        if which == "forward" and (context := TracingContext.try_get()) is not None:
-            kept_from = getattr(context.fw_metadata, "num_forward", None)
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise RuntimeError(f"{node.name} is on {value.device}; leave the model on the CPU, "
+                                   "Telegrad's server has it on its own devices")
+        kept_from, counted, parameters = None, frozenset(), frozenset()
+        context = TracingContext.try_get()
+        meta = None if context is None else context.fw_metadata
+        if which == "forward":
+            kept_from = getattr(meta, "num_forward", None)
         if which == "backward":
-            # What is no argument of the forward pass and no gradient is what it saved.
-            saved = tuple(not n.name.startswith(("primals", "tangents")) for n in nodes)
-        if which == "inference" and (context := TracingContext.try_get()) is not None:
-            meta = context.fw_metadata
-            if meta is not None and len(meta.input_info) == len(nodes):
-                counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
-        role = Role(kept_from, saved, counted, resident, resident and which == "backward")
-        compiled: Any = Symbolic(module, role) if _is_symbolic(example) else Compiled(module, role)
+            # A gradient for each argument of the forward pass; those of what is no parameter go on into parts that are not compiled.
+            parameters = frozenset(getattr(meta, "static_input_indices", None) or ())
+        if which == "inference" and meta is not None and len(meta.input_info) == len(nodes):
+            counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
+        role = Role(kept_from, counted, resident, parameters if resident else frozenset())
+        compiled: Any = Symbolic(module, role) if _is_symbolic(example) else _of_fixed(module, role)
         compiled_last.append(compiled)
         return make_boxed_func(compiled)
 
@@ -372,9 +377,15 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
     if given:
         raise ValueError(f"the backend telegrad has no option {', '.join(map(repr, given))}; it has 'resident', and the environment "
                          "says where the server is")
+    from functorch.compile import min_cut_rematerialization_partition
+
+    if not can_leave():
+        raise RuntimeError("telegrad.torch needs a torch that can refuse access to the memory of a tensor, as 2.15 can; this is "
+                           f"{torch.__version__}")
     make = aot_autograd(fw_compiler=_compiler("forward", resident), bw_compiler=_compiler("backward", resident),
                         inference_compiler=_compiler("inference", resident), decompositions=decompositions(),
-                        keep_inference_input_mutations=True)
+                        # Views and what is cheap are computed again for the backward pass: what it saves would be stored and loaded.
+                        partition_fn=min_cut_rematerialization_partition, keep_inference_input_mutations=True)
     with in_parts():
         return make(module, example)
 

@@ -3,6 +3,9 @@
 A tensor is known by its storage and its place in it, not as an object: the gradient that a parameter has after
 `backward()` is another object than the one that was returned, of the same storage. torch counts the writes to a tensor in
 `_version`; writes through `.data` are not counted, so a part of the content is compared as well.
+
+Where the content of a tensor is on the server alone, torch refuses each access to its memory here, with an error that says
+what to do: old numbers are never read, and nothing is written that would be lost.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import ctypes
 import functools
 import math
 import weakref
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 
@@ -33,7 +36,9 @@ class Kept:
         self.version = -1
         self.middle = self.sampled = 0  # where in the tensor's bytes the sample is, and how many bytes it has
         self.sample = b""
-        self.left = False  # the content is on the server alone; the tensor's memory has NaN
+        self.left = False  # the content is on the server alone; torch refuses access to the tensor's memory
+        self.saved = False  # for the backward pass
+        self.lost = False  # it was, and the session has ended; the memory has NaN until it is written
 
     def __del__(self) -> None:
         self._host.drop(self.memory)
@@ -51,25 +56,31 @@ def _sample(tensor: torch.Tensor, kept: Kept) -> bytes:
     return ctypes.string_at(tensor.data_ptr() + kept.middle, kept.sampled) if kept.sampled else b""
 
 
+def _note_sample(tensor: torch.Tensor, kept: Kept) -> None:
+    nbytes = tensor.nbytes
+    if nbytes and not kept.left and tensor.is_contiguous():
+        kept.middle = nbytes // 2
+        kept.sampled = min(_SAMPLE_BYTES, nbytes - kept.middle)
+    else:
+        kept.sampled = 0
+    kept.sample = _sample(tensor, kept)
+
+
 def _known(tensor: torch.Tensor) -> Kept | None:
     """What was noted of the tensor last; it may have changed since."""
     places = None if tensor.is_inference() else _kept.get(tensor.untyped_storage()._cdata)
     return None if places is None else places.get(_place_of(tensor))
 
 
-def place(server: Host, tensor: torch.Tensor, must_be_there: bool, nbytes: int, counted: bool = False) -> Kept:
-    """Where the content of a tensor is on the server, with room for `nbytes`; it is sent if it is not there. `counted`:
-    torch has counted a change that is still to come."""
+def place(server: Host, tensor: torch.Tensor, nbytes: int, counted: bool = False) -> Kept:
+    """Where the content of a tensor is on the server, with room for `nbytes`; it is sent if it is not there. `counted`: torch has
+    counted a change that is still to come."""
     known = _known(tensor)
-    if known is not None and known.version == tensor._version - counted and known.memory.era == server.era \
-            and (must_be_there or known.sample == _sample(tensor, known)):
+    if known is not None and known.memory.era == server.era \
+            and (known.left or known.version == tensor._version - counted and known.sample == _sample(tensor, known)):
         return known if known.memory.nbytes >= nbytes else _grown(server, tensor, known, nbytes)
-    if known is not None and known.left and known.memory.era != server.era and known.sample == _sample(tensor, known):
-        raise RuntimeError(f"the content of a tensor{list(tensor.shape)} was on the server alone (resident) and is gone, because the "
-                           "session ended. Load what was saved last")
-    if must_be_there:
-        raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists: the session ended, or it was "
-                           "copied or changed by a hook, which telegrad.torch cannot follow. Run the step again")
+    bring(server, tensor)
+    _refuse_lost(tensor, known)
     data = tensor.detach().contiguous()
     kept = Kept(server, server.alloc(max(data.nbytes, nbytes, 1)))
     if data.nbytes:
@@ -82,7 +93,7 @@ def _grown(server: Host, tensor: torch.Tensor, old: Kept, nbytes: int) -> Kept:
     """A copy on the server in a buffer for more, of a program whose sizes may be larger."""
     new = Kept(server, server.alloc(nbytes))
     server.copy(old.memory, new.memory, old.memory.nbytes)
-    new.left = old.left
+    new.left, new.saved = old.left, old.saved
     keep(tensor, new)
     return new
 
@@ -97,55 +108,47 @@ def keep(tensor: torch.Tensor, kept: Kept) -> None:
     if places is None:
         # The reference is held by what it takes away.
         places = _kept[number] = {None: weakref.ref(storage, lambda _: _kept.pop(number, None))}
-    nbytes = tensor.nbytes
-    if nbytes and tensor.is_contiguous():
-        kept.middle = nbytes // 2
-        kept.sampled = min(_SAMPLE_BYTES, nbytes - kept.middle)
-    else:
-        kept.sampled = 0
-    kept.version, kept.sample = tensor._version, _sample(tensor, kept)
+    kept.version = tensor._version
+    _note_sample(tensor, kept)
     places[_place_of(tensor)] = kept
 
 
 def may_leave(tensor: torch.Tensor) -> bool:
     """Whether the content of a tensor can be on the server alone: its memory is its own, and no other library's (which torch notes
-    as not resizable), and can have NaN."""
+    as not resizable)."""
     storage = tensor.untyped_storage()
     return (tensor.dtype.is_floating_point and tensor.is_contiguous() and not tensor.is_inference()
-            and storage.nbytes() == tensor.nbytes and storage.resizable())
+            and storage.nbytes() == tensor.nbytes > 0 and storage.resizable())
 
 
-def leave(tensor: torch.Tensor, kept: Kept) -> None:
-    """The tensor's content is on the server alone. Its memory here gets NaN, which whoever uses it by mistake sees."""
-    known = _known(tensor)
+def can_leave() -> bool:
+    """Whether this torch can refuse access to memory."""
+    return all(hasattr(torch._C, f"_{what}_storage_data_ptr_access_error_msg") for what in ("set", "clear"))
+
+
+def leave(tensor: torch.Tensor, kept: Kept, saved: bool = False) -> None:
+    """The content of a tensor, which is all of its memory, is on the server alone, in `kept`. `saved`: for the backward pass."""
+    known, number = _known(tensor), tensor.untyped_storage()._cdata
+    kept.left, kept.saved = True, saved
     if known is None or not known.left:
-        tensor.data.fill_(math.nan)
-    kept.left = True
+        places = _kept.get(number)
+        for place in [place for place in places or () if place is not None]:
+            del places[place]  # type: ignore[union-attr]  # what other shapes of the memory had is no longer so
+        _refuse(number, tensor.shape)
     keep(tensor, kept)
 
 
-class Absent:
-    """Results of a call that are on the server alone: tensors whose memory has NaN, the same in each call. Other memory would have
-    to be found, and filled, each time."""
+def _refuse(number: int, shape: Sequence[int]) -> None:
+    torch._C._set_storage_data_ptr_access_error_msg(
+        number, f"the content of a tensor{list(shape)} is on the server alone (resident). Before anything but a compiled part reads or "
+        "writes it, call telegrad.torch.fetch with the tensor, its module or its optimizer")
 
-    def __init__(self) -> None:
-        self._memory: dict[int, tuple[torch.UntypedStorage, bytes]] = {}  # by the number of the result; and some bytes of it
 
-    def tensor(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, kept: Kept) -> torch.Tensor:
-        """A contiguous tensor of floats, of which `kept` has the content."""
-        known = self._memory.get(number)
-        # While another tensor has the memory, such as a gradient that somebody has kept, it means that tensor's content.
-        storage = None if known is None or torch._C._storage_Use_Count(known[0]._cdata) > 1 else known[0]
-        made = torch.empty(shape if storage is None else 0, dtype=dtype)
-        if storage is not None:
-            made.set_(storage, 0, shape)
-        kept.left = True
-        keep(made, kept)
-        if storage is None or known is None or kept.sample != known[1]:
-            made.data.fill_(math.nan)
-            keep(made, kept)
-            self._memory[number] = made.untyped_storage(), kept.sample
-        return made
+def absent(shape: tuple[int, ...], dtype: torch.dtype, kept: Kept) -> torch.Tensor:
+    """A contiguous tensor of floats, of which `kept` has the content: its memory is never touched, and so never there."""
+    made = torch.empty(shape, dtype=dtype)
+    leave(made, kept)
+    return made
 
 
 def fetch(*what: Any) -> None:
@@ -170,18 +173,63 @@ def fetch(*what: Any) -> None:
 
 
 def _fetch(tensor: torch.Tensor) -> None:
-    known = _known(tensor)
-    if known is None or not known.left:
+    if _left(tensor) is not None:
+        server = host()
+        server.renew()
+        bring(server, tensor)
+    _refuse_lost(tensor, _known(tensor))
+
+
+def _left(tensor: torch.Tensor) -> tuple[Any, Kept] | None:
+    """The place in a tensor's memory, which is all of it, whose content is on the server alone; None where there is none."""
+    places = None if tensor.is_inference() else _kept.get(tensor.untyped_storage()._cdata)
+    return next(((place, kept) for place, kept in (places or {}).items() if place is not None and kept.left), None)
+
+
+def bring(server: Host, tensor: torch.Tensor) -> None:
+    """If what a tensor's memory should have is on the server alone, it is here afterwards."""
+    left = _left(tensor)
+    if left is None:
         return
-    server = host()
-    server.renew()
-    if place(server, tensor, False, 0) is not known:
-        return  # it was written since
-    value = torch.empty(tensor.shape, dtype=tensor.dtype)
-    server.read_all([(known.memory, filled(value, value.nbytes))])
-    tensor.data.copy_(value)
-    known.left = False
-    keep(tensor, known)
+    place, kept = left
+    if kept.memory.era != server.era:
+        if kept.saved:
+            raise RuntimeError("a tensor that the forward pass had saved on the server no longer exists, because the session ended. Run "
+                               "the step again")
+        _lose(server)
+        raise RuntimeError(_LOST.format(list(tensor.shape)))
+    value = torch.empty(place[1], dtype=place[3])
+    server.read_all([(kept.memory, filled(value, value.nbytes))] if value.nbytes else [])
+    _open(tensor.untyped_storage(), place, kept, value)
+
+
+def _open(storage: torch.UntypedStorage, place: Any, kept: Kept, value: torch.Tensor) -> None:
+    """Memory whose content was on the server alone has this value, and is torch's again."""
+    offset, shape, stride, dtype = place
+    torch._C._clear_storage_data_ptr_access_error_msg(storage._cdata)
+    own = torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+    own.copy_(value)
+    kept.left = False
+    _note_sample(own, kept)
+
+
+_LOST = ("the content of a tensor{} was on the server alone (resident) and is gone, because the session ended. Load what was saved "
+         "last")
+
+
+def _lose(server: Host) -> None:
+    """What was on the server alone in a session that has ended is NaN until it is written."""
+    for places in list(_kept.values()):
+        storage = places[None]()
+        for place, kept in list(places.items()):
+            if place is not None and storage is not None and kept.left and not kept.saved and kept.memory.era != server.era:
+                _open(storage, place, kept, torch.full(place[1], math.nan, dtype=place[3]))
+                kept.lost = True
+
+
+def _refuse_lost(tensor: torch.Tensor, known: Kept | None) -> None:
+    if known is not None and known.lost and known.sample == _sample(tensor, known):
+        raise RuntimeError(_LOST.format(list(tensor.shape)))
 
 
 _view = ctypes.pythonapi.PyMemoryView_FromMemory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -31,41 +31,57 @@ def known() -> set[str]:
     return {*operators(), *REFUSED}
 
 
+class Argument(NamedTuple):
+    """A result that is an argument, as it is: that of placeholder `number`."""
+
+    number: int
+
+
 class Lowered:
     """A graph, with an input "x<i>" for each placeholder that is a tensor, an input "r<i>" for what `draws[i]` draws, and
     an output "y<i>" for each result that is a tensor; `results` says for the others what they are: None or a number. An
     output "m<i>" is what placeholder i, a tensor, is to become: where the graph writes its arguments. Symbolic sizes are
-    variables of the graph, between `bounds`. Where `asserts`, an output "t<i>" is a byte, 0 where the run is to end with the
+    variables of the graph, between `bounds`. Of the results from `kept_from` on, which the backward pass gets, those that are
+    arguments are no outputs, but an Argument. Where `asserts`, an output "t<i>" is a byte, 0 where the run is to end with the
     error `asserted[i]`."""
 
-    def __init__(self, module: torch.fx.GraphModule, bounds: Bounds = {}, asserts: bool = True) -> None:
+    def __init__(self, module: torch.fx.GraphModule, bounds: Bounds = {}, asserts: bool = True, kept_from: int | None = None) -> None:
         self.graph = Graph()
         self.size = Sizes(self.graph, bounds)
         self.inputs: list[int] = []  # of the placeholders
         self.draws: list[Draw] = []
-        self.results: list[Any] = []  # torch.Tensor metas, None, numbers, symbolic or not
+        self.results: list[Any] = []  # torch.Tensor metas, Argument, None, numbers, symbolic or not
         self.mutated: dict[int, Any] = {}  # by placeholder: what torch says of it
         conditions: list[tuple[Tensor, str]] = []
+        self._kept_from = kept_from
         self._conditions = conditions
         self._values: dict[torch.fx.Node, Value] = {}
         self._places: dict[torch.fx.Node, int] = {}
         number = 0
         for node in module.graph.nodes:
-            if node.op == "placeholder":
-                self._placeholder(node, number)
-                number += 1
-            elif node.op == "get_attr":
-                self._values[node] = self._attribute(module, node.target)
-            elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
-                self._mutation(node)
-            elif node.op == "call_function":
-                self._values[node] = self._call(node)
-            elif node.op == "output":
-                self._output(node)
+            try:
+                number += self._node(module, node, number)
+            except Unsupported as error:
+                error.node = node
+                raise
         self.asserted = [message for _, message in conditions] if asserts else []
         for i in range(len(self.asserted)):
             self.graph.output(f"t{i}", conditions[i][0].reshape(1).cast("u8"))
         self.program: Any = None
+
+    def _node(self, module: torch.fx.GraphModule, node: torch.fx.Node, number: int) -> bool:
+        """Whether it is a placeholder; it has this number, then."""
+        if node.op == "placeholder":
+            self._placeholder(node, number)
+        elif node.op == "get_attr":
+            self._values[node] = self._attribute(module, node.target)  # type: ignore[arg-type]
+        elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            self._mutation(node)
+        elif node.op == "call_function":
+            self._values[node] = self._call(node)
+        elif node.op == "output":
+            self._output(node)
+        return node.op == "placeholder"
 
     def _placeholder(self, node: torch.fx.Node, number: int) -> None:
         meta = node.meta.get("val")
@@ -154,7 +170,10 @@ class Lowered:
 
     def _output(self, node: torch.fx.Node) -> None:
         for i, result in enumerate(node.args[0]):
-            if isinstance(result, torch.fx.Node) and not isinstance(self._values[result], Tensor):
+            place = self._places.get(result) if isinstance(result, torch.fx.Node) else None
+            if place in self.inputs and place not in self.mutated and self._kept_from is not None and i >= self._kept_from:
+                self.results.append(Argument(place))  # a copy of each parameter would be made in each step
+            elif isinstance(result, torch.fx.Node) and not isinstance(self._values[result], Tensor):
                 self.results.append(result.meta["val"])
             elif isinstance(result, torch.fx.Node):
                 self.graph.output(f"y{i}", self._values[result])

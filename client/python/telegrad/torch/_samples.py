@@ -6,8 +6,6 @@ from typing import Any, Callable
 
 import torch
 
-from telegrad.torch._table import Unsupported
-
 _BILINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER = 0, 1
 
@@ -38,8 +36,7 @@ def _places(at, size, pads, corners):
 def _grid_sampler_backward(grad, image, grid, mode, pads, corners, mask):
     """grad (N, C, h, w), image (N, C, H, W), grid (N, h, w, 2): the gradients of the image and the grid, those of `mask`."""
     if mode not in (_BILINEAR, _NEAREST):
-        raise Unsupported("the gradient of grid_sample with mode='bicubic'; use 'bilinear', or keep it out of the compiled part "
-                          "with torch.compiler.disable")
+        return NotImplemented  # 'bicubic': torch runs it
     count, channels, high, wide = image.shape
     x, x_rate = _places(grid[..., 0], wide, pads, corners)
     y, y_rate = _places(grid[..., 1], high, pads, corners)

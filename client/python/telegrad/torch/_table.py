@@ -31,7 +31,9 @@ PRIMITIVES = {f"prims.{name}.default" for name in (
 
 
 class Unsupported(RuntimeError):
-    """A program that Telegrad has no graph for."""
+    """A program that Telegrad has no graph for, because of `node` where it is one operator."""
+
+    node: torch.fx.Node | None = None
 
 
 def aten(*names: str) -> Callable[[Operator], Operator]:
