@@ -207,7 +207,7 @@ class WorkerCommands::Running {
   }
 
   absl::Status AwaitOne() {
-    if (posted_.empty()) return Internal("the ring is full of what nobody awaits");
+    if (posted_.empty()) return Internal("the ring is full of records that are not awaited");
     const Posted record = posted_.front();
     posted_.pop_front();
     const auto outcome = worker_->Await(record.number, control_.cancellation, [&](uint32_t step) {
