@@ -1,4 +1,5 @@
-// A device's memory: buffers of the driver, counted against a limit and zeroed when they are made.
+// A device's memory: buffers of the driver, counted against a limit and zeroed when they are made;
+// and memory of the host that the driver allocates, from and to which it copies by itself.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,20 @@ class OpenClMemory final : public Memory {
   const cl_mem handle_;
 };
 
+// A buffer of the driver in memory of the host, where it stays mapped for as long as it lives.
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory(std::shared_ptr<Memories> owner, cl_mem handle, void* at, int64_t size)
+      : Memory(at, size, /*writable=*/true, MemoryKind::kPinnedHost),
+        owner_(std::move(owner)),
+        handle_(handle) {}
+  ~PinnedMemory() override;
+
+ private:
+  const std::shared_ptr<Memories> owner_;
+  const cl_mem handle_;
+};
+
 // Thread-safe.
 class Memories : public std::enable_shared_from_this<Memories> {
  public:
@@ -39,7 +54,11 @@ class Memories : public std::enable_shared_from_this<Memories> {
   // Returns when the memory is zero.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
 
-  // Gives all of it back to the driver, of a context that is discarded.
+  // Of the host, zeroed. It is not counted, and has its contents also of a context that is
+  // discarded.
+  absl::StatusOr<std::shared_ptr<Memory>> AllocPinned(int64_t size);
+
+  // Gives all of it but what is pinned back to the driver, of a context that is discarded.
   void Discard();
 
   Context& context() const { return *context_; }
@@ -48,6 +67,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
 
  private:
   friend class OpenClMemory;
+  friend class PinnedMemory;
 
   Memories(std::shared_ptr<Context> context, int64_t limit, int64_t largest,
            std::unique_ptr<CommandQueue> zeroing)
@@ -58,6 +78,10 @@ class Memories : public std::enable_shared_from_this<Memories> {
 
   absl::Status Zero(cl_mem memory, int64_t bytes);
   void Return(cl_mem memory, int64_t bytes);
+  absl::Status CheckSize(int64_t size) const;
+  absl::StatusOr<cl_mem> Create(cl_bitfield flags, int64_t size);
+  absl::StatusOr<void*> Map(cl_mem memory, int64_t size);
+  void ReturnPinned(cl_mem memory, void* at);
 
   const std::shared_ptr<Context> context_;
   const int64_t limit_, largest_;
@@ -67,7 +91,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::flat_hash_set<cl_mem> live_ TG_GUARDED_BY(mutex_);  // that the driver has
 
   Mutex zeroing_mutex_;
-  const std::unique_ptr<CommandQueue> zeroing_;
+  const std::unique_ptr<CommandQueue> zeroing_;  // it maps, too
 };
 
 }  // namespace telegrad::opencl

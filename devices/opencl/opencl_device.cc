@@ -87,6 +87,13 @@ class OpenClDevice final : public Device {
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     return memories_->Alloc(size);
   }
+  absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override {
+    return kind == MemoryKind::kPinnedHost ? memories_->AllocPinned(size)
+                                           : Device::AllocOf(kind, size);
+  }
+  bool Makes(MemoryKind kind) const override {
+    return kind == MemoryKind::kDevice || kind == MemoryKind::kPinnedHost;
+  }
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
     TG_ASSIGN_OR_RETURN(auto program, opencl::OpenClProgram::Load(context_, image));
     return program;

@@ -83,7 +83,8 @@ enum : cl_bitfield {
 enum : cl_uint { CL_LOCAL = 1, CL_GLOBAL = 2 };  // cl_device_local_mem_type
 
 // cl_mem_flags, cl_command_queue_properties
-enum : cl_bitfield { CL_MEM_READ_WRITE = 1 << 0 };
+enum : cl_bitfield { CL_MEM_READ_WRITE = 1 << 0, CL_MEM_ALLOC_HOST_PTR = 1 << 4 };
+enum : cl_bitfield { CL_MAP_READ = 1 << 0, CL_MAP_WRITE = 1 << 1 };
 enum : cl_bitfield { CL_QUEUE_PROFILING_ENABLE = 1 << 1 };
 
 enum : cl_uint { CL_PROGRAM_BINARY_SIZES = 0x1165, CL_PROGRAM_BINARIES = 0x1166 };
