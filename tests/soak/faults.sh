@@ -133,10 +133,13 @@ for i in 0 1 2; do start_client "$i"; done
 for _ in $(seq 30); do round; done
 warm=$(rss) warm_heap=$(stat heap_bytes)
 start=$SECONDS rounds=0 history=$warm
-while [ "$(stat operations_total)" -lt "$wanted" ]; do
+while operations=$(stat operations_total) && [ "$operations" -lt "$wanted" ]; do
   round
   rounds=$((rounds + 1))
-  ((rounds % 100)) || history+=" $(rss)"
+  ((rounds % 100)) || {
+    history+=" $(rss)"
+    echo "soak: $operations of $wanted operations after $((SECONDS - start)) s, $rounds rounds of faults"
+  }
 done
 after=$(rss)
 kill -KILL "${clients[@]}" 2>/dev/null || true
