@@ -213,6 +213,21 @@ class ResidentTest(TorchTest):
         for _ in range(2):
             both()
 
+    def test_a_step_asks_for_its_memory_at_once(self):
+        """Not in a message for each parameter."""
+        model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(20)])
+        step = telegrad.torch.training_step(lambda x: model(x).square().mean(), model, torch.optim.AdamW(model.parameters()))
+        x = torch.randn(4, 8)
+        for _ in range(3):
+            step(x)
+        session, calls = host().session, []
+        submit_all = session._submit_all
+        session._submit_all = lambda asked: (calls.append(len(asked)), submit_all(asked))[1]
+        self.addCleanup(delattr, session, "_submit_all")
+        step(x)
+        self.assertGreater(sum(calls), 4 * 40)  # gradients, parameters and AdamW's two moments
+        self.assertLess(len(calls), 20)
+
     def test_an_optimizer_of_some_parameters(self):
         """The gradients of the others are of the last step alone, too; and what torch does not compile is refused at once."""
         model, x = self.network(), torch.randn(4, 8)

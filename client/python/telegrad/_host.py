@@ -15,7 +15,7 @@ import collections
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 from telegrad import _operations as operations
 from telegrad._future import Answer, Waited
@@ -111,14 +111,17 @@ class Host:
 
     def alloc(self, nbytes: int, device: str = "") -> Memory:
         """Bytes that nobody has written yet, or that were read before."""
+        return self.alloc_all((nbytes,), device)[0]
+
+    def alloc_all(self, sizes: Sequence[int], device: str = "") -> list[Memory]:
+        """The same of several sizes; what is not there is asked for in one message."""
         self.renew()
         self.flush()
         device = device or self.devices[0]
-        pool = self._pool.get((device, nbytes))
-        if pool:
-            return pool.pop()
-        buffer = self.session.alloc(nbytes, device)
-        return Memory(buffer.handle, 0, nbytes, nbytes, self.era, device)
+        found = [pool.pop() if (pool := self._pool.get((device, nbytes))) else None for nbytes in sizes]
+        missing = [nbytes for nbytes, memory in zip(sizes, found) if memory is None]
+        made = iter(self.session._alloc_all(missing, device) if missing else ())
+        return [memory or Memory(next(made).handle, 0, nbytes, nbytes, self.era, device) for nbytes, memory in zip(sizes, found)]
 
     def copy(self, source: Memory, target: Memory, nbytes: int) -> None:
         """Bytes from the beginning of one to the beginning of another, on the server, of any of its devices."""

@@ -43,8 +43,9 @@ class Operation(NamedTuple):
 
 
 def alloc(handle: int, nbytes: int, device: str) -> Operation:
-    return Operation("alloc", messages.ExecuteRequest(alloc=messages.Alloc(
-        handle=handle, bytes=max(nbytes, 1), device=device)))  # servers give no empty buffers
+    # A step of training has hundreds, of a few sizes.
+    body = _ALLOC_HANDLE + encode_varint(handle) + _body(_alloc_body, max(nbytes, 1), device)  # servers give no empty buffers
+    return Operation("alloc", _NOTHING, None, _ALLOC + encode_varint(len(body)) + body)
 
 
 _MODES = {"read": messages.FileMode.FILE_MODE_READ, "write": messages.FileMode.FILE_MODE_WRITE,
@@ -81,6 +82,13 @@ def write(handle: int, offset: int, data: memoryview, chunk: int) -> Iterator[Op
 
 _NOTHING = messages.ExecuteRequest()  # in place of a request whose body is encoded
 _BODIES = 256  # that are kept: a program that repeats something sends the same again and again
+_ALLOC, _ALLOC_HANDLE = (encode_varint(tag) for tag in (messages.ExecuteRequest.tag("alloc"), messages.Alloc.tag("handle")))
+
+
+@functools.lru_cache(_BODIES)
+def _alloc_body(nbytes: int, device: str) -> bytes:
+    """All but the handle."""
+    return messages.Alloc(bytes=nbytes, device=device).encode()
 
 
 def read(handle: int, offset: int, sink: Filled, moved: Callable[[int], None] = lambda nbytes: None) -> Operation:

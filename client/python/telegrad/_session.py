@@ -68,6 +68,12 @@ class SessionBase(StreamSession):
         self._submit(operations.alloc(buffer.handle, buffer.nbytes, device))
         return buffer
 
+    def _alloc_all(self, sizes: Sequence[int], device: str) -> list[Buffer]:
+        """Zeroed bytes, several times, which are asked for together."""
+        buffers = [self._buffer((nbytes,), dtypes.dtype("u8"), device) for nbytes in sizes]
+        self._submit_all([(operations.alloc(buffer.handle, buffer.nbytes, device), None) for buffer in buffers])
+        return buffers
+
     def upload(self, array: Any, dtype: DTypeLike | None = None, device: str = "") -> Buffer:
         """A buffer with the content of an array, which may change as soon as this returns."""
         values, kind = dtypes.as_array(array, dtype)

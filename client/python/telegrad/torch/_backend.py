@@ -149,6 +149,7 @@ class Compiled:
         self._slots: list[Bound] = []
         for slot in slots:
             self._slots.append(self._plan(slot))
+        self._own = [slot.nbytes for slot in self._slots if not slot.of]
         self._tests = [numbers[f"t{i}"] for i in range(len(self.lowered.asserted))]
         self._symbolic = bool(bounds)
         self._sized: Sized | None = None  # where it is the same in each call
@@ -248,11 +249,12 @@ class Compiled:
             self._begin(server)
         drawn = [draw(lambda value: real(value, symbols)) for draw in self.lowered.draws] if self.lowered.draws else []
         kept: list[Kept] = []
-        for of, number, nbytes, counted in self._slots:  # `alloc` frees what was dropped
+        own = iter(server.alloc_all(self._own))  # which frees what was dropped
+        for of, number, nbytes, counted in self._slots:
             if of == "a":
                 kept.append(place(server, args[number], nbytes, counted))
             elif not of:
-                kept.append(Kept(server, server.alloc(nbytes)))
+                kept.append(Kept(server, next(own)))
             elif of == "c":
                 kept.append(self._constants[number])
             else:
