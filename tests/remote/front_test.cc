@@ -62,24 +62,6 @@ TEST_F(TwoDaemons, AGraphRunsThere) {
   EXPECT_EQ(There("telegrad_graph_puts_total"), 1);
 }
 
-// Larger than what travels with the operations, and part by part.
-TEST_F(TwoDaemons, LargeWritesAndReadsArrive) {
-  std::vector<int32_t> in(6 << 20), out(in.size(), -1);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
-  const auto session = *connection_->OpenSession();
-  const auto bytes = static_cast<int64_t>(in.size() * 4);
-  session->Alloc(1, bytes, kFar);
-  session->Write(1, 0, Bytes(in));
-  const auto read = session->Read(1, 0, Writable(out));
-  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
-  EXPECT_TRUE(in == out);
-  const std::vector<int32_t> part = {1, 2, 3};
-  session->Write(1, 400, Bytes(part));
-  out.assign(3, 0);
-  ASSERT_TRUE(session->Read(1, 400, Writable(out)).Get().ok());
-  EXPECT_THAT(out, ElementsAre(1, 2, 3));
-}
-
 // Nothing of what the far server answers comes through, and yet it has carried out all of a chain
 // in which every run needs the one before it: nothing waits for an answer.
 TEST_F(TwoDaemons, AChainOfRunsWaitsForNoAnswer) {
