@@ -111,6 +111,27 @@ TEST_F(TwoDaemons, WritesAndFreesWaitForNoAnswerEither) {
   EXPECT_TRUE(Becomes([&] { return There("telegrad_buffers") == buffers + 1; }));
 }
 
+// Steps of a training whose losses are read: a read does not hold up what follows it.
+TEST_F(TwoDaemons, ShortReadsWaitForNoAnswer) {
+  Counting counting(*connection_, kFar);
+  const double before = There("telegrad_runs_total");
+  constexpr int kSteps = 40;
+  std::vector<std::vector<int32_t>> words(kSteps, std::vector<int32_t>(4, -1));
+  std::vector<Future<Done>> reads;
+  proxy_->HoldAnswers(true);
+  for (std::vector<int32_t>& step : words) {
+    counting.Run();
+    reads.push_back(counting.session().Read(1, 0, Writable(step)));
+  }
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_runs_total") == before + kSteps; }))
+      << There("telegrad_runs_total") << " of " << before + kSteps;
+  proxy_->HoldAnswers(false);
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_TRUE(reads[i].Get().ok()) << reads[i].Get().status();
+    EXPECT_EQ(words[i][0], i + 2);
+  }
+}
+
 // A value of a variable is a part of the message that runs the graph: nothing is put or compiled
 // here for it.
 TEST_F(TwoDaemons, VariablesTravelWithTheRun) {
