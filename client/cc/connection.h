@@ -31,6 +31,9 @@ struct ConnectOptions {
   // Connections over which large writes and reads of a session travel. 0: they stay on the
   // session's.
   int data_streams = 2;
+  // From how many bytes on a write or read does so. Of those under 4 MiB a few at a time: beyond
+  // that they stay on the session's connection.
+  size_t bulk_bytes = size_t{4} << 20;
   std::string data_address = {};  // the address to use in place of the one that the server names
   // Whether they leave gRPC for plain sockets where the server has some.
   bool bulk_sockets = true;

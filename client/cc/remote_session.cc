@@ -14,8 +14,10 @@
 namespace telegrad {
 namespace {
 
-// From here on the bytes of a write or read are worth connections of their own.
-constexpr size_t kBulkBytes = 4 << 20;
+// From here on a write or read always has a transfer, shorter ones while few have: a server limits
+// those of a session that have not ended.
+constexpr size_t kLongBytes = 4 << 20;
+constexpr int kShortTransfers = 64;
 
 enum class Wanted { kNothing, kResult, kTrace };
 
@@ -56,8 +58,17 @@ RemoteSession::~RemoteSession() {
   stream_.reset();  // gives every future its result, also those that bulk_ waits for
 }
 
-bool RemoteSession::TravelBeside(size_t bytes) const {
-  return bulk_ != nullptr && bytes >= kBulkBytes;
+bool RemoteSession::TravelsBeside(size_t bytes) {
+  if (bulk_ == nullptr || bytes < connection_->options().bulk_bytes) return false;
+  if (bytes >= kLongBytes) return true;
+  const bool few = short_transfers_->fetch_add(1) < kShortTransfers;
+  if (!few) short_transfers_->fetch_sub(1);
+  return few;
+}
+
+void RemoteSession::CountEnd(size_t bytes, const Future<Done>& ended) const {
+  if (bytes >= kLongBytes) return;
+  ended.Then([count = short_transfers_](const absl::StatusOr<Done>&) { count->fetch_sub(1); });
 }
 
 uint64_t RemoteSession::NewHandle() { return stream_->NewHandles(1); }
@@ -104,23 +115,27 @@ void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::
   Write(handle, offset, data, std::move(keep), nullptr);
 }
 
-void RemoteSession::WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+bool RemoteSession::WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                               std::shared_ptr<const void> keep, const Future<Done>& told) {
-  Write(handle, offset, data, std::move(keep), &told);
+  return Write(handle, offset, data, std::move(keep), &told);
 }
 
-void RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+bool RemoteSession::Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                           std::shared_ptr<const void> keep, const Future<Done>* told) {
   v1::ExecuteRequest request;
   request.mutable_write()->set_handle(handle);
   request.mutable_write()->set_offset(static_cast<uint64_t>(offset));
-  if (!TravelBeside(data.size())) {
-    return stream_->Send("write", std::move(request), Telling(told), {data, std::move(keep)});
+  if (!TravelsBeside(data.size())) {
+    stream_->Send("write", std::move(request), Telling(told), {data, std::move(keep)});
+    return false;
   }
   request.mutable_write()->set_bytes(data.size());
   const uint64_t transfer = SendTransfer(std::move(request), nullptr, told);
   bulk_->Upload(transfer, data, std::move(keep));
-  bulk_->EndUpload(transfer, Sync());
+  const Future<Done> acknowledged = Sync();
+  CountEnd(data.size(), acknowledged);
+  bulk_->EndUpload(transfer, acknowledged);
+  return true;
 }
 
 void RemoteSession::Write(uint64_t handle, int64_t offset, std::unique_ptr<TensorReader> content) {
@@ -148,9 +163,10 @@ void RemoteSession::ReadTold(uint64_t handle, int64_t offset, std::span<std::byt
   request.mutable_read()->set_handle(handle);
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
-  if (!TravelBeside(into.size())) {
+  if (!TravelsBeside(into.size())) {
     return stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
   }
+  CountEnd(into.size(), done);
   Future<Done> ready;
   bulk_->Download(SendTransfer(std::move(request), &ready), into, ready, done);
 }

@@ -6,6 +6,7 @@
 // is far behind, so none may be called from a Future's callback.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -176,7 +177,8 @@ class RemoteSession {
   // errors. `told` is set when an answer to this or a later operation shows how the operation
   // ended; a caller without a later operation sends Sync.
   void AllocTold(uint64_t handle, int64_t bytes, std::string_view device, const Future<Done>& told);
-  void WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+  // Returns whether it was sent with a Sync behind it.
+  bool WriteTold(uint64_t handle, int64_t offset, std::span<const std::byte> data,
                  std::shared_ptr<const void> keep, const Future<Done>& told);
   // Between two parts that do not overlap; needs ServerInfo::copies.
   void CopyTold(uint64_t to, int64_t to_offset, uint64_t from, int64_t from_offset, int64_t bytes,
@@ -212,16 +214,19 @@ class RemoteSession {
   absl::Status Over() const;
 
  private:
-  bool TravelBeside(size_t bytes) const;
+  // Whether a write or read of so many bytes has a transfer; then its end is counted, too.
+  bool TravelsBeside(size_t bytes);
+  void CountEnd(size_t bytes, const Future<Done>& ended) const;
   // Sends the operation under the next number for a transfer, which it returns.
   uint64_t SendTransfer(v1::ExecuteRequest request, const Future<Done>* ready,
                         const Future<Done>* told = nullptr);
-  void Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
+  bool Write(uint64_t handle, int64_t offset, std::span<const std::byte> data,
              std::shared_ptr<const void> keep, const Future<Done>* told);
   absl::Status Show(const char* verb, uint64_t transfer, const SharedMemory& memory);
 
   const std::shared_ptr<Connection> connection_;
   TransferMeter meter_;
+  const std::shared_ptr<std::atomic<int>> short_transfers_ = std::make_shared<std::atomic<int>>(0);
   std::unique_ptr<BulkTransfers> bulk_;  // null: everything travels on the stream
   std::unique_ptr<ExecuteStream> stream_;
   Mutex transfer_mutex_;  // held while an operation is sent that names a transfer

@@ -53,6 +53,7 @@ struct RemoteLink::Item {
   bool sent = false;      // all of them were, or will not be
   int open = 0;           // commands that have no answer yet
   bool answered = false;  // the last one that was sent has an answer of its own
+  bool synced = false;    // a Sync was sent behind the last copy
   uint64_t generation = 0;
   uint64_t first_operation = 0, last_operation = 0;
   int64_t cancel_sent = 0;         // SteadyNs; 0: it was not

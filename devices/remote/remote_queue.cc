@@ -260,15 +260,16 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
   // Only what is sent later tells that these were carried out.
   if (!item->answered && (item->open > 0 || !item->native.empty())) {
     const Future<Done> synced;
-    if (item->open == 0) {
+    const bool is_awaited = item->open == 0;
+    if (is_awaited) {
       ++item->open;
       synced.Then([self = shared_from_this(), item](const absl::StatusOr<Done>&) {
         self->OnEnded({.item = item, .command = SIZE_MAX, .status = {}});
       });
     }
-    Send([synced](RemoteSession* session) {
+    Send([item, synced, is_awaited](RemoteSession* session) {
       if (session == nullptr) return synced.Set(Done{});
-      session->SyncTold(synced);
+      if (is_awaited || !item->synced) session->SyncTold(synced);
     });
   }
   item->sent = true;

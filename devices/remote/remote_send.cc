@@ -122,15 +122,16 @@ void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
   told.Then([self = shared_from_this(), item, i](const absl::StatusOr<Done>& done) {
     self->OnEnded({.item = item, .command = i, .status = done.status()});
   });
-  Post post;
+  std::function<bool(RemoteSession*)> post;  // see Item::synced
   if (far_to != nullptr && far_from != nullptr) {
     post = [=, to = far_to->handle(), from = far_from->handle()](RemoteSession* session) {
       session->CopyTold(to, to_offset, from, from_offset, static_cast<int64_t>(length), told);
+      return false;
     };
   } else if (far_to != nullptr) {
     const auto* at = static_cast<const std::byte*>(from.memory->host()) + from_offset;
     post = [=, to = far_to->handle(), keep = from.memory](RemoteSession* session) {
-      session->WriteTold(to, to_offset, {at, length}, keep, told);
+      return session->WriteTold(to, to_offset, {at, length}, keep, told);
     };
   } else {
     auto* at = static_cast<std::byte*>(to.memory->host()) + to_offset;
@@ -138,12 +139,13 @@ void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
     host_reads_.push_back({begin, begin + length, item.get(), i});
     post = [=, from = far_from->handle()](RemoteSession* session) {
       session->ReadTold(from, from_offset, {at, length}, told);
+      return false;
     };
   }
   Send([item, told, post = std::move(post)](RemoteSession* session) {
     if (session == nullptr) return told.Set(absl::UnavailableError(""));
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
-    post(session);
+    item->synced = post(session);
     item->last_operation = session->NextOperation() - 1;
   });
 }

@@ -22,6 +22,9 @@ constexpr absl::Duration kDrain = absl::Seconds(10);
 constexpr int64_t kMeasuredBytes = 1 << 20;
 // That Recover waits for a connection.
 constexpr absl::Duration kReconnect = absl::Seconds(1);
+// From how many bytes on writes and reads leave the session's connection: under the megabyte that
+// large writes and reads of the front's clients come in.
+constexpr size_t kBulkBytes = 512 << 10;
 // To connect: nothing resumes a connection that breaks before its first answer.
 constexpr int kConnectAttempts = 4;
 
@@ -29,6 +32,7 @@ ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& ten
   ConnectOptions out{.client = "telegradd"};
   out.timeout = options.connect_time;
   out.credentials = options.credentials;
+  out.bulk_bytes = kBulkBytes;
   // The one tenant of a daemon that asks nobody who they are is who the daemon itself is there.
   if (tenant != "local") out.credentials.acts_for = tenant;
   return out;

@@ -140,10 +140,10 @@ absl::Status BulkConnection::Take(Frame frame) {
 
 void BulkConnection::SendAll() {
   std::optional<TransferMessage> message;
-  std::optional<v1::Pull> pull;
-  while (Await([&] { return (message = stream_.Next()) || (pull = stream_.BeginFetch()); })) {
+  std::shared_ptr<TransferStream::Chunk> chunk;
+  while (Await([&] { return (message = stream_.Next()) || (chunk = stream_.BeginFetch()); })) {
     if (!message) {
-      stream_.Fetch(*pull, [self = shared_from_this()] { self->Wake(); });
+      stream_.Fetch(chunk, [self = shared_from_this()] { self->Wake(); });
       continue;
     }
     if (!Send(*message).ok() || message->head.has_ended()) {

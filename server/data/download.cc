@@ -2,20 +2,25 @@
 // memory.
 #include "server/data/download.h"
 
+#include "devices/api/host_memory.h"
+#include "engine/base/status.h"
 #include "engine/execution/charged_memory.h"
 #include "server/data/staging.h"
 
 namespace telegrad {
 
-void Download::Fetch(ByteRange range, Fetched fetched) const {
+void Download::Fetch(ByteRange range, bool ahead, Fetched fetched) const {
   const std::shared_ptr<Memory>& memory = held_->memory();
   if (memory->host() != nullptr) {
     const auto* base = static_cast<const std::byte*>(memory->host());
     return fetched(FetchedBytes{base + at_ + range.offset, held_});
   }
+  if (ahead && staging_ != nullptr && staging_->used() > staging_->limit() / 2) {
+    return fetched(ResourceExhausted(staging_->name(), " is half used"));
+  }
   auto paid = Reservation::Take(staging_, static_cast<int64_t>(range.bytes));
   if (!paid.ok()) return fetched(paid.status());
-  auto staging = AllocStaging(queues_->devices(), *device_, range.bytes);
+  auto staging = AllocHostMemory(static_cast<int64_t>(range.bytes));
   if (!staging.ok()) return fetched(staging.status());
   staging = Charged(*std::move(staging), *std::move(paid));
   const auto copied = EnqueueCopy(*queues_, *device_, Part(*staging, 0, range.bytes),
@@ -23,9 +28,11 @@ void Download::Fetch(ByteRange range, Fetched fetched) const {
   if (!copied.ok()) return fetched(copied.status());
   copied->timeline->OnReached(
       copied->value, [staging = *staging, self = shared_from_this(),
-                      fetched = std::move(fetched)](const absl::Status& status) {
+                      fetched = std::move(fetched)](const absl::Status& status) mutable {
         if (!status.ok()) return fetched(status);
-        fetched(FetchedBytes{static_cast<const std::byte*>(staging->host()), staging});
+        // Held by nothing here once the bytes have been sent.
+        const auto* const bytes = static_cast<const std::byte*>(staging->host());
+        fetched(FetchedBytes{bytes, std::move(staging)});
       });
 }
 

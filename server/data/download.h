@@ -40,8 +40,10 @@ class Download : public std::enable_shared_from_this<Download> {
 
   uint64_t bytes() const { return bytes_; }
   // Calls back with the bytes of a range inside of it: at once where the host can address them,
-  // else once they are copied. RESOURCE_EXHAUSTED where the staging account has no room for them.
-  void Fetch(ByteRange range, Fetched fetched) const;
+  // else once they are copied. RESOURCE_EXHAUSTED where the staging account has no room for them;
+  // if they are `ahead` of others that are to be sent first, also where half of it is in use, so
+  // that there is room for those.
+  void Fetch(ByteRange range, bool ahead, Fetched fetched) const;
 
  private:
   const std::shared_ptr<HeldRead> held_;

@@ -117,10 +117,11 @@ absl::Status DownloadTo(std::shared_ptr<const SealedFile> file, uint64_t transfe
   const auto copy = [download, file](ByteRange piece) {
     absl::StatusOr<FetchedBytes> fetched;
     const TimelinePoint there{std::make_shared<Timeline>(), 1};
-    download->Fetch(piece, [&fetched, timeline = there.timeline](absl::StatusOr<FetchedBytes> f) {
-      fetched = std::move(f);
-      timeline->Signal(1);
-    });
+    download->Fetch(piece, /*ahead=*/false,
+                    [&fetched, timeline = there.timeline](absl::StatusOr<FetchedBytes> f) {
+                      fetched = std::move(f);
+                      timeline->Signal(1);
+                    });
     (void)there.Wait();
     TG_RETURN_IF_ERROR(fetched.status());
     return file->Write(piece.offset, {fetched->data, piece.bytes});

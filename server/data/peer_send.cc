@@ -211,10 +211,11 @@ absl::StatusOr<PeerSend::Terms> PeerSend::Attach() {
 std::unique_ptr<PeerSend::Fetching> PeerSend::Fetch(ByteRange range) const {
   auto fetching = std::make_unique<Fetching>();
   fetching->range = range;
-  request_.bytes->Fetch(range, [result = fetching->result](absl::StatusOr<FetchedBytes> fetched) {
-    result->bytes = std::move(fetched);
-    result->done.timeline->Signal(1);
-  });
+  request_.bytes->Fetch(range, /*ahead=*/false,
+                        [result = fetching->result](absl::StatusOr<FetchedBytes> fetched) {
+                          result->bytes = std::move(fetched);
+                          result->done.timeline->Signal(1);
+                        });
   return fetching;
 }
 

@@ -15,6 +15,21 @@ namespace {
 constexpr size_t kMaxWaiting = 64;
 // The credit of a stream is at least this many chunks, and is granted in as many parts.
 constexpr uint64_t kChunksOfCredit = 4;
+// Chunks of downloads that are fetched while earlier ones are sent, where the host cannot address
+// their memory: their device may be at the other end of a network.
+constexpr size_t kChunksAhead = 4;
+
+v1::TransferResponse Refusal(uint64_t transfer, uint64_t offset, uint32_t bytes,
+                             const absl::Status& why) {
+  v1::TransferResponse response;
+  v1::Refused& refused = *response.mutable_refused();
+  refused.set_transfer(transfer);
+  refused.set_offset(offset);
+  refused.set_bytes(bytes);
+  refused.set_code(static_cast<uint32_t>(why.raw_code()));
+  refused.set_message(std::string(why.message()));
+  return response;
+}
 
 class ReceivedChunk final : public ChunkContent {
  public:
@@ -158,75 +173,105 @@ void TransferStream::TakePull(const v1::Pull& pull) {
 
 void TransferStream::Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes,
                             const absl::Status& why) {
-  // After a connection broke, what it still held may arrive behind the same bytes of its successor:
-  // another stream brings them, or the transfer has ended with them. It may also arrive behind the
-  // end of its own stream or session. That is nobody's mistake.
-  if (!absl::IsNotFound(why) && !absl::IsUnavailable(why) && !absl::IsAborted(why)) {
-    metrics_->Add(Metric::kChunksRefused);
-  }
-  v1::TransferResponse response;
-  v1::Refused& refused = *response.mutable_refused();
-  refused.set_transfer(transfer);
-  refused.set_offset(offset);
-  refused.set_bytes(bytes);
-  refused.set_code(static_cast<uint32_t>(why.raw_code()));
-  refused.set_message(std::string(why.message()));
+  CountRefusal(why);
   const MutexLock lock(mutex_);
-  if (!closed_) responses_.push_back(std::move(response));
+  if (!closed_) responses_.push_back(Refusal(transfer, offset, bytes, why));
   tell_credit_ = true;
 }
 
-std::optional<v1::Pull> TransferStream::BeginFetch() {
-  const MutexLock lock(mutex_);
-  if (fetching_ || closed_ || chunk_ || pulls_.empty()) return std::nullopt;
-  fetching_ = true;
-  return pulls_.front();
+// After a connection broke, what it still held may arrive behind the same bytes of its successor:
+// another stream brings them, or the transfer has ended with them. It may also arrive behind the
+// end of its own stream or session. That is nobody's mistake.
+void TransferStream::CountRefusal(const absl::Status& why) const {
+  if (!absl::IsNotFound(why) && !absl::IsUnavailable(why) && !absl::IsAborted(why)) {
+    metrics_->Add(Metric::kChunksRefused);
+  }
 }
 
-void TransferStream::Fetch(const v1::Pull& pull, std::function<void()> ready) {
-  auto fetched = [this, pull, ready = std::move(ready)](absl::StatusOr<FetchedBytes> bytes) {
-    Fetched(pull, std::move(bytes));
+std::shared_ptr<TransferStream::Chunk> TransferStream::BeginFetch() {
+  const MutexLock lock(mutex_);
+  if (closed_) return nullptr;
+  if (!chunks_.empty() && chunks_.front()->again) {
+    chunks_.front()->again = chunks_.front()->ahead = false;
+    ++fetching_;
+    return chunks_.front();
+  }
+  if (pulls_.empty() || chunks_.size() >= kChunksAhead) return nullptr;
+  v1::Pull& pull = pulls_.front();
+  auto chunk = std::make_shared<Chunk>();
+  chunk->pull = pull;
+  chunk->pull.set_bytes(std::min<uint64_t>(pull.bytes(), chunk_bytes_));
+  chunk->number = pulled_;
+  chunk->ahead = !chunks_.empty();
+  pull.set_offset(pull.offset() + chunk->pull.bytes());
+  pull.set_bytes(pull.bytes() - chunk->pull.bytes());
+  if (pull.bytes() == 0) DropPullLocked();
+  chunks_.push_back(chunk);
+  ++fetching_;
+  return chunk;
+}
+
+void TransferStream::DropPullLocked() {
+  pulls_.pop_front();
+  ++pulled_;
+}
+
+void TransferStream::Fetch(const std::shared_ptr<Chunk>& chunk, std::function<void()> ready) {
+  auto fetched = [this, chunk, ready = std::move(ready)](absl::StatusOr<FetchedBytes> bytes) {
+    Fetched(*chunk, std::move(bytes));
     ready();  // holds what this is a part of
   };
+  const v1::Pull& pull = chunk->pull;
   const auto download = owner_->transfers().FindDownload(pull.transfer());
   if (!download.ok()) return fetched(download.status());  // released since it was asked for
-  (*download)->Fetch({pull.offset(), std::min<uint64_t>(pull.bytes(), chunk_bytes_)},
-                     std::move(fetched));
+  (*download)->Fetch({pull.offset(), pull.bytes()}, chunk->ahead, std::move(fetched));
 }
 
-// Handles the bytes of the pull's next chunk.
-void TransferStream::Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched) {
-  const auto bytes = std::min<uint64_t>(pull.bytes(), chunk_bytes_);
+void TransferStream::Fetched(Chunk& chunk, absl::StatusOr<FetchedBytes> fetched) {
+  const uint64_t bytes = chunk.pull.bytes();
   std::optional<TransferMessage> message;
   if (fetched.ok()) {
     message.emplace();
     message->data = *std::move(fetched);
     message->bytes = bytes;
-    v1::Chunk& chunk = *message->head.mutable_download();
-    chunk.set_transfer(pull.transfer());
-    chunk.set_offset(pull.offset());
-    chunk.set_bytes(static_cast<uint32_t>(bytes));
-    chunk.set_checksum(ChecksumOf(checksum_, message->data.data, bytes));
-    if (const CompressionMethod* method = FindCompression(pull.compression())) {
+    v1::Chunk& head = *message->head.mutable_download();
+    head.set_transfer(chunk.pull.transfer());
+    head.set_offset(chunk.pull.offset());
+    head.set_bytes(static_cast<uint32_t>(bytes));
+    head.set_checksum(ChecksumOf(checksum_, message->data.data, bytes));
+    if (const CompressionMethod* method = FindCompression(chunk.pull.compression())) {
       auto packed = std::make_shared<std::string>();
       if (Compress(*method, {message->data.data, bytes}, packed.get())) {
-        chunk.set_compression(method->number);
+        head.set_compression(method->number);
         message->bytes = packed->size();
         message->data = {reinterpret_cast<const std::byte*>(packed->data()), std::move(packed)};
       }
     }
     owner_->Count(Metric::kBytesRead, static_cast<int64_t>(bytes));
-  } else {
-    Refuse(pull.transfer(), pull.offset(), 0, fetched.status());
   }
   const MutexLock lock(mutex_);
-  fetching_ = false;
+  --fetching_;
   if (closed_) return;
-  v1::Pull& front = pulls_.front();
-  front.set_offset(front.offset() + bytes);
-  front.set_bytes(message ? front.bytes() - bytes : 0);
-  if (front.bytes() == 0) pulls_.pop_front();
-  chunk_ = std::move(message);
+  chunk.again = chunk.ahead && absl::IsResourceExhausted(fetched.status());
+  if (chunk.again) return;
+  chunk.message = std::move(message);
+  chunk.failed = fetched.status();
+  chunk.fetched = true;
+}
+
+// The message of the first chunk, where that is there. If it failed, its pull is refused, with all
+// that was to follow of it.
+std::optional<TransferMessage> TransferStream::NextChunkLocked() {
+  if (chunks_.empty() || !chunks_.front()->fetched) return std::nullopt;
+  const std::shared_ptr<Chunk> chunk = std::move(chunks_.front());
+  chunks_.pop_front();
+  if (chunk->message) return std::move(chunk->message);
+  while (!chunks_.empty() && chunks_.front()->number == chunk->number) chunks_.pop_front();
+  if (pulled_ == chunk->number) DropPullLocked();
+  CountRefusal(chunk->failed);
+  TransferMessage message;
+  message.head = Refusal(chunk->pull.transfer(), chunk->pull.offset(), 0, chunk->failed);
+  return message;
 }
 
 bool TransferStream::HasCreditLocked() const {
@@ -254,7 +299,7 @@ std::optional<TransferMessage> TransferStream::Next() {
     tell_credit_ = false;
     return message;
   }
-  return std::exchange(chunk_, std::nullopt);
+  return NextChunkLocked();
 }
 
 bool TransferStream::wants_input() const {
@@ -264,22 +309,22 @@ bool TransferStream::wants_input() const {
 
 bool TransferStream::idle() const {
   const MutexLock lock(mutex_);
-  return responses_.empty() && pulls_.empty() && !fetching_ && !chunk_;
+  return responses_.empty() && pulls_.empty() && chunks_.empty() && fetching_ == 0;
 }
 
 bool TransferStream::fetching() const {
   const MutexLock lock(mutex_);
-  return fetching_;
+  return fetching_ > 0;
 }
 
 void TransferStream::Close() {
-  std::optional<TransferMessage> dropped;
+  std::deque<std::shared_ptr<Chunk>> dropped;
   const MutexLock lock(mutex_);
   closed_ = true;
   if (credit_ != nullptr) credit_->Close();
   responses_.clear();
   pulls_.clear();
-  dropped.swap(chunk_);
+  dropped.swap(chunks_);
 }
 
 }  // namespace telegrad

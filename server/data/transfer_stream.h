@@ -67,14 +67,25 @@ class TransferStream {
   absl::Status Accept(const v1::TransferRequest& request, MessageData& data);
   // Called by the sink. Returns whether a message is ready to be sent.
   bool OnGranted(uint64_t bytes);
-  // The next chunk to prepare, unless one is being prepared. The caller then calls Fetch, which
-  // calls back, perhaps at once, when a message is ready to be sent.
-  std::optional<v1::Pull> BeginFetch();
-  void Fetch(const v1::Pull& pull, std::function<void()> ready);
+  // A chunk of a download, which is sent after all that were begun before it.
+  struct Chunk {
+    v1::Pull pull;        // of its bytes alone
+    uint64_t number = 0;  // of the client's pull
+    bool ahead = false;   // of others that were not sent yet
+    // With the stream's mutex:
+    bool fetched = false;  // or failed
+    bool again = false;    // there was no room: to be fetched once it is the first
+    std::optional<TransferMessage> message;
+    absl::Status failed;
+  };
+  // The next chunk to prepare, null while enough are. The caller then calls Fetch, which calls
+  // back, perhaps at once, when it is prepared.
+  std::shared_ptr<Chunk> BeginFetch();
+  void Fetch(const std::shared_ptr<Chunk>& chunk, std::function<void()> ready);
   std::optional<TransferMessage> Next();
   bool wants_input() const;  // a client that requests more than it receives is not read further
   bool idle() const;         // nothing is to be sent or prepared
-  bool fetching() const;     // Fetch has not called back
+  bool fetching() const;     // a Fetch has not called back
   // The next message is the last one, Ended.
   void End(const absl::Status& status);
   // Nothing is sent any more.
@@ -84,7 +95,10 @@ class TransferStream {
   absl::Status TakeChunk(const v1::Chunk& chunk, MessageData& data);
   void TakePull(const v1::Pull& pull);
   void Refuse(uint64_t transfer, uint64_t offset, uint32_t bytes, const absl::Status& why);
-  void Fetched(const v1::Pull& pull, absl::StatusOr<FetchedBytes> fetched);
+  void CountRefusal(const absl::Status& why) const;
+  void Fetched(Chunk& chunk, absl::StatusOr<FetchedBytes> fetched);
+  std::optional<TransferMessage> NextChunkLocked() TG_REQUIRES(mutex_);
+  void DropPullLocked() TG_REQUIRES(mutex_);
   bool HasCreditLocked() const TG_REQUIRES(mutex_);
 
   Metrics* const metrics_;
@@ -97,11 +111,12 @@ class TransferStream {
 
   mutable Mutex mutex_;
   std::deque<v1::TransferResponse> responses_ TG_GUARDED_BY(mutex_);
-  std::deque<v1::Pull> pulls_ TG_GUARDED_BY(mutex_);
-  std::optional<TransferMessage> chunk_ TG_GUARDED_BY(mutex_);  // of the pull at the front
-  uint64_t granted_ TG_GUARDED_BY(mutex_) = 0;                  // and not sent yet
+  std::deque<v1::Pull> pulls_ TG_GUARDED_BY(mutex_);  // what is left of them to be begun
+  uint64_t pulled_ TG_GUARDED_BY(mutex_) = 0;         // pulls before those
+  std::deque<std::shared_ptr<Chunk>> chunks_ TG_GUARDED_BY(mutex_);  // begun and not sent
+  int fetching_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t granted_ TG_GUARDED_BY(mutex_) = 0;      // and not sent yet
   bool tell_credit_ TG_GUARDED_BY(mutex_) = false;  // however little: a chunk has to be sent again
-  bool fetching_ TG_GUARDED_BY(mutex_) = false;
   bool closed_ TG_GUARDED_BY(mutex_) = false;
 };
 

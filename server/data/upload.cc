@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 #include "server/data/staging.h"
 
@@ -216,7 +217,7 @@ absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditL
 // Its device copies it out of memory of the host, for which the credit is kept until then.
 absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
                                  CreditLine::Part credit) {
-  auto staging = AllocStaging(queues_->devices(), *device_, range.bytes);
+  auto staging = AllocHostMemory(static_cast<int64_t>(range.bytes));
   absl::Status status = staging.status();
   if (status.ok()) status = content.CopyTo(static_cast<std::byte*>((*staging)->host()));
   if (!status.ok()) {

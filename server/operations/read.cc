@@ -1,8 +1,11 @@
 // A short read is copied as soon as its bytes are ready. A longer one is sent from device memory,
-// and only writers of its buffer wait for the client. A session has one read at a time of memory
-// that the host cannot address.
+// and only writers of its buffer wait for the client. Of memory that the host cannot address, a
+// session has one longer read at a time, and some short ones: their device may be at the other end
+// of a network, and what follows them must not wait for each of their answers.
 #include "server/operations/read.h"
 
+#include <deque>
+#include <memory>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -13,8 +16,12 @@
 namespace telegrad {
 namespace {
 
-struct StagedRead {
-  std::weak_ptr<HeldRead> held;
+constexpr size_t kShortReads = 64;
+
+// Those that are under way.
+struct StagedReads {
+  std::weak_ptr<HeldRead> longer;
+  std::deque<std::weak_ptr<HeldRead>> shorts;
 };
 
 void Answered(const PendingAnswer& answer, ReadResult result, const absl::Status& status) {
@@ -99,18 +106,29 @@ Step ReadAction::DoVisible(Turn& turn, Buffer& buffer) const {
 }
 
 Step ReadAction::DoStaged(Turn& turn, Buffer& buffer) const {
-  std::weak_ptr<HeldRead>& current = turn.state<StagedRead>().held;
-  if (auto held = current.lock()) return turn.Wait(std::move(held));
+  // A short one is kept for repetition, as of other memory.
+  const bool copy = op_.bytes <= static_cast<uint64_t>(turn.env().limits.copied_read_bytes);
+  auto& [longer, shorts] = turn.state<StagedReads>();
+  while (!shorts.empty() && shorts.front().expired()) shorts.pop_front();
+  std::shared_ptr<HeldRead> before = copy ? nullptr : longer.lock();
+  if (copy && shorts.size() >= kShortReads) before = shorts.front().lock();
+  if (before != nullptr) return turn.Wait(std::move(before));
   auto staged = Stage(turn, buffer, op_.bytes);
+  if (absl::IsResourceExhausted(staged.status()) && !shorts.empty()) {
+    before = shorts.front().lock();
+    if (before != nullptr) return turn.Wait(std::move(before));
+  }
   auto copied =
       staged.ok() ? CopyOut(turn, buffer, op_.offset, op_.bytes, *staged) : staged.status();
   if (!copied.ok()) return turn.Fail(copied.status());
   buffer.ReadUntil(*copied);
   ReadResult result{.offset = op_.offset, .bytes = op_.bytes};
   result.held = std::make_shared<HeldRead>(*std::move(staged));
-  current = result.held;
-  // A short one is kept for repetition, as of other memory.
-  const bool copy = op_.bytes <= static_cast<uint64_t>(turn.env().limits.copied_read_bytes);
+  if (copy) {
+    shorts.push_back(result.held);
+  } else {
+    longer = result.held;
+  }
   copied->timeline->OnReached(copied->value, [answer = turn.Later(), result = std::move(result),
                                               copy](const absl::Status& status) mutable {
     if (copy && status.ok()) {

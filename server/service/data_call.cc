@@ -136,11 +136,11 @@ void DataCall::Pump() {
   while (!finished_) {
     const bool write = !writing_ && !ended_ && NextMessage();
     const bool read = !reading_ && !input_ended_ && !ended_ && stream_.wants_input();
-    const std::optional<v1::Pull> fetch = ended_ ? std::nullopt : stream_.BeginFetch();
+    const auto fetch = ended_ ? nullptr : stream_.BeginFetch();
     const bool idle = input_ended_ && !reading_ && stream_.idle();
     // Whoever sees the end may take the stream's place in the session.
     const bool finish = !write && !writing_ && starting_ == 0 && (ended_ ? closed_ : idle);
-    if (!write && !read && !fetch && !finish) return;
+    if (!write && !read && fetch == nullptr && !finish) return;
     if (write) writing_ = true;
     if (read) reading_ = true;
     if (finish) finished_ = true;
@@ -149,7 +149,7 @@ void DataCall::Pump() {
     lock.unlock();
     if (write) StartWrite(&outgoing_);
     if (read) StartRead(&incoming_);
-    if (fetch) stream_.Fetch(*fetch, [keep] { keep->Pump(); });
+    if (fetch != nullptr) stream_.Fetch(fetch, [keep] { keep->Pump(); });
     if (finish) return Finish(ToGrpc(end));
     lock.lock();
     --starting_;

@@ -32,6 +32,8 @@ NETS_BENCH = "tests/bench/nets_bench"
 REWRITE_BENCH = "tests/bench/rewrite_bench"
 REPLAY_BENCH = "tests/bench/replay_bench"
 START_BENCH = "tests/bench/start_bench"
+FRONT_BENCH = "tests/bench/front_bench"
+TELEGRAD = "client/cli/telegrad"
 SERVING_BENCH = "tests/bench/serving_bench"
 RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
@@ -163,14 +165,45 @@ class Bench:
         return self.number(OPERATIONS_BENCH, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"},
                            cores=self.client_cores)
 
-    def far(self, ms=0, program=OPERATIONS_BENCH, arguments=()):
-        """A benchmark on the device of another daemon, behind a link of so many ms there and back."""
-        there = self.server("telegradd far", TELEGRADD, ["--listen", "127.0.0.1:0"], {})
+    def processor(self, key, measure):
+        """Seconds of processor time that the server `key` takes while something is measured."""
+        measure()  # and what a first turn starts
+        stat = f"/proc/{self.servers[key][0].pid}/stat"
+        def taken():
+            with open(stat, encoding="ascii") as file:
+                return sum(int(n) for n in file.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+        before = taken()
+        measure()
+        return taken() - before
+
+    def far_address(self):
+        return self.server("telegradd far", TELEGRADD, ["--listen", "127.0.0.1:0"], {})
+
+    def front_address(self, ms=0):
+        """A front of that daemon, over a link of so many ms there and back."""
+        there = self.far_address()
         if ms:
             there = self.server(f"link of {ms} ms", "tests/bench/delay_proxy", [there, str(ms)], {})
-        address = self.server(f"front over {ms} ms", TELEGRADD,
-                              ["--listen", "127.0.0.1:0", "--remote", f"far={there}"], {})
-        return self.number(program, [address, *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
+        return self.server(f"front over {ms} ms", TELEGRADD,
+                           ["--listen", "127.0.0.1:0", "--remote", f"far={there}"], {})
+
+    def far(self, ms=0, program=OPERATIONS_BENCH, arguments=()):
+        """A benchmark on the device of another daemon, behind a link of so many ms there and back."""
+        return self.number(program, [self.front_address(ms), *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
+
+    def training(self, address, device):
+        """Images a second of the network that `telegrad train digits` trains."""
+        command = [self.path(TELEGRAD), "train", "digits", "--epochs", "60", "--plot", "never", "--device", device,
+                   "--address", address]
+        try:
+            done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  timeout=TURN_SECONDS, check=True)
+        except subprocess.SubprocessError as error:
+            raise Broken(f"{' '.join(command)}: {error}") from error
+        match = re.search(rb"training speed: (\d+) images/s", done.stdout)
+        if match is None:
+            raise Broken(f"{' '.join(command)} printed no speed")
+        return float(match[1])
 
     def between(self, repeats):
         """A copy from the device of one server to that of another, asked for by way of a front."""
@@ -281,15 +314,28 @@ ROWS = [
     Row("front_64", "us p50", ("<=", 2.0), turns=30,
         telegrad=lambda b: b.front("latency", "62", "64"),
         peer=lambda b: b.operations("latency", "62", "64")),
+    # Processor time of the front for those runs, against that of the server that is asked itself.
+    Row("front_64_processor", "s", ("<=", 1.0), turns=9,
+        telegrad=lambda b: b.processor("telegradd front", lambda: b.front("latency", "62", "64")),
+        peer=lambda b: b.processor("telegradd pinned", lambda: b.operations("latency", "62", "64"))),
     # 200 dependent runs on another server's device over a link of 20 ms there and back: two round trips, and
     # what they take without the link.
     Row("front_chain", "ms", ("<=", 1.0), turns=5,
         telegrad=lambda b: b.far(20, arguments=("chain", "200", "1")),
         peer=lambda b: 40 + b.operations("chain", "200", "1")),
-    # 256 MiB to and from a device of another server, against that server directly.
+    # Training on another server's device over a link of 1 ms there and back, against that server directly.
+    Row("front_training", "images/s", (">=", 0.95), turns=7,
+        telegrad=lambda b: b.training(b.front_address(1), "far/CPU:0"),
+        peer=lambda b: b.training(b.far_address(), "CPU:0")),
+    # 256 MiB between memory of a front and a device of another server, against a client of that server; and
+    # of a client of the front, for whom every byte is sent twice.
+    *(Row(f"remote_{direction}", "GB/s", (">=", 0.9), turns=9,
+          telegrad=lambda b, d=direction: b.number(FRONT_BENCH, [b.far_address(), d, "5"]),
+          peer=lambda b, d=direction: b.number(TELEGRAD_BENCH, [b.far_address(), d, "5"]))
+      for direction in ("upload", "download")),
     *(Row(f"front_{direction}", "GB/s", (">=", 0.9), turns=5,
           telegrad=lambda b, d=direction: b.far(0, TELEGRAD_BENCH, (d, "5")),
-          peer=lambda b, d=direction: b.telegrad(d, "5"))
+          peer=lambda b, d=direction: b.number(TELEGRAD_BENCH, [b.far_address(), d, "5"]))
       for direction in ("upload", "download")),
     # 256 MiB from a server to another, against one plain TCP connection.
     Row("server_to_server", "GB/s", (">=", 0.9), turns=5,

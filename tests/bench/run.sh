@@ -33,7 +33,7 @@ if $build; then
   {
     deploy/dependencies.sh
     cmake --preset release
-    ninja -C build/release telegradd telegrad_bench operations_bench serving_bench frontend_bench onnx_bench simplify_bench nets_bench rewrite_bench replay_bench start_bench isolation_bench delay_proxy echo_server echo_client matmul_loops
+    ninja -C build/release telegradd telegrad telegrad_bench operations_bench serving_bench frontend_bench onnx_bench simplify_bench nets_bench rewrite_bench replay_bench start_bench isolation_bench front_bench delay_proxy echo_server echo_client matmul_loops
   } >&2
 fi
 

@@ -56,7 +56,7 @@ class TransferTest : public SessionTest {
     if (!download.ok()) return std::string(download.status().message());
     std::string pulled;
     const TimelinePoint done{std::make_shared<Timeline>(), 1};
-    (*download)->Fetch({offset, bytes}, [&](absl::StatusOr<FetchedBytes> fetched) {
+    (*download)->Fetch({offset, bytes}, /*ahead=*/false, [&](absl::StatusOr<FetchedBytes> fetched) {
       if (fetched.ok()) pulled.assign(reinterpret_cast<const char*>(fetched->data), bytes);
       done.timeline->Signal(1, fetched.status());
     });

@@ -310,7 +310,7 @@ TEST_F(TransferTest, WhatIsFetchedFromSuchADeviceIsChargedToTheTenant) {
   const auto fetch = [&](uint64_t at) {
     absl::StatusOr<FetchedBytes> bytes;
     const TimelinePoint done{std::make_shared<Timeline>(), 1};
-    download->Fetch({at, 600}, [&](absl::StatusOr<FetchedBytes> fetched) {
+    download->Fetch({at, 600}, /*ahead=*/false, [&](absl::StatusOr<FetchedBytes> fetched) {
       bytes = std::move(fetched);
       done.timeline->Signal(1);
     });
