@@ -157,6 +157,12 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
          {"cpu", device->target().cpu},
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
+    if (flags.GetBool("deterministic") && device->target().has_workgroups()) {
+      return FailedPrecondition("--deterministic: ", device->name(),
+                                " adds floats in an order "
+                                "that follows from shapes; start without it, by --cuda-devices 0, "
+                                "--hip-devices 0, --opencl-devices 0, --nv-devices 0");
+    }
   }
   std::unique_ptr<ModelServing> serving;  // outlives the tasks that it posts
   const absl::Cleanup tasks_end = [&] {

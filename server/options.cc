@@ -143,6 +143,7 @@ CompileService::Options CompilersOf(const Flags& flags) {
 DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
   Target host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads")));
   host.winograd = flags.GetBool("cpu-winograd");
+  host.deterministic = flags.GetBool("deterministic");
   return {.host = std::move(host),
           .cpu_memory = flags.GetInt("cpu-memory"),
           .cpu_devices = flags.GetInt("cpu-devices"),

@@ -35,7 +35,8 @@ absl::Status Explain(const Flags& flags) {
   }
   if (!model.ok()) return OfModelFile(path, model.status());
   Budget budget;
-  const Target shape = HostShape(static_cast<int>(flags.GetInt("threads")));
+  Target shape = HostShape(static_cast<int>(flags.GetInt("threads")));
+  shape.deterministic = flags.GetBool("deterministic");
   progress = std::make_unique<Progress>("scheduling");
   const auto lowered = [&](int64_t done, int64_t total) {
     if (done == 0) progress = std::make_unique<Progress>("lowering", total, "kernels");

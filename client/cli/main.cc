@@ -62,6 +62,8 @@ constexpr FlagRow kExplainFlags[] = {
     {"threads", 0, FlagKind::kInt, "0", "N",
      "Number of threads that one launch is planned for; 0 means one for each core of this machine",
      Between(0, 4'096)},
+    {"deterministic", 0, FlagKind::kBool, "false", "",
+     "Explain what a daemon with --deterministic runs (docs/numerics.md)"},
     {"json", 'j', FlagKind::kBool, "false", "", "Print the explanation as a JSON object"},
     {"html", 0, FlagKind::kString, "", "FILE",
      "File that the explanation is written to as a page for browsers: kernels, fusion, memory and "

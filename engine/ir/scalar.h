@@ -30,5 +30,9 @@ int64_t ScalarFromMemory(DType dtype, int64_t raw);
 
 // The word of the identity of a reduction: 0, 1, or the least value.
 int64_t ReduceIdentity(ReduceKind kind, DType dtype);
+// Whether the result of a REDUCE depends on the order of its terms: each step rounds.
+inline bool RoundsInOrder(ReduceKind kind, DType dtype) {
+  return IsFloat(dtype) && kind != ReduceKind::kMax;
+}
 
 }  // namespace telegrad

@@ -18,6 +18,7 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
@@ -57,7 +58,8 @@ class Expander {
         g_(*b.graph()),
         d_(std::move(dependence)),
         warp_(target.warp),
-        has_workgroups_(target.has_workgroups()) {}
+        has_workgroups_(target.has_workgroups()),
+        keeps_order_(KeepsOrder(target)) {}
 
   absl::StatusOr<UOp> Run(UOp sink);
   // The end of a loop, as a value of the loops around it.
@@ -78,7 +80,12 @@ class Expander {
   absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
   absl::StatusOr<UOp> Accumulate(UOp reduce, const Assignment& key, const std::vector<UOp>& values,
                                  const std::vector<UOp>& loops, int64_t lanes);
-  UOp Fold(ReduceKind kind, UOp x, UOp y);
+  // `fuses`: a product is added without being rounded.
+  UOp Fold(ReduceKind kind, UOp x, UOp y, bool fuses = true);
+  // Where the order is fixed, whether products are rounded does not depend on what a gate becomes.
+  bool Fuses(UOp reduce) const {
+    return !keeps_order_ || !IsOrderedSum(reduce) || reduce.src(0).is(Op::kMul);
+  }
   UOp FoldLanes(UOp reduce, UOp vector);
   // One element that every lane reads, gated lane by lane: it is loaded once, under those
   // conditions that all lanes share, and the lanes are selected afterwards.
@@ -100,6 +107,7 @@ class Expander {
   Dependence d_;
   const int64_t warp_;
   const bool has_workgroups_;
+  const bool keeps_order_;
   int64_t next_slot_ = 0;
   std::vector<UOp> threads_;  // ranges, outermost first
   std::vector<bool> plain_;   // by node: it needs no REDUCE, nest or gate
@@ -231,7 +239,7 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
   return made.at(root.id());
 }
 
-UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
+UOp Expander::Fold(ReduceKind kind, UOp x, UOp y, bool fuses) {
   switch (kind) {
     case ReduceKind::kAdd:
       // Of a reduced MMA what it adds to is 0 (workgroup_matmul.h).
@@ -239,7 +247,7 @@ UOp Expander::Fold(ReduceKind kind, UOp x, UOp y) {
         return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
                        {y.arg(0), y.arg(1), y.arg(2)});
       }
-      if (y.is(Op::kMul) && IsFloat(y.dtype())) {
+      if (fuses && y.is(Op::kMul) && IsFloat(y.dtype())) {
         return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
       }
       return b_.Make(Op::kAdd, {x, y});
@@ -284,7 +292,7 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
   inside.insert(inside.end(), loops.begin(), loops.end());
   const UOp at = g_.Make(Op::kIndex, {g_.Make(Op::kAfter, DType::kVoid, inside), lane});
   UOp sum = g_.Make(Op::kLoad, {at});
-  for (UOp v : values) sum = Fold(kind, sum, v);
+  for (UOp v : values) sum = Fold(kind, sum, v, Fuses(reduce));
   std::vector<UOp> end{g_.Make(Op::kStore, {at, sum})};
   end.insert(end.end(), loops.begin(), loops.end());
   const UOp closed = g_.Make(Op::kEnd, DType::kVoid, end);
@@ -293,7 +301,9 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
 }
 
 absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nesting) {
-  if (nesting > kMaxNesting) return ResourceExhausted("lowering: reductions nest too deeply");
+  // A sum of partial sums is two of them.
+  const int most = keeps_order_ ? 2 * kMaxNesting : kMaxNesting;
+  if (nesting > most) return ResourceExhausted("lowering: reductions nest too deeply");
   const Assignment key = KeyOf(reduce, a);
   if (const auto it = reduced_.find({reduce.id(), key}); it != reduced_.end()) return it->second;
 
@@ -337,8 +347,12 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     }
     UOp folded;
     if (loops.empty()) {
-      folded = values[0];
-      for (size_t i = 1; i < values.size(); ++i) folded = Fold(kind, folded, values[i]);
+      const bool begins = keeps_order_ && IsOrderedSum(reduce);  // as a loop does
+      folded =
+          begins ? g_.ConstWord(reduce.dtype(), ReduceIdentity(kind, reduce.dtype())) : values[0];
+      for (size_t i = begins ? 0 : 1; i < values.size(); ++i) {
+        folded = Fold(kind, folded, values[i], Fuses(reduce));
+      }
     } else {
       TG_ASSIGN_OR_RETURN(folded, Accumulate(reduce, key, values, loops, lanes));
     }

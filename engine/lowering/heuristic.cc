@@ -22,6 +22,7 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves.h"
+#include "engine/lowering/order_sums.h"
 #include "engine/lowering/parts.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/stage.h"
@@ -172,6 +173,7 @@ class CpuHeuristic {
   void Peel(int range, int64_t step) {
     const int64_t rest = s_.size[range] % step;
     if (!peels_ || rest == 0 || s_.size[range] < step || Has(peeled_, range)) return;
+    if (KeptInOrder(Bit(range))) return;
     if (room_ <= 0) return;
     --room_;
     peeled_ |= Bit(range);
@@ -181,7 +183,9 @@ class CpuHeuristic {
   // Each part of a reduction over several buffers is a reduction of its own: see parts.h.
   void PeelParts(const Work& work) {
     const std::optional<ReducedPart> part = peels_ ? FindPart(s_, work) : std::nullopt;
-    if (!part || Has(peeled_, part->range) || room_ < std::popcount(work.own)) return;
+    if (!part || KeptInOrder(Bit(part->range)) || Has(peeled_, part->range) ||
+        room_ < std::popcount(work.own))
+      return;
     room_ -= std::popcount(work.own);
     peeled_ |= Bit(part->range);
     moves_.push_back({Move::Kind::kPeel, s_.d.ranges[part->range].arg(0), part->size});
@@ -210,10 +214,15 @@ class CpuHeuristic {
     return iterations >= kMinOutside * target_.threads;
   }
 
+  bool KeptInOrder(RangeSet ranges) const {
+    return KeepsOrder(target_) && (ranges & s_.summed) != 0;
+  }
+
   int64_t Left(int range) const { return s_.size[range] / (lanes_[range] * upcast_[range]); }
 
   // Accumulators for a reduction that has few.
   void Chains(const Work& work) {
+    if (KeptInOrder(work.own)) return;
     int64_t chains = 1;
     for (RangeSet set = work.all; set != 0; set &= set - 1)
       chains *= upcast_[std::countr_zero(set)];
@@ -282,7 +291,7 @@ class CpuHeuristic {
       moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread].arg(0), 0});
     }
     BlockChoice blocks;
-    if (heaviest_ >= 0 && room_ >= kBlockRanges) {
+    if (heaviest_ >= 0 && room_ >= kBlockRanges && !KeptInOrder(s_.works[heaviest_].own)) {
       blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
       if (blocks.tile > 0) Narrow(order.loops.back(), blocks.tile, &tile);
     }

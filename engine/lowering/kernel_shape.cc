@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/checked.h"
+#include "engine/lowering/order_sums.h"
 
 namespace telegrad {
 namespace {
@@ -40,6 +41,7 @@ class ShapeReader {
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       if (u.is(Op::kReduce) || u.is(Op::kStore)) AddWork(u);
+      if (u.is(Op::kReduce) && IsOrderedSum(u)) AddSum(u);
       if (u.is(Op::kStore)) shape_.parallel &= shape_.d.of[id];
       if (u.is(Op::kEnd)) {
         for (int i = 1; i < u.num_src(); ++i) shape_.inner |= Bit(shape_.d.IndexOf(u.src(i)));
@@ -53,6 +55,7 @@ class ShapeReader {
       }
     }
     for (int r : shape_.outer) shape_.inner &= ~Bit(r);
+    shape_.summed_alone = shape_.summed & ~not_alone_;
     shape_.in_place = WritesWhatItReads(sink_);
     shape_.once = OverwritesWhatItReads(sink_);
     return std::move(shape_);
@@ -92,6 +95,14 @@ class ShapeReader {
       for (int j = 1; j < u.num_src(); ++j) set |= Bit(shape_.d.IndexOf(u.src(j)));
       enclosing_[u.src(0).id()] |= set;
     }
+  }
+
+  void AddSum(UOp reduce) {
+    RangeSet ranges = 0;
+    for (int i = 1; i < reduce.num_src(); ++i) ranges |= Bit(shape_.d.IndexOf(reduce.src(i)));
+    shape_.summed |= ranges;
+    // Lanes of products are rounded before they are added.
+    if (reduce.num_src() > 2 || reduce.src(0).is(Op::kMul)) not_alone_ |= ranges;
   }
 
   // STOREs to arguments that are done for the same ranges are one work: they share what is loaded
@@ -217,6 +228,7 @@ class ShapeReader {
     size_t work;
     absl::flat_hash_set<uint32_t> seen;  // nodes that it has
   };
+  RangeSet not_alone_ = 0;                        // summed, but not KernelShape::summed_alone
   absl::flat_hash_map<RangeSet, Stores> stores_;  // of the works that are STOREs, by their ranges
   KernelShape shape_;
 };

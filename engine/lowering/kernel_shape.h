@@ -66,6 +66,9 @@ struct KernelShape {
   // No move splits them: loops with private memory in each iteration, and ones whose end is
   // computed.
   RangeSet whole = 0;
+  // Over which floats are added or multiplied, and those of them that are the only range of each
+  // such REDUCE and whose terms are no products: see order_sums.h.
+  RangeSet summed = 0, summed_alone = 0;
   RangeSet inner = 0;         // that ENDs close and that are not `outer`
   RangeSet around_nests = 0;  // around a nest that a later one of the same iteration waits for
   bool in_place = false;      // WritesWhatItReads

@@ -42,12 +42,12 @@ class Limiter {
   Limiter(Rewriter& b, UOp sink, Dependence d)
       : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(std::move(d)) {}
 
-  UOp Run() {
+  UOp Run(int64_t multiple) {
     if (!FindRows() || !FindMask() || !CheckUses()) return sink_;
     int64_t block = 0;
     const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
-      if (keys_ % n == 0 && (n <= most || block == 0)) block = n;
+      if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }
     if (block == 0) return sink_;
     return Rebuild(block);
@@ -449,14 +449,14 @@ class Limiter {
 
 }  // namespace
 
-UOp LimitLoops(Rewriter& b, UOp sink) {
+UOp LimitLoops(Rewriter& b, UOp sink, int64_t multiple) {
   const Graph& g = *sink.graph();
   const std::vector<uint32_t> order = PostOrder(sink);
   if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))
     return sink;
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return sink;
-  return Limiter(b, sink, *std::move(d)).Run();
+  return Limiter(b, sink, *std::move(d)).Run(multiple);
 }
 
 }  // namespace telegrad

@@ -13,6 +13,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/moves/apply.h"
+#include "engine/lowering/order_sums.h"
 #include "engine/lowering/separate.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/split_ranges.h"
@@ -43,10 +44,19 @@ absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
 }
 
 UOp Limit(PassContext& c, UOp root) {
-  return c.target().has_workgroups() ? root : LimitLoops(c.rewriter(kSimplify), root);
+  if (c.target().has_workgroups()) return root;
+  const int64_t multiple = KeepsOrder(c.target()) ? PartialSums(DType::kFloat32) : 1;
+  return LimitLoops(c.rewriter(kSimplify), root, multiple);
 }
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
+
+// What is left over is a reduction of its own, with its own ranges.
+UOp Order(PassContext& c, UOp root) {
+  if (!KeepsOrder(c.target())) return root;
+  root = OrderSums(c.rewriter(kSimplify), root);
+  return root.valid() ? SeparateRanges(c.graph(), root) : root;
+}
 
 UOp Split(PassContext& c, UOp root) { return SplitRanges(c.rewriter(kSimplify), root, c.target()); }
 
@@ -275,6 +285,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel,
      {},
      GraphPass{Separate}},
+    {"order-sums", "makes a fixed number of partial sums where the order of sums is fixed",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{Order}},
     {"split-ranges", "splits a range that an index divides, so that vectors can use it",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Split}},
     {"merge-ranges", "merges neighbouring ranges that every access traverses as one", kKernelLevel,

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/lowering/order_sums.h"
+
 namespace telegrad {
 namespace {
 
@@ -12,6 +14,9 @@ constexpr int64_t kMinShared = 3;  // of a loop that overhangs, for each thread
 
 // Nodes that a tile of rows may make of a kernel's: compilers take long for more.
 constexpr int64_t kMostNodesOfRows = 4096;
+
+// Of the partial sums of a float sum whose order is fixed, which may be several registers.
+constexpr int64_t kMostPartialBytes = 128;
 
 constexpr int64_t kAmounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
 
@@ -30,7 +35,9 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
   double least = cost_.Cycles(work, best);
   const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole;
   std::vector<int> candidates{-1};
-  for (RangeSet set = kept | (work.own & ~s_.whole); set != 0; set &= set - 1) {
+  // The partial sums around an ordered sum are lanes, if anything of it is.
+  const RangeSet partial = KeepsOrder(target_) ? work.all & s_.summed_alone : 0;
+  for (RangeSet set = kept | ((work.own | partial) & ~s_.whole); set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);
     if (s_.size[r] > 1 && Width(work, r) > 1 && MayBeLanes(r, lanes_of.ranges))
       candidates.push_back(r);
@@ -129,6 +136,10 @@ int64_t TileSearch::Width(const Work& work, int range) const {
   const int64_t most = std::max<int64_t>(1, target_.vector_bytes / WidestBytes(work));
   const int64_t size = s_.size[range];
   int64_t width = most;
+  if (KeepsOrder(target_) && Has(s_.summed, range)) {
+    const bool lanes = Has(s_.summed_alone, range) && size * WidestBytes(work) <= kMostPartialBytes;
+    return lanes && std::has_single_bit(static_cast<uint64_t>(size)) ? size : 1;
+  }
   if (Has(work.own, range)) {
     while (width > size || (!peels_ && size % width != 0)) width /= 2;
     return width;

@@ -48,8 +48,9 @@ UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
   }
   const Position thread = RowMajor(b, place.threads), part = RowMajor(b, own);
   const Position column = RowMajor(b, kept);
-  // Only whole warps exchange.
-  const int64_t lanes = thread.size % place.warp == 0 ? std::gcd(neighbours, place.warp) : 1;
+  // Only whole warps exchange, and as many of their lanes as the bits of a number reach.
+  const int64_t common = std::gcd(neighbours, place.warp);
+  const int64_t lanes = thread.size % place.warp == 0 ? common & -common : 1;
   const UOp lane = b.Make(Op::kFloorMod, {thread.index, g.Index(place.warp)});
   for (int64_t bit = lanes / 2; bit > 0 && value.valid(); bit /= 2) {
     const UOp other = b.Make(Op::kXor, {lane, g.Index(bit)});

@@ -211,13 +211,15 @@ absl::Status LlvmKernel::ReduceLanes(UOp u) {
   const auto call = [&](std::string_view name) {
     return StrCat("llvm.vector.reduce.", name, ".", LlvmSuffix(dtype, lanes));
   };
+  // A deterministic target adds lanes in their order, as a loop would.
   const auto from = [&](std::string_view name, double start) {
     const std::string first = LlvmLiteral(dtype, ScalarFromDouble(dtype, start), 1);
-    return out_.Call(call(name), element, {{element, first}, {type, value}}, "reassoc ");
+    return out_.Call(call(name), element, {{element, first}, {type, value}},
+                     target_.deterministic ? "" : "reassoc ");
   };
   const auto kind = static_cast<ReduceKind>(u.arg(0));
   if (IsFloat(dtype) && kind == ReduceKind::kAdd) {
-    values_[u] = from("fadd", -0.0);
+    values_[u] = from("fadd", target_.deterministic ? 0.0 : -0.0);
   } else if (IsFloat(dtype) && kind == ReduceKind::kMul) {
     values_[u] = from("fmul", 1.0);
   } else {

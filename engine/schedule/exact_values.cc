@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/ir/scalar.h"
+
 namespace telegrad {
 namespace {
 
@@ -19,9 +21,7 @@ void Unite(const Origins& from, Origins* to) {
 
 ReduceKind KindOf(UOp reduce) { return static_cast<ReduceKind>(reduce.arg(0)); }
 
-bool IsRoundedSum(UOp u) {
-  return u.is(Op::kReduce) && IsFloat(u.dtype()) && KindOf(u) != ReduceKind::kMax;
-}
+bool IsRoundedSum(UOp u) { return u.is(Op::kReduce) && RoundsInOrder(KindOf(u), u.dtype()); }
 
 // Every element of the result is one of a source, or stands for it one to one.
 bool Selects(UOp u) {

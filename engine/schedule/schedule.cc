@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/collapse.h"
+#include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/in_place.h"
 #include "engine/schedule/kernel_builder.h"
@@ -430,15 +431,20 @@ class Scheduler {
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   if (target.has_workgroups()) return {};
   const int64_t lanes = target.vector_bytes / ByteSize(DType::kFloat32);
-  return {.private_bytes = kKeptBytes,
-          .multiply_adds = target.winograd ? lanes * target.vector_rate : 0};
+  return {
+      .private_bytes = kKeptBytes,
+      .multiply_adds = target.winograd && !target.deterministic ? lanes * target.vector_rate : 0,
+      .fixed_sums = target.deterministic};
 }
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
                                        Budget* budget, const ScheduleOptions& target) {
   TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
-  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), budget));
+  if (target.fixed_sums) {
+    TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
+  }
+  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.fixed_sums, budget));
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }

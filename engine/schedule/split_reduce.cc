@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/ir/scalar.h"
+#include "engine/schedule/fixed_sums.h"
 #include "engine/types/limits.h"
 
 namespace telegrad {
@@ -22,23 +24,35 @@ constexpr int64_t kManyElements = int64_t{1} << 17;
 constexpr int64_t kElementsOfPart = int64_t{1} << 22;
 constexpr int64_t kMostParts = 1 << 14;
 
+// Whether its parts follow from its length alone.
+bool IsFixed(UOp reduce, bool fixed) {
+  return fixed && RoundsInOrder(static_cast<ReduceKind>(reduce.arg(0)), reduce.dtype());
+}
+
 int64_t Extent(UOp reduce) {
   int64_t n = 1;
   for (int64_t axis : reduce.arg().subspan(1)) n *= reduce.src(0).shape()[axis];
   return n;
 }
 
-bool ShouldSplit(UOp u) {
+bool ShouldSplit(UOp u, bool fixed) {
   if (!u.is(Op::kReduce) || u.src(0).shape().size() >= kMaxRank) return false;
   const int64_t results = NumElements(u.shape());
   if (results <= 0) return false;
   const int64_t extent = Extent(u);
+  if (IsFixed(u, fixed)) {
+    return extent >= (SumsProducts(u) ? 8 * kElementsOfPart : kManyElements);
+  }
   return results < kFewResults ? extent * results >= kManyElements
                                : results <= kMostParts && extent >= 8 * kElementsOfPart;
 }
 
 // Into how many, of an axis of n.
-int64_t PartsOf(UOp reduce, int64_t n) {
+int64_t PartsOf(UOp reduce, bool fixed, int64_t n) {
+  if (IsFixed(reduce, fixed)) {
+    const int64_t least = SumsProducts(reduce) ? 1 : kParts;
+    return std::min(n, std::max(least, Extent(reduce) / kElementsOfPart));
+  }
   const int64_t results = NumElements(reduce.shape());
   const int64_t for_threads = kParts / results;
   const int64_t for_time = std::min(Extent(reduce) / kElementsOfPart, kMostParts * 8 / results);
@@ -53,12 +67,12 @@ UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
 }
 
 // `reduce` with `x` for its source, in `g`.
-UOp Split(Graph* g, UOp reduce, UOp x) {
+UOp Split(Graph* g, UOp reduce, bool fixed, UOp x) {
   const std::span<const int64_t> axes = reduce.arg().subspan(1);
   const Shape shape(x.shape().begin(), x.shape().end());
   const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
   const int64_t n = shape[axis];
-  const int64_t parts = PartsOf(reduce, n);
+  const int64_t parts = PartsOf(reduce, fixed, n);
   const int64_t length = n / parts, rest = n % parts;
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const auto range = [&](int64_t offset, int64_t size) {
@@ -86,11 +100,11 @@ UOp Split(Graph* g, UOp reduce, UOp x) {
 
 }  // namespace
 
-absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget) {
+absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budget* budget) {
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
-  if (std::ranges::none_of(order, [&](uint32_t id) { return ShouldSplit(from.at(id)); })) {
+  if (std::ranges::none_of(order, [&](uint32_t id) { return ShouldSplit(from.at(id), fixed); })) {
     return graph;
   }
   auto out = std::make_shared<Graph>();
@@ -102,8 +116,8 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget) {
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
     UOp copy;
-    if (ShouldSplit(u)) {
-      copy = Split(out.get(), u, src[0]);
+    if (ShouldSplit(u, fixed)) {
+      copy = Split(out.get(), u, fixed, src[0]);
     } else {
       copy =
           out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));

@@ -7,7 +7,9 @@
 
 namespace telegrad {
 
-// From and to a legalized tensor graph (legalize.h). Floats are reduced in another order.
-absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, Budget* budget);
+// From and to a legalized tensor graph (legalize.h). Floats are reduced in another order. Where it
+// is `fixed`, the parts of a float sum follow from its own length alone: a sum of products is cut
+// only where one takes long, because a product of large matrices would have too many parts to keep.
+absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budget* budget);
 
 }  // namespace telegrad

@@ -11,7 +11,7 @@ namespace {
 
 // The extents of all reductions in the graph that sums a value of this shape, which is one number
 // everywhere, along its last `axes` axes.
-std::vector<int64_t> Extents(const Shape& shape, size_t axes) {
+std::vector<int64_t> Extents(const Shape& shape, size_t axes, bool fixed = false) {
   Graph g;
   UOp x = g.Param(0, DType::kFloat32, Shape{1});
   x = g.Make(Op::kReshape, {x}, std::vector<int64_t>(shape.size(), 1));
@@ -24,7 +24,7 @@ std::vector<int64_t> Extents(const Shape& shape, size_t axes) {
   const UOp out = g.Param(1, DType::kFloat32, sum.shape());
   const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
   Budget budget;
-  const auto split = SplitReductions(graph, &budget);
+  const auto split = SplitReductions(graph, fixed, &budget);
   EXPECT_TRUE(split.ok()) << split.status();
   std::vector<int64_t> extents;
   for (const uint32_t id : PostOrder(split->root())) {
@@ -54,6 +54,15 @@ TEST(SplitReductions, NoPartOfAHugeOneIsLong) {
   EXPECT_EQ(Extents({1 << 15, 1 << 15}, 2), (Lengths{1 << 22, 256}));
   EXPECT_EQ(Extents({64, int64_t{1} << 26}, 1), (Lengths{1 << 22, 16}));
   EXPECT_EQ(Extents({int64_t{1} << 40}, 1), (Lengths{1 << 23, 1 << 17}));
+}
+
+// A row is summed in the same parts whether it is the only one or one of many.
+TEST(SplitReductions, FixedPartsFollowFromTheLengthAlone) {
+  EXPECT_EQ(Extents({1 << 20}, 1, true), (Lengths{1 << 14, 64}));
+  EXPECT_EQ(Extents({8, 1 << 20}, 1, true), (Lengths{1 << 14, 64}));
+  EXPECT_EQ(Extents({64, 1 << 20}, 1, true), (Lengths{1 << 14, 64}));
+  EXPECT_EQ(Extents({15, 1 << 16}, 1, true), Lengths{1 << 16});
+  EXPECT_EQ(Extents({64, int64_t{1} << 30}, 1, true), (Lengths{1 << 22, 256}));
 }
 
 }  // namespace

@@ -69,6 +69,8 @@ constexpr FlagRow kFlags[] = {
      "Number of vector registers of the generic target", Between(1, 65'536)},
     {"threads", 0, FlagKind::kInt, "2", "N", "Number of threads that run one launch on the target",
      Between(1, 65'536)},
+    {"deterministic", 0, FlagKind::kBool, "false", "",
+     "Schedule and lower with a fixed order of float sums (docs/numerics.md); for processors"},
     {"weights", 0, FlagKind::kString, "", "LIST",
      "Slots of a kernel, such as 0,2, whose contents stay the same from run to run, so that packed "
      "copies of them are kept; kernels of the pass schedule have theirs without this flag"},
@@ -219,6 +221,12 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
     if (s.target.arch != HostTarget(0).arch) {
       return InvalidArgument("--search: programs are measured on this machine; --target=host");
     }
+  }
+  if (flags.GetBool("deterministic")) {
+    if (s.target.has_workgroups()) {
+      return InvalidArgument("--deterministic: is for processors, and the target is a GPU");
+    }
+    s.target.deterministic = true;
   }
   if ((s.form == Form::kC) != (s.target.arch == kOpenClArch) &&
       (s.form == Form::kC || s.form == Form::kLlvm)) {

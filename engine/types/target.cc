@@ -19,12 +19,13 @@ std::string Target::Key() const {
          std::to_string(local_bytes) + "|" + std::to_string(stages ? 1 : 0) + "|" +
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
          std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
-         std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0);
+         std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
+         std::to_string(deterministic ? 1 : 0);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 20> parts;
+  std::array<std::string_view, 21> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -60,6 +61,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.matrix = static_cast<MatrixUnit>(matrix);
   target.vector_rate = number(18, 0);
   target.winograd = number(19, 0) != 0;
+  target.deterministic = number(20, 0) != 0;
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;

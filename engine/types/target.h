@@ -29,6 +29,9 @@ struct Target {
   int64_t unit_cycles = 5'000'000;
   // Whether convolutions may be sums of other products than their own (engine/schedule/winograd.h).
   bool winograd = false;
+  // Whether the order in which a float sum is added follows from what is summed alone, not from the
+  // batch, the threads or the moves (engine/lowering/order_sums.h). For targets without workgroups.
+  bool deterministic = false;
   // Element types of its arithmetic. Of others it loads, stores, selects and moves the bits.
   DTypeSet computes = {DType::kBool,   DType::kInt8,    DType::kInt16,  DType::kInt32,
                        DType::kInt64,  DType::kUInt8,   DType::kUInt16, DType::kUInt32,

@@ -1,6 +1,6 @@
 // Runs an ONNX model on the CPU as its executable, for tests/bench/onnxruntime_peer.py.
 //
-// Usage: onnx_run_bench FILE.onnx THREADS
+// Usage: onnx_run_bench FILE.onnx THREADS [deterministic]
 //
 // Once it is compiled, prints a line with the sum of the magnitudes of each float output of a run
 // whose inputs are those of Fill; then, for each line of its input, which is a number of runs, the
@@ -43,12 +43,13 @@ void Fill(DType dtype, int64_t elements, void* to) {
 
 class Bench {
  public:
-  absl::Status Load(const std::string& path, int threads) {
+  absl::Status Load(const std::string& path, int threads, bool deterministic) {
     TG_ASSIGN_OR_RETURN(file_, ReadFile(path));
     TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(file_));
     CpuOptions options;
     options.threads = threads;
     options.target = HostTarget(threads);
+    options.target.deterministic = deterministic;
     TG_ASSIGN_OR_RETURN(device_, OpenCpu(options));
     Budget budget;
     const Plan& plan = onnx.plan;
@@ -110,9 +111,9 @@ class Bench {
   std::vector<BufferView> bindings_;
 };
 
-absl::Status Main(const std::string& path, int threads) {
+absl::Status Main(const std::string& path, int threads, bool deterministic) {
   Bench bench;
-  TG_RETURN_IF_ERROR(bench.Load(path, threads));
+  TG_RETURN_IF_ERROR(bench.Load(path, threads, deterministic));
   std::fflush(stdout);
   int runs = 0;
   while (std::cin >> runs && runs > 0) {
@@ -127,11 +128,12 @@ absl::Status Main(const std::string& path, int threads) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "Usage: onnx_run_bench FILE.onnx THREADS\n");
+  const bool deterministic = argc == 4 && std::string_view(argv[3]) == "deterministic";
+  if (argc != 3 && !deterministic) {
+    std::fprintf(stderr, "Usage: onnx_run_bench FILE.onnx THREADS [deterministic]\n");
     return 2;
   }
-  const absl::Status status = telegrad::Main(argv[1], std::atoi(argv[2]));
+  const absl::Status status = telegrad::Main(argv[1], std::atoi(argv[2]), deterministic);
   if (status.ok()) return 0;
   std::fprintf(stderr, "onnx_run_bench: %s\n", status.ToString().c_str());
   return 1;

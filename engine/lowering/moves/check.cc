@@ -8,6 +8,7 @@
 
 #include "engine/base/status.h"
 #include "engine/lowering/block_choice.h"
+#include "engine/lowering/order_sums.h"
 #include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
@@ -33,6 +34,7 @@ class Checker {
     }
     if (target_.has_workgroups()) return No("reductions are gated where there are workgroups");
     if (Whole()) return No("the range is not split: memory of a thread lives in each iteration");
+    if (KeptInOrder()) return No("a float sum of a deterministic target stays one sequence");
     if (IsFold()) return Room(1);
     if (s_.once) return No("some element is read that the same nest writes");
     if (s_.inner != 0) return No("both parts would share the loops of a nest inside");
@@ -68,6 +70,7 @@ class Checker {
   bool IsFold() const {
     return std::ranges::any_of(s_.works, [&](const Work& w) { return Has(w.own, r_); });
   }
+  bool KeptInOrder() const { return KeepsOrder(target_) && Has(s_.summed, r_); }
   bool IsLoop() const { return Has(s_.loops, r_); }
   bool IsOuter() const { return std::ranges::find(s_.outer, r_) != s_.outer.end(); }
 
@@ -164,6 +167,7 @@ class Checker {
         if (ordered) return No("ranges are split before THREAD, OUTER and BLOCK");
         TG_RETURN_IF_ERROR(Split());
         if (IsFold()) TG_RETURN_IF_ERROR(Divides());
+        if (KeptInOrder()) TG_RETURN_IF_ERROR(InOrder());
         if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
         if (move_.kind == Kind::kVectorize) return Lanes();
         if (move_.kind == Kind::kUnroll && !IsFold())
@@ -187,6 +191,27 @@ class Checker {
     }
   }
 
+  // Lanes are added one after the other; what is unrolled is added before the next iteration of any
+  // loop outside of it.
+  absl::Status InOrder() const {
+    if (move_.kind == Kind::kUpcast) {
+      return No("a float sum of a deterministic target has one accumulator");
+    }
+    if (move_.kind == Kind::kVectorize) {
+      if (Has(s_.summed_alone, r_) && move_.amount == s_.size[Index()]) return absl::OkStatus();
+      return No("lanes of a float sum of a deterministic target are all of its terms");
+    }
+    for (const Work& work : s_.works) {
+      if (!work.is_reduce() || !Has(work.own, r_) || !IsOrderedSum(work.root)) continue;
+      for (int i = work.root.num_src() - 1; s_.d.IndexOf(work.root.src(i)) != r_; --i) {
+        if (TileOf(work.root.src(i).arg(0)) < SizeOf(work.root.src(i))) {
+          return No("the ranges inside of it are not unrolled, and the order of a float sum stays");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
   int64_t Trips() const {
     const int64_t tile = TileOf(move_.range);
     return (s_.size[Index()] + tile - 1) / tile;
@@ -202,6 +227,7 @@ class Checker {
 
   absl::Status BlockOfFold() const {
     if (HadFoldBlock()) return No("a reduction is in blocks already");
+    if (KeptInOrder()) return No("a float sum of a deterministic target stays one sequence");
     if (s_.whole != 0) return No("the kernel keeps memory between its nests");
     TG_RETURN_IF_ERROR(Room(kBlockRanges));
     TG_RETURN_IF_ERROR(Divides());

@@ -96,6 +96,11 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
       {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged reduction"},
   };
+  const std::pair<const char*, const char*> deterministic[] = {
+      {"UPCAST r2 2", "has one accumulator"},      {"VECTORIZE r2 16", "are all of its terms"},
+      {"VECTORIZE r2 32", "are all of its terms"},  // and are rounded, as products
+      {"BLOCK r2 8", "stays one sequence"},        {"PEEL r2 16, SEPARATE", "stays one sequence"},
+  };
   const FrozenGraph kernel = TestProduct(48, 48, 32);
   const auto refuses = [&](const Target& target, const char* text, const char* why) {
     Budget budget;
@@ -106,6 +111,12 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
   const Target device = *NvidiaTarget(8, 0, 4, 163840);
   for (const auto& [text, why] : cpu) refuses(TestProcessor(), text, why);
   for (const auto& [text, why] : gpu) refuses(device, text, why);
+  Target fixed = TestProcessor();
+  fixed.deterministic = true;
+  for (const auto& [text, why] : deterministic) refuses(fixed, text, why);
+  Budget budget;
+  const PassOptions tile{.moves = "UPCAST r0 4, UNROLL r2 4, VECTORIZE r1 16, THREAD r0"};
+  EXPECT_TRUE(Lower(kernel, fixed, "k", &budget, nullptr, tile).ok());
 }
 
 TEST(Moves, TheHeuristicsListMakesTheSameProgram) {

@@ -62,6 +62,7 @@ eval: after derive: kernels, not run
 eval: after limit: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
+eval: after order-sums: kernels, not run
 eval: after split-ranges: kernels, not run
 eval: after merge-ranges: kernels, not run
 eval: after peel: kernels, not run
