@@ -114,10 +114,12 @@ size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& t
   }
   const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   const FormCache& forms = *model_.instances()[place]->forms;
+  std::atomic<int64_t>& usual = model_.instances()[place]->usual_rows;
   std::vector<BatchSize> sizes;
   for (const int64_t size : model_.batch_sizes()) {
     const auto form = forms.Peek({.shapes = WithBatch(tails, size)});
-    BatchSize& known = sizes.emplace_back(BatchSize{.rows = size, .made = form != nullptr});
+    BatchSize& known = sizes.emplace_back(
+        BatchSize{.rows = size, .made = form != nullptr, .usual = size == usual.load()});
     if (form != nullptr) {
       known.ns = form->time->ns();
       known.stale = form->time->IsOld(now);
@@ -125,6 +127,7 @@ size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& t
     if (size >= all) break;
   }
   const BatchChoice choice = ChooseBatch(sizes, rows);
+  if (choice.usual > 0) usual.store(choice.usual);
   std::atomic<int64_t>& next_form_ns = model_.instances()[place]->next_form_ns;
   if (choice.wanted > 0 && next_form_ns.load(std::memory_order_relaxed) <= now) {
     next_form_ns.store(INT64_MAX, std::memory_order_relaxed);

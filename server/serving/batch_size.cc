@@ -9,7 +9,9 @@ namespace {
 constexpr int64_t kOld = 7, kNew = 1;  // weights of the mean
 // Of sizes with nearly the same rate, the smallest answers its requests first. Where a batch is so
 // short that the work beside the device counts, the largest leaves the least of that.
-constexpr double kAsGood = 0.98;
+// The usual one stays while it is nearly as good: where sizes alternate, a request waits for more
+// rows than with any of them.
+constexpr double kAsGood = 0.98, kStillAsGood = 0.97;
 constexpr int64_t kShortNs = 1'000'000;
 // Where single rows reach less than that of the best rate, sizes between are not tried; nor is a
 // size tried again whose rate was so much lower.
@@ -68,7 +70,13 @@ BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_
   for (const Option& option : options) {
     if (option.rate < kAsGood * highest) continue;
     choice.requests = option.requests;
+    choice.usual = option.size->rows;
     if (option.size->ns >= kShortNs) break;
+  }
+  for (const Option& option : options) {
+    if (!option.size->usual || option.rate < kStillAsGood * highest) continue;
+    choice.requests = option.requests;
+    choice.usual = option.size->rows;
   }
   for (const Option& option : options) {
     if (option.rate > 0) {

@@ -36,11 +36,13 @@ struct BatchSize {
   bool made = false;   // compiled
   int64_t ns = 0;      // of a batch; 0: unknown
   bool stale = false;  // that is old
+  bool usual = false;  // by its rate, it was the one that was chosen last
 };
 
 struct BatchChoice {
   size_t requests = 0;  // to be taken
   int64_t wanted = 0;   // a size that is worth compiling for later batches; 0: none
+  int64_t usual = 0;    // the size, if it was chosen by its rate; 0: it is tried
 };
 
 // Of requests that wait, at least one, with so many rows each: how many of the first ones. The

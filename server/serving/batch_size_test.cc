@@ -33,6 +33,21 @@ TEST(BatchSizeTest, OfEqualRatesTheSmallestAnswersFirst) {
       << "the largest of the short ones, or the first that is not";
 }
 
+TEST(BatchSizeTest, TheUsualSizeStaysWhileItIsNearlyAsGood) {
+  constexpr int64_t kMs = 1'000'000;
+  std::vector<BatchSize> sizes = Known({33 * kMs, 66 * kMs, 129 * kMs, 290 * kMs});
+  EXPECT_EQ(Choose(sizes, 8).requests, 4u);
+  EXPECT_EQ(Choose(sizes, 8).usual, 4);
+  sizes[0].usual = true;  // 0.977 of the best rate
+  EXPECT_EQ(Choose(sizes, 8).requests, 1u);
+  EXPECT_EQ(Choose(sizes, 8).usual, 1);
+  sizes[0].ns = 35 * kMs;
+  EXPECT_EQ(Choose(sizes, 8).requests, 4u);
+  sizes[1].stale = true;
+  EXPECT_EQ(Choose(sizes, 8).requests, 2u);
+  EXPECT_EQ(Choose(sizes, 8).usual, 0) << "it is only tried";
+}
+
 TEST(BatchSizeTest, PaddingCountsAsNothing) {
   // 9 rows in a batch of 16 take 9 of 64; 8 of them take 8 of 32 and leave one.
   EXPECT_EQ(Choose(Known({4, 8, 16, 32, 64}), 9).requests, 8u);
