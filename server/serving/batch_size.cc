@@ -17,8 +17,8 @@ constexpr int64_t kShortNs = 1'000'000;
 // size tried again whose rate was so much lower.
 constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.9;
 
-constexpr int64_t kOldNs = 60'000'000'000;  // after which a time is learned again,
-constexpr int64_t kRare = 500;              // but for each such time at most once in so many
+constexpr int64_t kOldNs = 300'000'000'000;  // after which a time is learned again,
+constexpr int64_t kRare = 2000;              // but for each such time at most once in so many
 
 struct Option {
   const BatchSize* size;

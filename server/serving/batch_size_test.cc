@@ -121,10 +121,10 @@ TEST(LearnedTimeTest, LongBatchesAreTriedAgainLessOften) {
   LearnedTime brief(0), lengthy(0);
   brief.Add(kSecond / 1000, 0);
   lengthy.Add(kSecond, 0);
-  EXPECT_FALSE(brief.IsOld(59 * kSecond));
-  EXPECT_TRUE(brief.IsOld(61 * kSecond));
-  EXPECT_FALSE(lengthy.IsOld(400 * kSecond));
-  EXPECT_TRUE(lengthy.IsOld(501 * kSecond));
+  EXPECT_FALSE(brief.IsOld(299 * kSecond));
+  EXPECT_TRUE(brief.IsOld(301 * kSecond));
+  EXPECT_FALSE(lengthy.IsOld(1900 * kSecond));
+  EXPECT_TRUE(lengthy.IsOld(2001 * kSecond));
 }
 
 }  // namespace
