@@ -11,7 +11,7 @@ constexpr int64_t kOld = 7, kNew = 1;  // weights of the mean
 // short that the work beside the device counts, the largest leaves the least of that.
 // The usual one stays while it is nearly as good: where sizes alternate, a request waits for more
 // rows than with any of them.
-constexpr double kAsGood = 0.98, kStillAsGood = 0.97;
+constexpr double kAsGood = 0.965, kStillAsGood = 0.96;
 constexpr int64_t kShortNs = 1'000'000;
 // Where single rows reach less than that of the best rate, sizes between are not tried; nor is a
 // size tried again whose rate was so much lower.

@@ -35,10 +35,10 @@ TEST(BatchSizeTest, OfEqualRatesTheSmallestAnswersFirst) {
 
 TEST(BatchSizeTest, TheUsualSizeStaysWhileItIsNearlyAsGood) {
   constexpr int64_t kMs = 1'000'000;
-  std::vector<BatchSize> sizes = Known({33 * kMs, 66 * kMs, 129 * kMs, 290 * kMs});
+  std::vector<BatchSize> sizes = Known({33 * kMs, 66 * kMs, 127 * kMs, 290 * kMs});
   EXPECT_EQ(Choose(sizes, 8).requests, 4u);
   EXPECT_EQ(Choose(sizes, 8).usual, 4);
-  sizes[0].usual = true;  // 0.977 of the best rate
+  sizes[0].usual = true;  // 0.962 of the best rate
   EXPECT_EQ(Choose(sizes, 8).requests, 1u);
   EXPECT_EQ(Choose(sizes, 8).usual, 1);
   sizes[0].ns = 35 * kMs;
