@@ -21,8 +21,8 @@ class LearnedTime {
   int64_t ns() const { return mean_ns_.load(std::memory_order_relaxed); }  // 0: unknown
   // When the last was added, as the clock has it; 0: never.
   int64_t learned_ns() const { return learned_ns_.load(std::memory_order_relaxed); }
-  // Whether it is worth learning again: after five minutes, but so rarely that it takes little of the
-  // device's time and that few of a hundred requests wait for it.
+  // Whether it is worth learning again: after five minutes, but so rarely that it takes little of
+  // the device's time and that few of a hundred requests wait for it.
   bool IsOld(int64_t now_ns) const;
 
  private:
