@@ -24,11 +24,13 @@ constexpr int64_t kRows = 8, kLeastRows = 2;
 class Chooser {
  public:
   Chooser(const KernelShape& shape, const Work& work, const LoopOrder& order,
-          const std::vector<int64_t>& tile, RangeSet lanes, const Target& target)
+          const std::vector<int64_t>& upcast, const std::vector<int64_t>& widths, RangeSet lanes,
+          const Target& target)
       : s_(shape),
         work_(work),
         order_(order),
-        tile_(tile),
+        upcast_(upcast),
+        widths_(widths),
         kept_(work.all & ~work.own),
         lanes_(lanes & kept_),
         part_(PartBytes(target)),
@@ -44,9 +46,9 @@ class Chooser {
   }
 
  private:
-  double TileOf(int r) const { return static_cast<double>(tile_[static_cast<size_t>(r)]); }
+  double TileOf(int r) const { return static_cast<double>(upcast_[r] * widths_[r]); }
   double Trips(int r) const { return std::ceil(static_cast<double>(s_.size[r]) / TileOf(r)); }
-  int64_t Left(int r) const { return s_.size[r] / tile_[static_cast<size_t>(r)]; }
+  int64_t Left(int r) const { return s_.size[r] / (upcast_[r] * widths_[r]); }
   double TileOf(RangeSet set) const {
     double tile = 1;
     for (; set != 0; set &= set - 1) tile *= TileOf(std::countr_zero(set));
@@ -124,8 +126,10 @@ class Chooser {
     const auto step = static_cast<double>(std::abs(rows->stride[folded]) * rows->bytes);
     if (step < kPageBytes || TileOf(r) * static_cast<double>(rows->bytes) >= kPageBytes) return {};
     if (order_.loops.empty() || order_.loops.back() != r || Trips(r) < 2) return {};
-    int64_t tile = tile_[static_cast<size_t>(r)];
-    while (tile % 2 == 0 && static_cast<double>(tile * rows->bytes) > kPieceBytes) tile /= 2;
+    int64_t upcast = upcast_[r];
+    const int64_t vector = widths_[r] * rows->bytes;
+    while (upcast % 2 == 0 && static_cast<double>(upcast * vector) > kPieceBytes) upcast /= 2;
+    const int64_t tile = upcast * widths_[r];
     const auto piece = static_cast<double>(tile * rows->bytes);
     const double trips = std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile));
     for (int loop : order_.loops) {
@@ -133,12 +137,13 @@ class Chooser {
     }
     BlockChoice out;
     out.amount = Divisor(folded, kRows);
-    // Each thread has one at least, but for strips of less than a page.
+    // Each thread has one at least, but for strips of less than a page. All are of about the same
+    // size: the last one is moved back, and computes again what it has in common with another.
     const double each = r == order_.thread ? trips / target_.threads : trips;
-    out.parts =
-        static_cast<int64_t>(std::ceil(std::clamp(each * piece, kPageBytes, kStripBytes) / piece));
-    if (tile < tile_[static_cast<size_t>(r)]) out.tile = tile;
-    const bool whole = static_cast<double>(out.parts) >= trips;
+    const double most = std::ceil(std::clamp(each * piece, kPageBytes, kStripBytes) / piece);
+    out.parts = static_cast<int64_t>(std::ceil(trips / std::ceil(trips / most)));
+    if (upcast < upcast_[r]) out.upcast = upcast;
+    const bool whole = most >= trips;
     if (out.amount < kLeastRows || (whole && r == order_.thread)) return {};
     if (whole) {
       out.parts = 0;
@@ -153,7 +158,8 @@ class Chooser {
   const KernelShape& s_;
   const Work& work_;
   const LoopOrder& order_;
-  const std::vector<int64_t>& tile_;
+  const std::vector<int64_t>& upcast_;
+  const std::vector<int64_t>& widths_;
   const RangeSet kept_, lanes_;
   const double part_;
   const Target& target_;
@@ -162,8 +168,9 @@ class Chooser {
 }  // namespace
 
 BlockChoice ChooseBlocks(const KernelShape& shape, const Work& work, const LoopOrder& order,
-                         const std::vector<int64_t>& tile, RangeSet lanes, const Target& target) {
-  return Chooser(shape, work, order, tile, lanes, target).Run();
+                         const std::vector<int64_t>& upcast, const std::vector<int64_t>& widths,
+                         RangeSet lanes, const Target& target) {
+  return Chooser(shape, work, order, upcast, widths, lanes, target).Run();
 }
 
 }  // namespace telegrad

@@ -292,8 +292,8 @@ class CpuHeuristic {
     }
     BlockChoice blocks;
     if (heaviest_ >= 0 && room_ >= kBlockRanges && !KeptInOrder(s_.works[heaviest_].own)) {
-      blocks = ChooseBlocks(s_, s_.works[heaviest_], order, tile, vectors_, target_);
-      if (blocks.tile > 0) Narrow(order.loops.back(), blocks.tile, &tile);
+      blocks = ChooseBlocks(s_, s_.works[heaviest_], order, upcast_, lanes_, vectors_, target_);
+      if (blocks.upcast > 0) Narrow(order.loops.back(), blocks.upcast, &tile);
     }
     const int64_t parts = PartsOfUnits(order, blocks, tile);
     if (order.thread >= 0) Share(order, parts, tile);
@@ -308,14 +308,21 @@ class CpuHeuristic {
     }
   }
 
-  // Makes the tile of `range` that small, of which it is a multiple.
-  void Narrow(int range, int64_t to, std::vector<int64_t>* tile) {
-    const int64_t id = s_.d.ranges[range].arg(0), upcast = to / lanes_[range];
+  // Has fewer vectors of `range` computed together, a divisor of those that were.
+  void Narrow(int range, int64_t upcast, std::vector<int64_t>* tile) {
+    const int64_t id = s_.d.ranges[range].arg(0);
+    int64_t left = upcast;  // the first of its moves does it all
     for (Move& move : moves_) {
-      if (move.kind == Move::Kind::kUpcast && move.range == id) move.amount = upcast;
+      if (move.kind == Move::Kind::kUpcast && move.range == id) {
+        move.amount = left;
+        left = 1;
+      }
     }
+    std::erase_if(moves_, [](const Move& move) {
+      return move.kind == Move::Kind::kUpcast && move.amount == 1;
+    });
     upcast_[range] = upcast;
-    (*tile)[static_cast<size_t>(range)] = to;
+    (*tile)[static_cast<size_t>(range)] = upcast * lanes_[range];
   }
 
   void Share(const LoopOrder& order, int64_t parts, const std::vector<int64_t>& tile) {

@@ -257,6 +257,22 @@ TEST(CpuKernels, ProductsOfFewRowsReadLongStrips) {
   EXPECT_GE(counts.private_bytes, 4 * 4096);
 }
 
+// Strips are of about the same size, of tiles that are whole vectors: few columns are read twice,
+// whatever their number.
+TEST(CpuKernels, StripsOfAnyNumberOfColumns) {
+  for (const int64_t columns : {1456, 1680, 2080, 2128, 2340, 2576}) {
+    SCOPED_TRACE(columns);
+    Builder b;
+    b.Out(b.Product(b.In({1, 256}), b.In({256, columns})));
+    const RandomGraph graph = b.Done();
+    const Target target = Cpu(1 << 20);
+    EXPECT_EQ(DifferenceOn(graph, target), "");
+    const Counts counts = Count(graph, target);
+    EXPECT_LE(counts.loaded[2], 1.08 * 256 * static_cast<double>(columns));
+    EXPECT_GE(counts.private_bytes, 2048) << "in strips";
+  }
+}
+
 // Iterations that launches are cut at are as short as the target asks for, also where the columns
 // are too few for that: then rows are cut, too, at little more work.
 TEST(CpuKernels, LaunchesAreCutIntoShortIterations) {
