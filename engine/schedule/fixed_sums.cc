@@ -1,35 +1,34 @@
 #include "engine/schedule/fixed_sums.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace telegrad {
 namespace {
 
-// The product that a float sum adds up, and the views between them, from the sum's source down.
-// Empty where there is none.
-std::vector<UOp> WayToProduct(UOp reduce) {
-  if (!reduce.is(Op::kReduce) || !IsFloat(reduce.dtype()) ||
-      static_cast<ReduceKind>(reduce.arg(0)) != ReduceKind::kAdd) {
-    return {};
-  }
-  std::vector<UOp> way{reduce.src(0)};
-  while (Is(way.back().op(), kMovement)) way.push_back(way.back().src(0));
-  if (!way.back().is(Op::kMul)) way.clear();
-  return way;
-}
-
-bool IsConstant(UOp u) {
-  while (Is(u.op(), kMovement)) u = u.src(0);
-  return u.is_const();
+bool AddsFloats(UOp u) {
+  return u.is(Op::kReduce) && IsFloat(u.dtype()) &&
+         static_cast<ReduceKind>(u.arg(0)) == ReduceKind::kAdd;
 }
 
 }  // namespace
 
-bool SumsProducts(UOp reduce) {
-  const std::vector<UOp> way = WayToProduct(reduce);
-  if (way.empty()) return false;
-  const UOp x = way.back().src(0), y = way.back().src(1);
-  return x != y && !IsConstant(x) && !IsConstant(y);
+NodeMap<uint32_t> BeneathViews(const Graph& graph, std::span<const uint32_t> order) {
+  NodeMap<uint32_t> beneath(graph);
+  for (uint32_t id : order) {
+    const UOp u = graph.at(id);
+    beneath[id] = Is(u.op(), kMovement) ? beneath[u.src(0)] : id;
+  }
+  return beneath;
+}
+
+bool SumsProducts(UOp reduce, const NodeMap<uint32_t>& beneath) {
+  if (!AddsFloats(reduce)) return false;
+  const Graph& graph = *reduce.graph();
+  const UOp product = graph.at(beneath.at(reduce.src(0).id()));
+  if (!product.is(Op::kMul) || product.src(0) == product.src(1)) return false;
+  return std::ranges::none_of(
+      product.src_ids(), [&](uint32_t factor) { return graph.at(beneath.at(factor)).is_const(); });
 }
 
 absl::StatusOr<FrozenGraph> RoundSharedProducts(FrozenGraph graph, Budget* budget) {
@@ -40,6 +39,9 @@ absl::StatusOr<FrozenGraph> RoundSharedProducts(FrozenGraph graph, Budget* budge
     TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
     for (uint32_t s : from.src(id)) ++users[s];
   }
+  const NodeMap<uint32_t> beneath = BeneathViews(from, order);
+  NodeMap<int64_t> way(from);  // to what is beneath it, in nodes
+  NodeMap<bool> shared(from);  // one of those has several users
   auto out = std::make_shared<Graph>();
   NodeMap<uint32_t> made(from);
   std::vector<UOp> src;
@@ -49,17 +51,19 @@ absl::StatusOr<FrozenGraph> RoundSharedProducts(FrozenGraph graph, Budget* budge
   bool changed = false;
   for (uint32_t id : order) {
     const UOp u = from.at(id);
-    std::vector<UOp> way = WayToProduct(u);
-    bool shared = false;
-    for (UOp step : way) shared |= users[step] > 1;
+    const bool view = Is(u.op(), kMovement);
+    way[id] = view ? way[u.src(0)] + 1 : 1;
+    shared[id] = users[id] > 1 || (view && shared[u.src(0)]);
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    if (shared) {
-      TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(way.size())));
-      const UOp product = way.back();
+    if (AddsFloats(u) && shared[u.src(0)] && from.at(beneath.at(u.src(0).id())).is(Op::kMul)) {
+      TG_RETURN_IF_ERROR(budget->SpendSteps(way[u.src(0)]));
+      std::vector<UOp> views;
+      UOp product = u.src(0);
+      for (; !product.is(Op::kMul); product = product.src(0)) views.push_back(product);
       src = {out->Make(Op::kMulAcc, {out->at(made[product.src(0)]), out->at(made[product.src(1)]),
                                      out->ConstFloat(product.dtype(), -0.0)})};
-      for (way.pop_back(); !way.empty(); way.pop_back()) src = {copy(way.back())};
+      for (; !views.empty(); views.pop_back()) src = {copy(views.back())};
       changed = true;
     }
     const UOp node = copy(u);

@@ -4,6 +4,7 @@
 #include "engine/schedule/split_reduce.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/ir/scalar.h"
 #include "engine/schedule/fixed_sums.h"
@@ -35,22 +36,23 @@ int64_t Extent(UOp reduce) {
   return n;
 }
 
-bool ShouldSplit(UOp u, bool fixed) {
+// `sums_products`: see SumsProducts; false where the order is not fixed.
+bool ShouldSplit(UOp u, bool fixed, bool sums_products) {
   if (!u.is(Op::kReduce) || u.src(0).shape().size() >= kMaxRank) return false;
   const int64_t results = NumElements(u.shape());
   if (results <= 0) return false;
   const int64_t extent = Extent(u);
   if (IsFixed(u, fixed)) {
-    return extent >= (SumsProducts(u) ? 8 * kElementsOfPart : kManyElements);
+    return extent >= (sums_products ? 8 * kElementsOfPart : kManyElements);
   }
   return results < kFewResults ? extent * results >= kManyElements
                                : results <= kMostParts && extent >= 8 * kElementsOfPart;
 }
 
 // Into how many, of an axis of n.
-int64_t PartsOf(UOp reduce, bool fixed, int64_t n) {
+int64_t PartsOf(UOp reduce, bool fixed, bool sums_products, int64_t n) {
   if (IsFixed(reduce, fixed)) {
-    const int64_t least = SumsProducts(reduce) ? 1 : kParts;
+    const int64_t least = sums_products ? 1 : kParts;
     return std::min(n, std::max(least, Extent(reduce) / kElementsOfPart));
   }
   const int64_t results = NumElements(reduce.shape());
@@ -67,12 +69,12 @@ UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
 }
 
 // `reduce` with `x` for its source, in `g`.
-UOp Split(Graph* g, UOp reduce, bool fixed, UOp x) {
+UOp Split(Graph* g, UOp reduce, bool fixed, bool sums_products, UOp x) {
   const std::span<const int64_t> axes = reduce.arg().subspan(1);
   const Shape shape(x.shape().begin(), x.shape().end());
   const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
   const int64_t n = shape[axis];
-  const int64_t parts = PartsOf(reduce, fixed, n);
+  const int64_t parts = PartsOf(reduce, fixed, sums_products, n);
   const int64_t length = n / parts, rest = n % parts;
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const auto range = [&](int64_t offset, int64_t size) {
@@ -104,9 +106,11 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budge
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
-  if (std::ranges::none_of(order, [&](uint32_t id) { return ShouldSplit(from.at(id), fixed); })) {
-    return graph;
-  }
+  std::optional<NodeMap<uint32_t>> beneath;
+  if (fixed) beneath = BeneathViews(from, order);
+  const auto sums_products = [&](UOp u) { return beneath && SumsProducts(u, *beneath); };
+  const auto splits = [&](UOp u) { return ShouldSplit(u, fixed, sums_products(u)); };
+  if (std::ranges::none_of(order, [&](uint32_t id) { return splits(from.at(id)); })) return graph;
   auto out = std::make_shared<Graph>();
   NodeMap<uint32_t> made(from);
   std::vector<UOp> src;
@@ -116,8 +120,8 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budge
     src.clear();
     for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
     UOp copy;
-    if (ShouldSplit(u, fixed)) {
-      copy = Split(out.get(), u, fixed, src[0]);
+    if (splits(u)) {
+      copy = Split(out.get(), u, fixed, sums_products(u), src[0]);
     } else {
       copy =
           out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
