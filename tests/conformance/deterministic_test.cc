@@ -23,7 +23,9 @@
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "engine/lowering/choose/move_space.h"
+#include "engine/schedule/schedule.h"
 #include "tests/conformance/random_moves.h"
+#include "tests/conformance/run_graph.h"
 #include "tests/conformance/run_lowered.h"
 
 namespace telegrad {
@@ -127,45 +129,18 @@ Target HostWith(bool deterministic, int threads) {
 // Compiles for this processor and runs.
 class Machine {
  public:
-  Machine(bool deterministic, int threads) {
-    CpuOptions options;
-    options.target = HostWith(deterministic, threads);
-    options.threads = threads;
-    device_ = *OpenCpu(options);
-  }
+  Machine(bool deterministic, int threads)
+      : runner_(*testing::CpuRunner::Open({}, HostWith(deterministic, threads))) {}
 
   std::vector<uint8_t> Run(const Plan& plan) {
     Slots slots = Operands(plan);
-    const absl::Status status = Run(plan, &slots);
+    const absl::Status status = runner_->Run(plan.graph.root(), {}, &slots);
     EXPECT_TRUE(status.ok()) << status;
     return Output(plan, slots);
   }
 
  private:
-  absl::Status Run(const Plan& plan, Slots* slots) {
-    Budget budget;
-    const UOp sink = plan.graph.root();
-    TG_ASSIGN_OR_RETURN(const auto built,
-                        cache_.Get(ContentHash(sink), plan.graph, *device_, &budget, {}));
-    std::vector<BufferView> bindings;
-    for (const std::vector<uint8_t>& bytes : *slots) {
-      const auto size = static_cast<int64_t>(bytes.size());
-      TG_ASSIGN_OR_RETURN(auto memory, device_->Alloc(std::max<int64_t>(size, 1)));
-      std::ranges::copy(bytes, static_cast<uint8_t*>(memory->host()));
-      bindings.push_back({std::move(memory), 0, size});
-    }
-    TG_ASSIGN_OR_RETURN(TimelinePoint point, built.executable->Submit(bindings, {}));
-    TG_RETURN_IF_ERROR(point.Wait(absl::Seconds(60)));
-    for (size_t i = 0; i < slots->size(); ++i) {
-      std::vector<uint8_t>& slot = (*slots)[i];
-      std::copy_n(static_cast<const uint8_t*>(bindings[i].memory->host()), slot.size(),
-                  slot.begin());
-    }
-    return absl::OkStatus();
-  }
-
-  std::unique_ptr<Device> device_;
-  ExecutableCache cache_{ExecutableCache::Limits{}};
+  const std::unique_ptr<testing::CpuRunner> runner_;
 };
 
 // "" where the first rows of the larger batch are those of the smaller one.
@@ -239,10 +214,17 @@ TEST(Deterministic, AConvolutionIsTheSumOfItsOwnProducts) {
   const std::vector<uint8_t> want = Machine(true, 2).Run(PlanOf(convolution, 3));
   Machine one(true, 1);
   EXPECT_EQ(Compare(want, one.Run(PlanOf(convolution, 1))), "");
-  Target plain = HostWith(true, 2);
-  plain.winograd = false;
-  EXPECT_EQ(ScheduleOptions::For(plain).multiply_adds,
-            ScheduleOptions::For(HostWith(true, 2)).multiply_adds);
+  // What is scheduled with and without it, where products are slow.
+  EXPECT_EQ(ScheduleOptions::For(HostWith(true, 2)).multiply_adds, 0);
+  EXPECT_GT(ScheduleOptions::For(HostWith(false, 2)).multiply_adds, 0);
+  const auto kernels = [graph = PlanOf(convolution, 3).graph](int64_t multiply_adds) {
+    Budget budget;
+    const auto schedule = ScheduleGraph(graph.root(), &budget,
+                                        {.private_bytes = 1 << 20, .multiply_adds = multiply_adds});
+    EXPECT_TRUE(schedule.ok()) << schedule.status();
+    return schedule.ok() ? schedule->kernels.size() : 0;
+  };
+  EXPECT_GT(kernels(1), kernels(0));
 }
 
 TEST(Deterministic, AWholeNetworkHasTheSameBitsInEveryBatch) {

@@ -11,9 +11,11 @@
 
 namespace telegrad::testing {
 
-absl::StatusOr<std::unique_ptr<CpuRunner>> CpuRunner::Open(ExecutableCache::Limits limits) {
+absl::StatusOr<std::unique_ptr<CpuRunner>> CpuRunner::Open(ExecutableCache::Limits limits,
+                                                           const Target& target) {
   CpuOptions options;
-  options.target = HostTarget(0);
+  options.target = target;
+  options.threads = target.threads;
   TG_ASSIGN_OR_RETURN(auto device, OpenCpu(options));
   return std::unique_ptr<CpuRunner>(new CpuRunner(std::move(device), limits));
 }
@@ -30,7 +32,7 @@ absl::Status CpuRunner::Run(UOp sink, std::span<const VarValue> variables, Slots
     bindings.push_back({std::move(memory), 0, size});
   }
   TG_ASSIGN_OR_RETURN(TimelinePoint point, built.executable->Submit(bindings, {}));
-  TG_RETURN_IF_ERROR(point.Wait(absl::Seconds(30)));
+  TG_RETURN_IF_ERROR(point.Wait(absl::Seconds(60)));
   for (size_t i = 0; i < slots->size(); ++i) {
     std::vector<uint8_t>& slot = (*slots)[i];
     std::copy_n(static_cast<const uint8_t*>(bindings[i].memory->host()), slot.size(), slot.begin());

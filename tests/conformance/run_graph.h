@@ -5,6 +5,7 @@
 #include <span>
 
 #include "devices/api/device.h"
+#include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "tests/conformance/run_lowered.h"
 
@@ -13,7 +14,9 @@ namespace telegrad::testing {
 // The whole engine on the CPU device: schedule, lower, render, compile, load, submit.
 class CpuRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<CpuRunner>> Open(ExecutableCache::Limits limits = {});
+  // As many threads as the target says.
+  static absl::StatusOr<std::unique_ptr<CpuRunner>> Open(ExecutableCache::Limits limits = {},
+                                                         const Target& target = HostTarget(0));
   absl::Status Run(UOp sink, std::span<const VarValue> variables, Slots* slots);
   ExecutableCache::Stats stats() const { return cache_.stats(); }
 

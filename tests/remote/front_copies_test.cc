@@ -8,10 +8,27 @@ using ::testing::ElementsAre;
 
 const std::string kThere = "b/CPU:0";
 
+// So many words, no two neighbours alike.
+std::vector<int32_t> Words(size_t count) {
+  std::vector<int32_t> out(count);
+  for (size_t i = 0; i < count; ++i) out[i] = static_cast<int32_t>(i * 2654435761u);
+  return out;
+}
+
+// Clients of the front whose bytes have one connection.
+class FrontCopies : public TwoDaemons {
+ protected:
+  std::unique_ptr<RemoteSession> OpenNarrow() {
+    ConnectOptions one;
+    one.data_streams = 1;
+    return *(*Connection::Connect(front_->address(), one))->OpenSession();
+  }
+};
+
 // Larger than what travels with the operations, and part by part.
-TEST_F(TwoDaemons, LargeWritesAndReadsArrive) {
-  std::vector<int32_t> in(6 << 20), out(in.size(), -1);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
+TEST_F(FrontCopies, LargeWritesAndReadsArrive) {
+  const std::vector<int32_t> in = Words(6 << 20);
+  std::vector<int32_t> out(in.size(), -1);
   const auto session = *connection_->OpenSession();
   const auto bytes = static_cast<int64_t>(in.size() * 4);
   session->Alloc(1, bytes, kThere);
@@ -27,9 +44,9 @@ TEST_F(TwoDaemons, LargeWritesAndReadsArrive) {
 }
 
 // The megabytes that a long write or read comes in leave the session's connection there, too.
-TEST_F(TwoDaemons, LongWritesAndReadsTravelOnBulkSockets) {
-  std::vector<int32_t> in(2 << 20), out(in.size(), -1);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
+TEST_F(FrontCopies, LongWritesAndReadsTravelOnBulkSockets) {
+  const std::vector<int32_t> in = Words(2 << 20);
+  std::vector<int32_t> out(in.size(), -1);
   const auto session = *connection_->OpenSession();
   session->Alloc(1, static_cast<int64_t>(in.size() * 4), kThere);
   EXPECT_EQ(There("telegrad_bulk_sockets_admitted_total"), 0);
@@ -42,13 +59,10 @@ TEST_F(TwoDaemons, LongWritesAndReadsTravelOnBulkSockets) {
 
 // Nothing of what the far server answers comes through, and yet it is asked for the parts of a long
 // read that follow those whose bytes are not there.
-TEST_F(TwoDaemons, LongReadsAreFetchedAhead) {
-  std::vector<int32_t> in(4 << 20), out(in.size(), -1);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
-  ConnectOptions one;
-  one.data_streams = 1;
-  const auto connection = *Connection::Connect(front_->address(), one);
-  const auto session = *connection->OpenSession();
+TEST_F(FrontCopies, LongReadsAreFetchedAhead) {
+  const std::vector<int32_t> in = Words(4 << 20);
+  std::vector<int32_t> out(in.size(), -1);
+  const auto session = OpenNarrow();
   session->Alloc(1, static_cast<int64_t>(in.size() * 4), kThere);
   session->Write(1, 0, Bytes(in));
   ASSERT_TRUE(session->Sync().Get().ok());
@@ -63,14 +77,11 @@ TEST_F(TwoDaemons, LongReadsAreFetchedAhead) {
 }
 
 // Eight MiB of the quota are the client's credit, so there is no room for four parts beside that.
-TEST_F(TwoDaemons, LongReadsNeedNoRoomForWhatIsFetchedAhead) {
+TEST_F(FrontCopies, LongReadsNeedNoRoomForWhatIsFetchedAhead) {
   Start({"--default-quota", "host_staging=10752KiB"}, {});
-  std::vector<int32_t> in(4 << 20), out(in.size(), -1);
-  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 2654435761u);
-  ConnectOptions one;
-  one.data_streams = 1;
-  const auto connection = *Connection::Connect(front_->address(), one);
-  const auto session = *connection->OpenSession();
+  const std::vector<int32_t> in = Words(4 << 20);
+  std::vector<int32_t> out(in.size(), -1);
+  const auto session = OpenNarrow();
   session->Alloc(1, static_cast<int64_t>(in.size() * 4), kThere);
   session->Write(1, 0, Bytes(in));
   const auto read = session->Read(1, 0, Writable(out));

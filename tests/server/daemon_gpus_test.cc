@@ -9,6 +9,7 @@
 namespace telegrad {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -109,6 +110,17 @@ TEST_P(DaemonOnGpus, AreBroughtBackAfterAFault) {
   ASSERT_EQ(run(3, 4), absl::OkStatus());
   ASSERT_TRUE(session->Read(4, 0, Writable(y)).Get().ok());
   for (int i = 0; i < 100; ++i) ASSERT_EQ(y[i], 2 * (x[i] + x[99 - i])) << i;
+}
+
+// The order of sums is not fixed on GPUs, so a daemon that promises it has none.
+TEST_P(DaemonOnGpus, AreNotForADeterministicDaemon) {
+  std::vector<std::string> args = GetParam().flags;
+  args.insert(args.end(), {"--listen", "127.0.0.1:0", "--log-level", "off", "--opencl-devices", "0",
+                           "--deterministic"});
+  const testing::Output ended = testing::RunProgram(TELEGRADD, args);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("--deterministic: " + GetParam().device),
+                                HasSubstr("start without it")));
 }
 
 INSTANTIATE_TEST_SUITE_P(
