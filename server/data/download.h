@@ -39,6 +39,8 @@ class Download : public std::enable_shared_from_this<Download> {
         staging_(std::move(staging)) {}
 
   uint64_t bytes() const { return bytes_; }
+  // Whether the host can address its memory, so that Fetch calls back at once.
+  bool is_here() const { return held_->memory()->host() != nullptr; }
   // Calls back with the bytes of a range inside of it: at once where the host can address them,
   // else once they are copied. RESOURCE_EXHAUSTED where the staging account has no room for them;
   // if they are `ahead` of others that are to be sent first, also where half of it is in use, so

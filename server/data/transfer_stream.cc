@@ -224,6 +224,10 @@ void TransferStream::Fetch(const std::shared_ptr<Chunk>& chunk, std::function<vo
   const v1::Pull& pull = chunk->pull;
   const auto download = owner_->transfers().FindDownload(pull.transfer());
   if (!download.ok()) return fetched(download.status());  // released since it was asked for
+  // What is here would only be packed before its turn, and nobody pays for that.
+  if (chunk->ahead && (*download)->is_here()) {
+    return fetched(ResourceExhausted("a chunk that is here waits for its turn"));
+  }
   (*download)->Fetch({pull.offset(), pull.bytes()}, chunk->ahead, std::move(fetched));
 }
 

@@ -74,7 +74,7 @@ class TransferStream {
     bool ahead = false;   // of others that were not sent yet
     // With the stream's mutex:
     bool fetched = false;  // or failed
-    bool again = false;    // there was no room: to be fetched once it is the first
+    bool again = false;    // no room, or no need: to be fetched once it is the first
     std::optional<TransferMessage> message;
     absl::Status failed;
   };

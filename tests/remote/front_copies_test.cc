@@ -89,5 +89,30 @@ TEST_F(FrontCopies, LongReadsNeedNoRoomForWhatIsFetchedAhead) {
   EXPECT_TRUE(in == out);
 }
 
+// Two clients of a tenant, whose credit is 16 MiB of its quota: what one fetches ahead leaves the
+// other the room for the chunk that it needs.
+TEST_F(FrontCopies, WhatIsFetchedAheadLeavesRoomForOthers) {
+  Start({"--default-quota", "host_staging=18944KiB"}, {});
+  const std::vector<int32_t> in = Words(4 << 20);
+  std::vector<int32_t> first(in.size(), -1), second(in.size(), -1);
+  const auto one = OpenNarrow(), other = OpenNarrow();
+  for (const auto* session : {&one, &other}) {
+    (*session)->Alloc(1, static_cast<int64_t>(in.size() * 4), kThere);
+    (*session)->Write(1, 0, Bytes(in));
+    ASSERT_TRUE((*session)->Sync().Get().ok());
+  }
+  const double before = There("telegrad_operations_total");
+  proxy_->HoldAnswers(true);
+  const auto read = one->Read(1, 0, Writable(first));
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_operations_total") > before; }));
+  const double asked = There("telegrad_operations_total");
+  const auto another = other->Read(1, 0, Writable(second));
+  EXPECT_TRUE(Becomes([&] { return There("telegrad_operations_total") > asked; }));
+  proxy_->HoldAnswers(false);
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  ASSERT_TRUE(another.Get().ok()) << another.Get().status();
+  EXPECT_TRUE(in == first && in == second);
+}
+
 }  // namespace
 }  // namespace telegrad
