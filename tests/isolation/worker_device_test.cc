@@ -1,5 +1,5 @@
-// CPU devices in worker processes: their results, and the state of runs and buffers after a
-// worker was killed, hung, faulted or answered wrongly.
+// CPU devices in worker processes: their results, and the state of runs and buffers after a worker
+// was killed, hung or faulted.
 #include "devices/worker/worker_device.h"
 
 #include <signal.h>
@@ -21,8 +21,8 @@
 #include "engine/base/sanitizers.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "tests/devices/fixture.h"
 #include "tests/fakes/temporary_directory.h"
+#include "tests/isolation/worker_devices.h"
 
 namespace telegrad {
 namespace {
@@ -30,84 +30,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// A kernel of one argument: `body` has the pointer %b and the values %begin and %end.
-ProgramImage Image(const std::string& body, const std::string& name) {
-  auto image = Compile(StrCat("define void @", name, "(ptr %buffers, i64 %begin, i64 %end) ",
-                              "\"telegrad-parameters\"=\"buffer\" {\n",
-                              "  %b = load ptr, ptr %buffers\n", body, "}\n"),
-                       name, HostTarget(1));
-  EXPECT_TRUE(image.ok()) << image.status();
-  return image.ok() ? *image : ProgramImage{};
-}
-const char kNext[] =
-    "  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n  store i64 %y, ptr %b\n  ret void\n";
-// Counts for ever, in its buffer.
-const char kEndless[] =
-    "  br label %l\nl:\n  %x = load volatile i64, ptr %b\n  %y = add i64 %x, 1\n"
-    "  store volatile i64 %y, ptr %b\n  br label %l\n";
-const char kFault[] = "  store volatile i64 1, ptr inttoptr (i64 64 to ptr)\n  ret void\n";
-
-class WorkerDevices : public ::testing::Test {
- protected:
-  Device& Open(WorkerDeviceOptions options = {}) {
-    options.cpu.threads = std::max(options.cpu.threads, 1);
-    options.cpu.memory_limit = int64_t{64} << 20;
-    if (options.executable.empty()) options.executable = DEVICE_WORKER;
-    options.on_event = [this](const WorkerEvent& event) {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(event);
-      changed_.notify_all();
-    };
-    auto device = OpenWorkerDevice(options);
-    EXPECT_TRUE(device.ok()) << device.status();
-    device_ = *std::move(device);
-    return *device_;
-  }
-  ~WorkerDevices() override { device_.reset(); }
-
-  // The `n`th thing that happened to a worker, from 0.
-  WorkerEvent Event(size_t n) {
-    std::unique_lock lock(mutex_);
-    const bool came =
-        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return events_.size() > n; });
-    EXPECT_TRUE(came);
-    return came ? events_[n] : WorkerEvent{};
-  }
-
-  static BufferView Word(Device& device) { return Whole(*device.Alloc(8)); }
-  static int64_t& Value(const BufferView& view) {
-    return *static_cast<int64_t*>(view.memory->host());
-  }
-  static std::shared_ptr<const CommandBuffer> Commands(Device& device, const ProgramImage& image,
-                                                       int times = 1) {
-    const auto program = device.Load(image);
-    EXPECT_TRUE(program.ok()) << program.status();
-    if (!program.ok()) return nullptr;
-    Command launch;
-    launch.launch = Launch::Of(*program);
-    launch.launch.arguments = {{0, 0}};
-    launch.launch.name = image.name;
-    launch.launch.flops = 1e6;  // not so short that the submitter would run it
-    return *device.Encode(std::vector<Command>(times, launch));
-  }
-  static absl::Status Run(Device& device, const std::shared_ptr<const CommandBuffer>& commands,
-                          const BufferView& word,
-                          std::shared_ptr<const Cancellation> cancellation = nullptr) {
-    const auto point =
-        device.queue().Submit(commands, {word}, {}, nullptr, std::move(cancellation));
-    return point.ok() ? point->Wait() : point.status();
-  }
-  // Waits until the kernel has begun.
-  static void AwaitChange(const BufferView& word) {
-    while (std::atomic_ref<int64_t>(Value(word)).load() == 0) std::this_thread::yield();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<WorkerEvent> events_;
-  std::unique_ptr<Device> device_;
-};
 
 TEST_F(WorkerDevices, KernelsRunInAnotherProcess) {
   Device& device = Open();
@@ -427,85 +349,6 @@ TEST_F(WorkerDevices, KilledUnderLoadNothingRunsTwice) {
   // Of each death at most what was under way ran in part; the rest did not.
   EXPECT_LE(Value(word), 3 * ran + 3 * kDeaths);
   EXPECT_EQ(Run(device, next, word), absl::OkStatus());
-}
-
-class HostileWorkers : public WorkerDevices {
- protected:
-  // How a run ends of a program of that name, on a worker that takes it for an order.
-  absl::Status RunOn(const std::string& order) {
-    Device& device = Open({.executable = HOSTILE_WORKER,
-                           .hang_limit = absl::Milliseconds(order == "silent" ? 3000 : 300)});
-    const auto program = device.Load({order, "code", {.parameters = FunctionParameters(1)}});
-    if (!program.ok()) return program.status();
-    Command launch;
-    launch.launch = Launch::Of(*program);
-    launch.launch.arguments = {{0, 0}};
-    launch.launch.flops = 1e6;
-    const auto trace = std::make_shared<RunTrace>();
-    const auto commands = device.Encode(std::vector<Command>(600, launch));
-    if (!commands.ok()) return commands.status();
-    const int64_t before = SteadyNs();
-    const auto wish = std::make_shared<Cancellation>();
-    const BufferView word = Word(device);
-    const auto point = device.queue().Submit(*commands, {word}, {}, trace, wish);
-    if (!point.ok()) return point.status();
-    if (order == "silent") {
-      AwaitChange(word);
-      wish->Cancel();
-    }
-    const absl::Status status = point->Wait(absl::Seconds(60));
-    for (const TraceEvent& event : trace->events()) {
-      EXPECT_LE(before, event.begin_ns);
-      EXPECT_LE(event.begin_ns, event.end_ns);
-      EXPECT_LE(event.end_ns, SteadyNs());
-    }
-    return status;
-  }
-};
-
-TEST_F(HostileWorkers, WhatItEndsMustHaveBeenBegun) {
-  const absl::Status status = RunOn("ends_too_much");
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("broke the protocol"));
-}
-
-TEST_F(HostileWorkers, AStatusThatThereIsNot) {
-  const absl::Status status = RunOn("unknown_code");
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
-  EXPECT_EQ(status.message().size(), 496u);
-  EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
-}
-
-TEST_F(HostileWorkers, WildTimesAreTamed) { EXPECT_EQ(RunOn("wild_times"), absl::OkStatus()); }
-
-TEST_F(HostileWorkers, OneThatNeverEndsARunThatWasCancelled) {
-  const absl::Status status = RunOn("silent");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("went on with what was cancelled"));
-}
-
-TEST_F(HostileWorkers, RepliesThatAreNone) {
-  for (const char* order :
-       {"replies_garbage", "replies_no_frame", "replies_to_another", "leaves"}) {
-    const absl::Status status = RunOn(order);
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << order << ": " << status;
-    device_.reset();
-  }
-}
-
-TEST_F(HostileWorkers, OneThatHangsUpIsReplaced) {
-  (void)RunOn("hangs_up");
-  EXPECT_GT(Event(1).pid, 0);
-}
-
-TEST_F(HostileWorkers, RandomBytesInAllThatIsShared) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(StrCat("seed ", seed));
-  for (uint64_t i = 0; i < 20; ++i) {
-    const absl::Status status = RunOn(StrCat("random", seed + i));
-    EXPECT_FALSE(status.ok());
-    device_.reset();
-    events_.clear();
-  }
 }
 
 }  // namespace
