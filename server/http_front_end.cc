@@ -10,15 +10,26 @@
 #include "server/admin/log.h"
 #include "server/http/http_server.h"
 #include "server/http/inference_http.h"
+#include "server/pool/task_pool.h"
 
 namespace telegrad {
 namespace {
 
+// That read and write long JSON: apart from the daemon's workers, whose tasks are shorter.
+constexpr int kJsonThreads = 2;
+
 class RunningHttp final : public HttpFrontEnd {
  public:
-  RunningHttp(std::unique_ptr<HttpTls> tls, std::unique_ptr<InferenceHttp> handler,
-              std::unique_ptr<HttpServer> server)
-      : tls_(std::move(tls)), handler_(std::move(handler)), server_(std::move(server)) {}
+  RunningHttp(std::unique_ptr<HttpTls> tls, std::shared_ptr<TaskPool> json,
+              std::unique_ptr<InferenceHttp> handler, std::unique_ptr<HttpServer> server)
+      : tls_(std::move(tls)),
+        json_(std::move(json)),
+        handler_(std::move(handler)),
+        server_(std::move(server)) {}
+  ~RunningHttp() override {
+    server_.reset();  // before what it calls
+    json_->Stop();
+  }
 
   void Refresh() override {
     if (tls_ != nullptr) tls_->Refresh();
@@ -26,8 +37,9 @@ class RunningHttp final : public HttpFrontEnd {
 
  private:
   const std::unique_ptr<HttpTls> tls_;
+  const std::shared_ptr<TaskPool> json_;
   const std::unique_ptr<InferenceHttp> handler_;
-  const std::unique_ptr<HttpServer> server_;  // ends before what it calls
+  std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace
@@ -35,7 +47,6 @@ class RunningHttp final : public HttpFrontEnd {
 absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& flags,
                                                                   ModelServing* serving,
                                                                   Authenticator* authenticator,
-                                                                  TaskPool* workers,
                                                                   FindTenant find_tenant) {
   const std::string& text = flags.GetString("http");
   if (text.empty()) return nullptr;
@@ -57,7 +68,9 @@ absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& f
                                             .key = flags.GetString("tls-key"),
                                             .client_ca = flags.GetString("tls-client-ca")}));
   }
-  auto handler = std::make_unique<InferenceHttp>(serving->models(), authenticator, workers,
+  auto json =
+      std::make_shared<TaskPool>(TaskPool::Options{.threads = kJsonThreads, .spare = kJsonThreads});
+  auto handler = std::make_unique<InferenceHttp>(serving->models(), authenticator, json,
                                                  std::move(find_tenant), address.is_local);
   HttpServer::Options options;
   options.address = text;
@@ -68,7 +81,8 @@ absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& f
   const std::string where = StrCat(text.substr(0, text.rfind(':') + 1), server->port());
   std::printf("http listening on %s\n", where.c_str());
   Log(LogLevel::kInfo, "listening", {{"address", where}, {"kind", "http"}});
-  return std::make_unique<RunningHttp>(std::move(tls), std::move(handler), std::move(server));
+  return std::make_unique<RunningHttp>(std::move(tls), std::move(json), std::move(handler),
+                                       std::move(server));
 }
 
 }  // namespace telegrad

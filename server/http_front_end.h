@@ -9,7 +9,6 @@
 #include "engine/base/flags.h"
 #include "server/identity/authenticator.h"
 #include "server/model_serving.h"
-#include "server/pool/task_pool.h"
 
 namespace telegrad {
 
@@ -22,7 +21,6 @@ class HttpFrontEnd {
   static absl::StatusOr<std::unique_ptr<HttpFrontEnd>> Start(const Flags& flags,
                                                              ModelServing* serving,
                                                              Authenticator* authenticator,
-                                                             TaskPool* workers,
                                                              FindTenant find_tenant);
   // Ends all requests.
   virtual ~HttpFrontEnd() = default;

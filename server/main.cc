@@ -259,7 +259,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   TG_ASSIGN_OR_RETURN(
       const auto http,
-      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(), &workers,
+      HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
                           [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());

@@ -5,8 +5,7 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<HttpFrontEnd>> HttpFrontEnd::Start(const Flags& flags, ModelServing*,
-                                                                  Authenticator*, TaskPool*,
-                                                                  FindTenant) {
+                                                                  Authenticator*, FindTenant) {
   if (flags.GetString("http").empty()) return nullptr;
   return Unimplemented("--http: this build has no HTTP; take one that is linked dynamically");
 }

@@ -24,7 +24,7 @@ using What = Route::What;
 
 constexpr int64_t kMostControlBytes = 64 << 10;  // of a request that is no inference
 constexpr int64_t kLoadCopies = 3;  // of a load's body: itself, and what ParseLoadJson says
-// Of JSON that is read or written at once, in a fraction of a millisecond; more is a worker's.
+// Of JSON that is read or written at once, in a fraction of a millisecond; more is for the pool.
 constexpr size_t kQuickJsonBytes = 32 << 10;
 constexpr const char* kJsonLength = "inference-header-content-length";
 
@@ -77,10 +77,10 @@ PayBytes PayFrom(const std::shared_ptr<Tenant>& tenant, Reservation* kept) {
 
 class InferenceExchange final : public HttpExchange {
  public:
-  InferenceExchange(ModelServer* models, TaskPool* workers, Route route, HttpCaller caller,
-                    size_t json_bytes)
+  InferenceExchange(ModelServer* models, std::shared_ptr<TaskPool> json, Route route,
+                    HttpCaller caller, size_t json_bytes)
       : models_(*models),
-        workers_(*workers),
+        json_(std::move(json)),
         route_(std::move(route)),
         caller_(std::move(caller)),
         json_bytes_(json_bytes) {}
@@ -106,7 +106,7 @@ class InferenceExchange final : public HttpExchange {
     if (route_.what == What::kInfer) {
       const size_t json_bytes = std::min(json_bytes_, body.size());
       // The reply keeps this exchange.
-      return Do(workers_, *caller_.tenant, json_bytes,
+      return Do(*json_, *caller_.tenant, json_bytes,
                 [this, body = std::move(body), reply = std::move(reply)]() mutable {
                   Infer(std::move(body), std::move(reply));
                 });
@@ -121,7 +121,7 @@ class InferenceExchange final : public HttpExchange {
     }
     if (route_.what == What::kLoad || route_.what == What::kUnload) {
       const size_t bytes = caller_.principal.admin ? body.size() : 0;  // else it is not read
-      return Do(workers_, *caller_.tenant, bytes,
+      return Do(*json_, *caller_.tenant, bytes,
                 [this, body = std::move(body), reply = std::move(reply)]() mutable {
                   Control(body, std::move(reply));
                 });
@@ -131,8 +131,8 @@ class InferenceExchange final : public HttpExchange {
   }
 
  private:
-  // Here and now, or by a worker where `json_bytes` take longer; tenants take turns at those.
-  static void Do(TaskPool& workers, const Tenant& tenant, size_t json_bytes,
+  // Here and now, or by the pool where `json_bytes` take longer; tenants take turns there.
+  static void Do(TaskPool& pool, const Tenant& tenant, size_t json_bytes,
                  absl::AnyInvocable<void()> task);
   static HttpAnswer Written(InferResult result, const JsonAnswer& said,
                             const std::shared_ptr<Tenant>& tenant);
@@ -144,7 +144,7 @@ class InferenceExchange final : public HttpExchange {
   void Infer(std::string body, HttpReply reply);
 
   ModelServer& models_;
-  TaskPool& workers_;
+  const std::shared_ptr<TaskPool> json_;
   const Route route_;
   const HttpCaller caller_;
   const size_t json_bytes_;
@@ -304,10 +304,10 @@ void InferenceExchange::Infer(std::string body, HttpReply reply) {
   request.caller_trace = caller_.trace;
   models_.Infer(caller_.tenant, std::move(request),
                 [reply = std::move(reply), said, tenant = caller_.tenant,
-                 &workers = workers_](absl::StatusOr<InferResult> result) {
+                 pool = json_](absl::StatusOr<InferResult> result) {
                   if (!result.ok()) return reply(ErrorAnswer(result.status()));
                   const size_t bytes = JsonBytesOf(*result, *said);
-                  Do(workers, *tenant, bytes,
+                  Do(*pool, *tenant, bytes,
                      [reply, said, tenant, result = *std::move(result)]() mutable {
                        reply(Written(std::move(result), *said, tenant));
                      });
@@ -337,12 +337,11 @@ HttpAnswer InferenceExchange::Written(InferResult result, const JsonAnswer& said
   return answer;
 }
 
-void InferenceExchange::Do(TaskPool& workers, const Tenant& tenant, size_t json_bytes,
+void InferenceExchange::Do(TaskPool& pool, const Tenant& tenant, size_t json_bytes,
                            absl::AnyInvocable<void()> task) {
   if (json_bytes <= kQuickJsonBytes) return task();
-  workers.Post(
-      [task = std::make_shared<absl::AnyInvocable<void()>>(std::move(task))] { (*task)(); },
-      tenant.share);
+  pool.Post([task = std::make_shared<absl::AnyInvocable<void()>>(std::move(task))] { (*task)(); },
+            tenant.share);
 }
 
 }  // namespace
@@ -403,7 +402,7 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
   } else if (!open_to_anyone && !caller.principal.admin) {
     TG_RETURN_IF_ERROR(caller.tenant->TakeRequest(models_.clock().Ns()));
   }
-  return std::make_unique<InferenceExchange>(&models_, &workers_, *route, std::move(caller),
+  return std::make_unique<InferenceExchange>(&models_, json_, *route, std::move(caller),
                                              json_bytes);
 }
 

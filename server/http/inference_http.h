@@ -19,13 +19,14 @@ class InferenceHttp final : public HttpHandler {
  public:
   using FindTenant = std::function<absl::StatusOr<std::shared_ptr<Tenant>>(const std::string&)>;
 
-  // `local`: the server is reached from this machine alone. What is pointed to outlives it;
-  // `workers` read and write long JSON, on which the server's own threads would not serve others.
-  InferenceHttp(ModelServer* models, Authenticator* authenticator, TaskPool* workers,
+  // `local`: the server is reached from this machine alone. What is pointed to outlives it. `json`
+  // reads and writes long JSON, for which the server's own threads and those that end runs would
+  // have others wait; it is shared with runs that end later than this.
+  InferenceHttp(ModelServer* models, Authenticator* authenticator, std::shared_ptr<TaskPool> json,
                 FindTenant find_tenant, bool local)
       : models_(*models),
         authenticator_(*authenticator),
-        workers_(*workers),
+        json_(std::move(json)),
         find_tenant_(std::move(find_tenant)),
         local_(local) {}
 
@@ -36,7 +37,7 @@ class InferenceHttp final : public HttpHandler {
 
   ModelServer& models_;
   Authenticator& authenticator_;
-  TaskPool& workers_;
+  const std::shared_ptr<TaskPool> json_;
   const FindTenant find_tenant_;
   const bool local_;
   LimitedLog unauthenticated_{LogLevel::kWarning, "unauthenticated"};

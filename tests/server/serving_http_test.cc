@@ -212,7 +212,7 @@ TEST_F(ServingHttpTest, WrongJsonIsToldWithItsPlace) {
   ExpectAlive();
 }
 
-// Long JSON is read and written by workers: the server's own threads do next to nothing for it, and
+// Long JSON is read and written by threads for it: the server's own threads do next to nothing for it, and
 // so can serve others meanwhile.
 TEST_F(ServingHttpTest, LongJsonIsLeftToWorkers) {
   constexpr int kRows = 65536;
