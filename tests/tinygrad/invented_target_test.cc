@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tests/conformance/run_lowered.h"
-#include "tests/tinygrad/for_each_capture.h"
+#include "tests/tinygrad/lowered_captures.h"
 
 namespace telegrad {
 namespace {
@@ -25,17 +25,7 @@ Target Invented() {
   return target;
 }
 
-TEST(InventedTarget, CapturedGraphsAgree) {
-  const Target target = Invented();
-  testing::ForEachCapture([&](const testing::Capture& capture, const FrozenGraph& graph,
-                              std::span<const VarValue> variables) {
-    testing::Slots slots = capture.SlotsBefore();
-    const absl::Status status = testing::RunLowered(graph.root(), target, variables, &slots);
-    EXPECT_EQ("", status.ok() ? testing::Difference(capture, graph.root(), slots, /*slack=*/4)
-                              : status.ToString())
-        << capture.name;
-  });
-}
+TEST(InventedTarget, CapturedGraphsAgree) { testing::ExpectLoweredCapturesAgree(Invented()); }
 
 // Lanes exchange values by the bits of their numbers, and 48 has none that reaches all: 16 of them
 // exchange, and what these have meets in local memory.
