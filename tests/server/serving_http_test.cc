@@ -212,8 +212,8 @@ TEST_F(ServingHttpTest, WrongJsonIsToldWithItsPlace) {
   ExpectAlive();
 }
 
-// Long JSON is read and written by threads for it: the server's own threads do next to nothing for it, and
-// so can serve others meanwhile.
+// Long JSON is read and written by threads for it: the server's own threads do next to nothing for
+// it, and so can serve others meanwhile.
 TEST_F(ServingHttpTest, LongJsonIsLeftToWorkers) {
   constexpr int kRows = 65536;
   WriteModel("long", AddModel(1), StrCat("max_batch_size: ", kRows));
