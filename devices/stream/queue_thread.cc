@@ -118,7 +118,6 @@ void StreamQueue::End(Flight* flight, const absl::Status& status) {
     context_->Keep(std::make_shared<Submission>(std::move(flight->work)));
   }
   flight->work = {};
-  flight->peers.clear();
   {
     const MutexLock lock(mutex_);
     finished_ = flight->value;
