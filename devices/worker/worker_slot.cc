@@ -69,13 +69,14 @@ absl::Status WorkerSlot::Recover() {
   if (HasOne() || (worker_ == nullptr && why_.ok())) {
     return FailedPrecondition(options_.whose, " has not ended");
   }
-  const uint64_t failed = failed_;
+  // A start that is under way may have failed already, of what has been repaired meanwhile.
+  const uint64_t begun = asked_ = begun_;
   next_try_ns_ = 0;
   lock.unlock();
   wake_();
   lock.lock();
   const auto until = std::chrono::steady_clock::now() + kLongestStart;
-  while (!HasOne() && failed_ == failed &&
+  while (!HasOne() && failed_ <= begun &&
          changed_.wait_until(lock, until) != std::cv_status::timeout) {
   }
   if (HasOne()) return absl::OkStatus();
@@ -118,7 +119,7 @@ void WorkerSlot::Bury(const absl::Status& how) {
 }
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
-absl::Status WorkerSlot::StartOne() {
+absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::StartOne() {
   const MutexLock loading(loading_);
   DeviceWorker::Options options = options_;
   while (true) {
@@ -138,13 +139,8 @@ absl::Status WorkerSlot::StartOne() {
       it = loaded ? std::next(it) : programs_.erase(it);
       over = worker->Over();
     }
-    if (!over.ok()) continue;  // one program fewer
-    const MutexLock lock(mutex_);
-    worker_ = worker;
-    ++started_;
-    pause_ns_ = 0;
-    changed_.notify_all();
-    return absl::OkStatus();
+    if (over.ok()) return worker;
+    // Else one program fewer.
   }
 }
 
@@ -165,25 +161,35 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
     worker.reset();
   }
   if (SteadyNs() < next_look_ns()) return;
-  const absl::Status started = StartOne();
-  WorkerEvent event{.worker = options_.whose, .ended = std::move(ended)};
+  uint64_t number;
   {
     const MutexLock lock(mutex_);
-    if (started.ok()) {
-      event.pid = worker_->pid();
-    } else {
-      event.ended = ToStd(started.message());
-      start_error_ = started;
-      why_ = DeviceLostError(StrCat("the server cannot start ", options_.whose, " (generation ",
-                                    std::max<uint64_t>(started_, 1),
-                                    "); its log says why: ask its operator, and try again"));
-      ++failed_;
-      pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
-      next_try_ns_ = SteadyNs() + pause_ns_;
-      changed_.notify_all();
-    }
+    number = ++begun_;
   }
+  const auto started = StartOne();
+  WorkerEvent event{.worker = options_.whose, .ended = std::move(ended)};
+  if (started.ok()) {
+    event.pid = (*started)->pid();
+  } else {
+    event.ended = ToStd(started.status().message());
+  }
+  // Told before anybody has the worker, and so before its own end.
   if (on_event) on_event(event);
+  const MutexLock lock(mutex_);
+  if (started.ok()) {
+    worker_ = *started;
+    ++started_;
+    pause_ns_ = 0;
+  } else {
+    start_error_ = started.status();
+    why_ = DeviceLostError(StrCat("the server cannot start ", options_.whose, " (generation ",
+                                  std::max<uint64_t>(started_, 1),
+                                  "); its log says why: ask its operator, and try again"));
+    failed_ = number;
+    pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
+    next_try_ns_ = asked_ >= number ? 0 : SteadyNs() + pause_ns_;
+  }
+  changed_.notify_all();
 }
 
 }  // namespace telegrad

@@ -69,7 +69,7 @@ class WorkerSlot {
 
  private:
   void Bury(const absl::Status& how);
-  absl::Status StartOne();
+  absl::StatusOr<std::shared_ptr<DeviceWorker>> StartOne();
   // Whether one is there that is not known to have ended.
   bool HasOne() const TG_REQUIRES(mutex_) {
     return worker_ != nullptr && worker_->KnownOver().ok();
@@ -88,7 +88,9 @@ class WorkerSlot {
   ConditionVariable changed_;
   bool wanted_ TG_GUARDED_BY(mutex_) = false;
   uint64_t started_ TG_GUARDED_BY(mutex_) = 0;  // so far
-  uint64_t failed_ TG_GUARDED_BY(mutex_) = 0;   // starts
+  uint64_t begun_ TG_GUARDED_BY(mutex_) = 0;    // starts
+  uint64_t failed_ TG_GUARDED_BY(mutex_) = 0;   // the last of them that has failed
+  uint64_t asked_ TG_GUARDED_BY(mutex_) = 0;    // one behind this one is wanted at once
   std::shared_ptr<DeviceWorker> worker_ TG_GUARDED_BY(mutex_);
   // There is none, once one has ended or could not be started.
   absl::Status why_ TG_GUARDED_BY(mutex_);
