@@ -8,7 +8,7 @@
 
 namespace telegrad {
 
-RawStream* ComputeService::Execute(grpc::CallbackServerContext* context, Caller caller) {
+RawStream* ComputeService::Execute(grpc::ServerContextBase* context, Caller caller) {
   const Tenant* const tenant = caller.tenant.get();
   const int64_t quota = tenant->accounts[Quota::kSessions].limit();
   const std::shared_ptr<ExecuteCall> call =

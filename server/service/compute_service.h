@@ -15,7 +15,7 @@ class ComputeService {
   ComputeService(const Environment& env, SessionRegistry& registry)
       : env_(env), registry_(registry) {}
 
-  RawStream* Execute(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* Execute(grpc::ServerContextBase* context, Caller caller);
 
   // Lets every session complete its operations and accept no more.
   void Drain();

@@ -11,7 +11,7 @@
 
 namespace telegrad {
 
-RawStream* DataService::Transfer(grpc::CallbackServerContext*, Caller caller) {
+RawStream* DataService::Transfer(grpc::ServerContextBase*, Caller caller) {
   const Tenant* const tenant = caller.tenant.get();
   const int64_t quota = tenant->accounts[Quota::kSessions].limit();
   const auto call = DataCall::Create(registry_, env_.metrics, std::move(caller));

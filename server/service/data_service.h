@@ -17,7 +17,7 @@ class DataService {
   DataService(const Environment& env, SessionRegistry& registry, BulkListener* bulk)
       : env_(env), registry_(registry), bulk_(bulk) {}
 
-  RawStream* Transfer(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* Transfer(grpc::ServerContextBase* context, Caller caller);
   absl::Status StatUpload(const Caller& caller, const v1::StatUploadRequest& request,
                           v1::StatUploadResponse* response);
   absl::Status AdmitBulk(const Caller& caller, const v1::AdmitBulkRequest& request,

@@ -54,7 +54,7 @@ class SlicesPayload final : public Payload {
 }  // namespace
 
 std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
-                                                 const grpc::CallbackServerContext& context,
+                                                 const grpc::ServerContextBase& context,
                                                  Tracer* tracer) {
   std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context, tracer));
   const auto header = context.client_metadata().find("traceparent");

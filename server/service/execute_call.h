@@ -22,7 +22,7 @@ class ExecuteCall final : public RawStream,
  public:
   // Owns itself until gRPC is done with it.
   static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
-                                             const grpc::CallbackServerContext& context,
+                                             const grpc::ServerContextBase& context,
                                              Tracer* tracer);
   // Begins to read, unless `refused`, which the stream then ends with.
   void Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Status& refused);
@@ -42,7 +42,7 @@ class ExecuteCall final : public RawStream,
   void OnDetached(const absl::Status& why) override;
 
  private:
-  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::CallbackServerContext& context,
+  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::ServerContextBase& context,
               Tracer* tracer)
       : registry_(registry), caller_(std::move(caller)), context_(context), tracer_(tracer) {}
 
@@ -57,11 +57,11 @@ class ExecuteCall final : public RawStream,
 
   SessionRegistry& registry_;
   const Caller caller_;
-  const grpc::CallbackServerContext& context_;  // until OnOver
-  Tracer* const tracer_;                        // null: nothing is traced
-  std::optional<TraceContext> stream_trace_;    // that the stream's metadata has
-  std::shared_ptr<ExecuteCall> self_;           // until OnOver
-  OpenCalls<ExecuteCall>::CallSlot slot_;       // none if it is refused
+  const grpc::ServerContextBase& context_;    // until OnOver
+  Tracer* const tracer_;                      // null: nothing is traced
+  std::optional<TraceContext> stream_trace_;  // that the stream's metadata has
+  std::shared_ptr<ExecuteCall> self_;         // until OnOver
+  OpenCalls<ExecuteCall>::CallSlot slot_;     // none if it is refused
 
   // Of the reader, which is one at a time.
   grpc::ByteBuffer incoming_;

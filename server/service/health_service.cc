@@ -134,9 +134,7 @@ absl::Status HealthService::Check(const Caller&, const HealthCheckRequest& reque
   return absl::OkStatus();
 }
 
-RawStream* HealthService::Watch(grpc::CallbackServerContext*, Caller) {
-  return Watcher::Start(this);
-}
+RawStream* HealthService::Watch(grpc::ServerContextBase*, Caller) { return Watcher::Start(this); }
 
 void HealthService::Enter(const std::shared_ptr<Watcher>& watcher) {
   std::shared_ptr<Watcher> oldest;

@@ -16,7 +16,7 @@ class HealthService {
  public:
   absl::Status Check(const Caller& caller, const grpc::health::v1::HealthCheckRequest& request,
                      grpc::health::v1::HealthCheckResponse* response);
-  RawStream* Watch(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* Watch(grpc::ServerContextBase* context, Caller caller);
 
   // Sets whether all devices take work, and notifies the watchers.
   void SetDevicesHealthy(bool healthy);

@@ -2,8 +2,10 @@
 // that a small message does not become a large one in memory.
 #include "server/service/infer_messages.h"
 
+#include <cstddef>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -33,6 +35,23 @@ struct RequestMemory {
   ReceivedMessage received;
   std::vector<std::unique_ptr<std::string>> converted;
   Reservation paid;  // for what was converted
+};
+
+// The objects of a small message are on the stack.
+class HeadArena {
+ public:
+  google::protobuf::Arena* get() { return &arena_; }
+
+ private:
+  static google::protobuf::ArenaOptions In(std::span<char> block) {
+    google::protobuf::ArenaOptions options;
+    options.initial_block = block.data();
+    options.initial_block_size = block.size();
+    return options;
+  }
+
+  alignas(std::max_align_t) char block_[2048];
+  google::protobuf::Arena arena_{In(block_)};
 };
 
 template <typename To, typename From>
@@ -273,26 +292,40 @@ void WriteRegion(const RegionPart& part, inference::ModelInferResponse::InferOut
   if (part.offset != 0) add(kRegionOffsetParameter).set_int64_param(part.offset);
 }
 
-inference::ModelInferResponse HeadOf(const InferResult& result, const std::string& id) {
-  inference::ModelInferResponse head;
-  head.set_model_name(result.model);
-  head.set_model_version(result.version);
-  head.set_id(id);
+void WriteHead(const InferResult& result, const std::string& id,
+               inference::ModelInferResponse* head) {
+  head->set_model_name(result.model);
+  head->set_model_version(result.version);
+  head->set_id(id);
   for (const InferOutput& output : result.outputs) {
-    auto* to = head.add_outputs();
+    auto* to = head->add_outputs();
     to->set_name(output.name);
     to->set_datatype(std::string(output.datatype));
     to->mutable_shape()->Add(output.shape.begin(), output.shape.end());
     if (output.region) WriteRegion(*output.region, to);
   }
-  return head;
 }
 
-// The message of `head` and its raw contents; `begin` stands before it.
-grpc::ByteBuffer Assemble(std::string begin, const std::string& head, const InferResult& result) {
+// An output's contents with their field's tag and length.
+uint64_t RawBytes(const InferOutput& output) {
+  const auto bytes = static_cast<uint64_t>(output.bytes);
+  return 1 + VarintBytes(bytes) + bytes;
+}
+
+// Room for those of the first outputs that are copied behind the head.
+size_t CopiedBytes(const InferResult& result) {
+  size_t out = 0;
+  for (const InferOutput& output : result.outputs) {
+    if (output.bytes > static_cast<int64_t>(kCopiedBytes)) break;
+    out += RawBytes(output);
+  }
+  return out;
+}
+
+// The message that begins so, up to its raw contents, and those.
+grpc::ByteBuffer Assemble(std::string begin, const InferResult& result) {
   std::vector<grpc::Slice> slices;
   std::string bytes = std::move(begin);
-  bytes += head;
   for (const InferOutput& output : result.outputs) {
     AppendVarint(kRawOutputField << 3 | 2, &bytes);
     AppendVarint(static_cast<uint64_t>(output.bytes), &bytes);
@@ -303,7 +336,11 @@ grpc::ByteBuffer Assemble(std::string begin, const std::string& head, const Infe
     slices.push_back(SliceOf(std::exchange(bytes, {})));
     slices.push_back(SliceOf(output));
   }
-  if (!bytes.empty() || slices.empty()) slices.push_back(SliceOf(bytes));
+  if (slices.empty()) {
+    const grpc::Slice whole = SliceOf(bytes);
+    return grpc::ByteBuffer(&whole, 1);
+  }
+  if (!bytes.empty()) slices.push_back(SliceOf(bytes));
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
@@ -321,7 +358,9 @@ absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tena
       Reservation::Take(tenant.accounts.shared(Quota::kHostStaging),
                         static_cast<int64_t>(bytes.Length()) +
                             kObjectFactor * static_cast<int64_t>(split.head.size())));
-  inference::ModelInferRequest message;
+  HeadArena arena;
+  auto& message =
+      *google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(arena.get());
   if (!message.ParseFromString(split.head)) {
     return InvalidArgument("malformed message: not a ", message.GetTypeName());
   }
@@ -370,22 +409,27 @@ absl::StatusOr<ReceivedInfer> ToInferRequest(const grpc::ByteBuffer& bytes, Tena
 }
 
 grpc::ByteBuffer ToMessage(const InferResult& result, const std::string& id) {
-  return Assemble("", HeadOf(result, id).SerializeAsString(), result);
+  HeadArena arena;
+  auto* head = google::protobuf::Arena::CreateMessage<inference::ModelInferResponse>(arena.get());
+  WriteHead(result, id, head);
+  std::string bytes;
+  bytes.reserve(head->ByteSizeLong() + CopiedBytes(result));
+  head->AppendToString(&bytes);
+  return Assemble(std::move(bytes), result);
 }
 
 grpc::ByteBuffer ToStreamMessage(const InferResult& result, const std::string& id) {
-  inference::ModelInferResponse response = HeadOf(result, id);
-  (*response.mutable_parameters())["triton_final_response"].set_bool_param(true);
-  const std::string head = response.SerializeAsString();
-  uint64_t length = head.size();
-  for (const InferOutput& output : result.outputs) {
-    const auto bytes = static_cast<uint64_t>(output.bytes);
-    length += 1 + VarintBytes(bytes) + bytes;
-  }
-  std::string begin;
-  AppendVarint(kInferResponseField << 3 | 2, &begin);
-  AppendVarint(length, &begin);
-  return Assemble(std::move(begin), head, result);
+  HeadArena arena;
+  auto* head = google::protobuf::Arena::CreateMessage<inference::ModelInferResponse>(arena.get());
+  WriteHead(result, id, head);
+  (*head->mutable_parameters())["triton_final_response"].set_bool_param(true);
+  uint64_t length = head->ByteSizeLong();
+  for (const InferOutput& output : result.outputs) length += RawBytes(output);
+  std::string bytes;
+  AppendVarint(kInferResponseField << 3 | 2, &bytes);
+  AppendVarint(length, &bytes);
+  head->AppendToString(&bytes);
+  return Assemble(std::move(bytes), result);
 }
 
 grpc::ByteBuffer ToStreamMessage(const absl::Status& error, const std::string& model,

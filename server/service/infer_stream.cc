@@ -12,7 +12,7 @@
 namespace telegrad {
 
 RawStream* InferStream::Start(ModelServer* models, const absl::Status& why, Caller caller,
-                              const grpc::CallbackServerContext& context) {
+                              const grpc::ServerContextBase& context) {
   const auto [begin, end] = context.client_metadata().equal_range("triton_grpc_error");
   bool errors_end = false;
   for (auto it = begin; it != end; ++it) errors_end |= it->second == "true";

@@ -19,7 +19,7 @@ class InferStream final : public RawStream, public std::enable_shared_from_this<
  public:
   // `models`: null where there are none, as `why` says.
   static RawStream* Start(ModelServer* models, const absl::Status& why, Caller caller,
-                          const grpc::CallbackServerContext& context);
+                          const grpc::ServerContextBase& context);
 
   InferStream(ModelServer* models, Caller caller, bool errors_end)
       : models_(models), caller_(std::move(caller)), errors_end_(errors_end) {}

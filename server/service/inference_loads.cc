@@ -66,7 +66,7 @@ absl::StatusOr<ModelLoad> ParseLoad(const Caller& caller, const grpc::ByteBuffer
 
 }  // namespace
 
-RawStream* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext*, Caller caller) {
+RawStream* InferenceService::RepositoryModelLoad(grpc::ServerContextBase*, Caller caller) {
   return new AsyncCall(
       kMaxMessageBytes,
       [this, caller = std::move(caller)](const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
@@ -81,7 +81,7 @@ RawStream* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext*, C
       });
 }
 
-RawStream* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext*, Caller caller) {
+RawStream* InferenceService::RepositoryModelUnload(grpc::ServerContextBase*, Caller caller) {
   return new AsyncCall(kMaxUnaryBytes, [this, caller = std::move(caller)](
                                            const grpc::ByteBuffer& bytes, AsyncCall::Reply reply) {
     const auto models = Models();

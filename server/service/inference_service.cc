@@ -62,7 +62,7 @@ void Write(const TensorSpec& spec, inference::ModelMetadataResponse::TensorMetad
 
 }  // namespace
 
-int64_t DeadlineNs(const grpc::CallbackServerContext& context) {
+int64_t DeadlineNs(const grpc::ServerContextBase& context) {
   const auto left = context.deadline() - std::chrono::system_clock::now();
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
   const int64_t now = Clock::Steady()->Ns();
@@ -70,7 +70,7 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context) {
   return ns > kFar ? INT64_MAX : now + ns;
 }
 
-std::optional<TraceContext> CallerTrace(const grpc::CallbackServerContext& context) {
+std::optional<TraceContext> CallerTrace(const grpc::ServerContextBase& context) {
   const auto header = context.client_metadata().find("traceparent");
   if (header == context.client_metadata().end()) return std::nullopt;
   return ParseTraceparent({header->second.data(), header->second.size()});
@@ -184,7 +184,7 @@ absl::Status InferenceService::RepositoryIndex(const Caller& caller,
   return absl::OkStatus();
 }
 
-RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Caller caller) {
+RawStream* InferenceService::ModelInfer(grpc::ServerContextBase* context, Caller caller) {
   const int64_t deadline_ns = DeadlineNs(*context);
   return new AsyncCall(
       kMaxMessageBytes,
@@ -205,7 +205,7 @@ RawStream* InferenceService::ModelInfer(grpc::CallbackServerContext* context, Ca
       });
 }
 
-RawStream* InferenceService::ModelStreamInfer(grpc::CallbackServerContext* context, Caller caller) {
+RawStream* InferenceService::ModelStreamInfer(grpc::ServerContextBase* context, Caller caller) {
   const auto models = Models();
   return InferStream::Start(models.ok() ? *models : nullptr, models.status(), std::move(caller),
                             *context);

@@ -59,10 +59,10 @@ class InferenceService {
                             inference::TraceSettingResponse* response);
   absl::Status LogSettings(const Caller& caller, const inference::LogSettingsRequest& request,
                            inference::LogSettingsResponse* response);
-  RawStream* RepositoryModelLoad(grpc::CallbackServerContext* context, Caller caller);
-  RawStream* RepositoryModelUnload(grpc::CallbackServerContext* context, Caller caller);
-  RawStream* ModelInfer(grpc::CallbackServerContext* context, Caller caller);
-  RawStream* ModelStreamInfer(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* RepositoryModelLoad(grpc::ServerContextBase* context, Caller caller);
+  RawStream* RepositoryModelUnload(grpc::ServerContextBase* context, Caller caller);
+  RawStream* ModelInfer(grpc::ServerContextBase* context, Caller caller);
+  RawStream* ModelStreamInfer(grpc::ServerContextBase* context, Caller caller);
 
  private:
   absl::StatusOr<ModelServer*> Models() const;
@@ -71,8 +71,8 @@ class InferenceService {
 };
 
 // The trace that a call belongs to, by its header traceparent.
-std::optional<TraceContext> CallerTrace(const grpc::CallbackServerContext& context);
+std::optional<TraceContext> CallerTrace(const grpc::ServerContextBase& context);
 // When a call's deadline is, as the steady clock has it; INT64_MAX: it has none.
-int64_t DeadlineNs(const grpc::CallbackServerContext& context);
+int64_t DeadlineNs(const grpc::ServerContextBase& context);
 
 }  // namespace telegrad

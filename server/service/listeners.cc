@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Create(const ListenOptions
                {kOnCompute, "--listen", "listening on ", options.compute}};
   for (const auto& row : kRows) {
     if (row.texts.empty()) continue;
-    Kind kind{row.listener, row.says, {}, {}, nullptr, {}, nullptr};
+    Kind kind{row.listener, row.says, {}, {}, nullptr, {}, nullptr, nullptr};
     for (const std::string& text : row.texts) {
       if (IsPassed(text)) {
         TG_ASSIGN_OR_RETURN(const auto passed, FindPassed(row.flag, text, options.passed));
@@ -220,9 +220,11 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   };
   for (const ListenAddress& address : kind.addresses) add_door(address);
   for (const PassedSocket& socket : kind.passed) add_door(AddressOf(socket));
-  builder.RegisterCallbackGenericService(kind.router.get());
+  kind.calls = std::make_unique<CallQueue>(
+      &builder, [router = kind.router.get()](auto* context) { return router->Open(context); });
   kind.server = builder.BuildAndStart();
   if (kind.server == nullptr) return Internal("gRPC starts no server; its log says why");
+  kind.calls->Start();
   const mode_t usual = umask(0);
   umask(usual);
   const mode_t mask = kind.listener == kOnAdmin ? kOwnerOnly : usual;
@@ -252,7 +254,10 @@ void Listeners::Shutdown(std::chrono::system_clock::time_point deadline) {
   std::vector<std::thread> threads;
   for (Kind& kind : kinds_) {
     if (kind.server == nullptr) continue;
-    threads.emplace_back([&kind, deadline] { kind.server->Shutdown(deadline); });
+    threads.emplace_back([&kind, deadline] {
+      kind.server->Shutdown(deadline);
+      kind.calls->Stop();
+    });
   }
   for (std::thread& thread : threads) thread.join();
 }

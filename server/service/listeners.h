@@ -16,6 +16,7 @@
 #include "server/identity/checked_tls.h"
 #include "server/identity/tls_files.h"
 #include "server/service/acceptor.h"
+#include "server/service/call_queue.h"
 #include "server/service/connections.h"
 #include "server/service/router.h"
 
@@ -75,6 +76,7 @@ class Listeners {
     std::unique_ptr<Router> router;
     // Of each address and socket: where gRPC takes connections of its credentials.
     std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> doors;
+    std::unique_ptr<CallQueue> calls;  // of the server
     std::unique_ptr<grpc::Server> server;
   };
   absl::StatusOr<std::string> StartKind(Kind& kind);  // the first address

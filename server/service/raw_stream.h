@@ -1,16 +1,24 @@
 // The transport's view of every handler: a stream of messages that are not parsed. It reports
 // calls that are reset before they were answered to the ResetGuard, and is registered with the
 // CallWatch.
+//
+// One read and one write may be under way at a time. A stream is over once Finish, or
+// StartWriteAndFinish, was called, whatever was under way has ended, and the transport has said how
+// the call went. Its reactions are called by threads of the transport, never from within what
+// starts something.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "engine/base/account.h"
+#include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/admin/histogram.h"
 #include "server/service/call_watch.h"
@@ -18,8 +26,24 @@
 
 namespace telegrad {
 
-class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+// Does what a stream starts, and reports each to it on another thread.
+class StreamTransport {
  public:
+  virtual ~StreamTransport() = default;
+  virtual void Read(grpc::ByteBuffer* message) = 0;
+  virtual void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) = 0;
+  virtual void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
+                              const grpc::Status& status) = 0;
+  virtual void Finish(const grpc::Status& status) = 0;
+};
+
+class RawStream {
+ public:
+  RawStream() = default;
+  RawStream(const RawStream&) = delete;
+  RawStream& operator=(const RawStream&) = delete;
+  virtual ~RawStream() = default;
+
   // Before the transport knows of this stream. The guard outlives it.
   void CountResets(ResetGuard* guard, std::string peer) {
     guard_ = guard;
@@ -45,32 +69,41 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   // The server is about to stop.
   virtual void OnDrain() {}
 
-  void OnReadDone(bool ok) final {
+  // By the transport. What was started before is started now.
+  void Bind(StreamTransport* transport);
+  void OnReadDone(bool ok) {
     if (ok) heard_.store(true, std::memory_order_relaxed);
     OnReceived(ok);
   }
-  void OnDone() final {
-    if (times_ != nullptr) times_->Observe(Clock::Steady()->Ns() - began_ns_);
-    if (row_ != nullptr) row_->Leave();
-    place_ = Reservation();
-    OnOver();
-  }
-  void OnWriteDone(bool ok) final {
+  void OnWriteDone(bool ok) {
     answered_.store(true, std::memory_order_relaxed);
     OnSent(ok);
   }
-  void OnCancel() final {
+  // The client is gone, or the call was cancelled.
+  void OnCancel() {
     if (guard_ != nullptr && !answered_.load(std::memory_order_relaxed)) guard_->Count(peer_);
     OnGone();
   }
+  void OnDone();
 
  protected:
+  // What is pointed to stays until OnReceived, or OnSent, or OnOver.
+  void StartRead(grpc::ByteBuffer* message);
+  void StartWrite(const grpc::ByteBuffer* message, const grpc::WriteOptions& options = {});
+  void StartWriteAndFinish(const grpc::ByteBuffer* message, const grpc::WriteOptions& options,
+                           const grpc::Status& status);
+  void Finish(const grpc::Status& status);
+
   virtual void OnReceived(bool /*ok*/) {}  // a message; or none follows
   virtual void OnSent(bool /*ok*/) {}      // a message, or it could not be
   virtual void OnGone() {}                 // the client
   virtual void OnOver() = 0;               // all; this may be deleted
 
  private:
+  using Op = std::function<void(StreamTransport&)>;
+  template <typename Do>
+  void Start(Do op);
+
   ResetGuard* guard_ = nullptr;
   std::string peer_;
   Histogram* times_ = nullptr;
@@ -78,6 +111,10 @@ class RawStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   std::shared_ptr<CallWatch::Row> row_;
   Reservation place_;
   std::atomic<bool> answered_ = false, heard_ = false;
+  std::atomic<StreamTransport*> transport_ = nullptr;
+  Mutex binding_;
+  absl::InlinedVector<Op, 1> early_
+      TG_GUARDED_BY(binding_);  // started before there was a transport
 };
 
 }  // namespace telegrad

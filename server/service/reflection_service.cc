@@ -113,9 +113,7 @@ ServerReflectionResponse ReflectionOf(const ServerReflectionRequest& request) {
 
 class InfoCall final : public RawStream {
  public:
-  explicit InfoCall(grpc::CallbackServerContext* context) : context_(context) {
-    StartRead(&message_);
-  }
+  explicit InfoCall(grpc::ServerContextBase* context) : context_(context) { StartRead(&message_); }
   void OnReceived(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     ServerReflectionRequest request;
@@ -134,13 +132,13 @@ class InfoCall final : public RawStream {
   void OnOver() override { delete this; }
 
  private:
-  grpc::CallbackServerContext* const context_;  // until OnOver
+  grpc::ServerContextBase* const context_;  // until OnOver
   grpc::ByteBuffer message_;
 };
 
 }  // namespace
 
-RawStream* ReflectionService::Info(grpc::CallbackServerContext* context, Caller) {
+RawStream* ReflectionService::Info(grpc::ServerContextBase* context, Caller) {
   return new InfoCall(context);
 }
 

@@ -10,7 +10,7 @@ namespace telegrad {
 
 class ReflectionService {
  public:
-  RawStream* Info(grpc::CallbackServerContext* context, Caller caller);
+  RawStream* Info(grpc::ServerContextBase* context, Caller caller);
 };
 
 // Whether methods.def has a row of this service, named with its package.

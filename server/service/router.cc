@@ -38,7 +38,7 @@ class Refusal final : public RawStream {
 };
 
 // The tenant for whom the caller says that it acts; empty: it does not say.
-absl::StatusOr<std::string> ActsFor(const grpc::CallbackServerContext& context) {
+absl::StatusOr<std::string> ActsFor(const grpc::ServerContextBase& context) {
   const auto [begin, end] = context.client_metadata().equal_range(kActsForHeader);
   if (begin == end) return std::string();
   if (std::next(begin) != end) {
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> ActsFor(const grpc::CallbackServerContext& context) 
   return std::string(begin->second.data(), begin->second.size());
 }
 
-Credentials CallerCredentials(const grpc::CallbackServerContext& context, const std::string& peer) {
+Credentials CallerCredentials(const grpc::ServerContextBase& context, const std::string& peer) {
   Credentials credentials{
       .peer = peer, .authorizations = {}, .certified = false, .names = {}, .certificate = {}};
   const auto [begin, end] = context.client_metadata().equal_range("authorization");
@@ -109,28 +109,30 @@ std::vector<LabelledMetric::Sample> Router::CallTimes() const {
   return out;
 }
 
-RawStream* Router::CreateReactor(grpc::GenericCallbackServerContext* context) {
+RawStream* Router::Open(grpc::GenericServerContext* context) {
   std::optional<CallWatch::Known> known;
   Reservation open;
-  const absl::StatusOr<RawStream*> started = Start(*context, &known, &open);
+  std::string peer = context->peer();
+  const absl::StatusOr<RawStream*> started = Start(*context, peer, &known, &open);
   RawStream* const stream = started.ok() ? *started : new Refusal(started.status());
   const auto method = started.ok() ? methods_.find(context->method()) : methods_.end();
   const size_t row = method == methods_.end() ? std::size(kMethods)
                                               : static_cast<size_t>(method->second - kMethods);
   stream->Time(times_[row].get());
-  stream->CountResets(guard_, context->peer());
+  stream->CountResets(guard_, std::move(peer));
   stream->Hold(std::move(open));
   stream->EnterWatch(watch_, std::move(known));
   return stream;
 }
 
-absl::StatusOr<RawStream*> Router::Start(grpc::GenericCallbackServerContext& context,
+absl::StatusOr<RawStream*> Router::Start(grpc::GenericServerContext& context,
+                                         const std::string& peer,
                                          std::optional<CallWatch::Known>* known,
                                          Reservation* stream) {
   const auto it = methods_.find(context.method());
   const Method* method =
       it != methods_.end() && (it->second->listeners & listener_) != 0 ? it->second : nullptr;
-  Caller caller{.principal = {}, .tenant = nullptr, .peer = context.peer()};
+  Caller caller{.principal = {}, .tenant = nullptr, .peer = peer};
   if (method != nullptr && method->access == Access::kAnyone) {
     return method->handler.start(services_, &context, std::move(caller));
   }

@@ -3,8 +3,8 @@
 //
 //   Unary   absl::Status Class::Method(const Caller&, const Request&, Response*)
 //           on a thread of the transport: it does not wait.
-//   Stream  RawStream* Class::Method(grpc::CallbackServerContext*, Caller)
-//           the reactor owns itself until OnDone.
+//   Stream  RawStream* Class::Method(grpc::ServerContextBase*, Caller)
+//           the stream owns itself until OnOver.
 #pragma once
 
 #include <functional>
@@ -55,7 +55,7 @@ enum Listener : unsigned { kOnCompute = 1, kOnData = 2, kOnAdmin = 4, kOnAll = 7
 enum class Counts { kRequest, kStream, kNothing };
 
 struct MethodHandler {
-  RawStream* (*start)(const Services&, grpc::CallbackServerContext*, Caller);
+  RawStream* (*start)(const Services&, grpc::ServerContextBase*, Caller);
   Counts counts;
 };
 
@@ -66,7 +66,7 @@ struct Method {
   MethodHandler handler;
 };
 
-class Router final : public grpc::CallbackGenericService {
+class Router {
  public:
   // The tenant of that name, for whom tenant `front` acts, unless that is empty; RESOURCE_EXHAUSTED
   // and the like are told to the caller.
@@ -82,10 +82,11 @@ class Router final : public grpc::CallbackGenericService {
   // this caller.
   std::vector<LabelledMetric::Sample> CallTimes() const;
 
-  RawStream* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+  // The handler of a call, which owns itself until OnOver; see CallQueue.
+  RawStream* Open(grpc::GenericServerContext* context);
 
  private:
-  absl::StatusOr<RawStream*> Start(grpc::GenericCallbackServerContext& context,
+  absl::StatusOr<RawStream*> Start(grpc::GenericServerContext& context, const std::string& peer,
                                    std::optional<CallWatch::Known>* known, Reservation* stream);
 
   const unsigned listener_;

@@ -40,7 +40,7 @@ struct UnaryOf;
 template <typename Class, typename Request, typename Response,
           absl::Status (Class::*kMethod)(const Caller&, const Request&, Response*)>
 struct UnaryOf<kMethod> {
-  static RawStream* Start(const Services& services, grpc::CallbackServerContext*, Caller caller) {
+  static RawStream* Start(const Services& services, grpc::ServerContextBase*, Caller caller) {
     return new UnaryCall([service = std::get<Class*>(services), caller = std::move(caller)](
                              const grpc::ByteBuffer& in, grpc::ByteBuffer* out) {
       Request request;
@@ -59,9 +59,9 @@ inline constexpr MethodHandler Uncounted = {&UnaryOf<kMethod>::Start, Counts::kN
 
 template <auto kMethod>
 struct StreamOf;
-template <typename Class, RawStream* (Class::*kMethod)(grpc::CallbackServerContext*, Caller)>
+template <typename Class, RawStream* (Class::*kMethod)(grpc::ServerContextBase*, Caller)>
 struct StreamOf<kMethod> {
-  static RawStream* Start(const Services& services, grpc::CallbackServerContext* context,
+  static RawStream* Start(const Services& services, grpc::ServerContextBase* context,
                           Caller caller) {
     return (std::get<Class*>(services)->*kMethod)(context, std::move(caller));
   }

@@ -49,7 +49,7 @@ bool IsWell(const ServedModel::Instance& instance, int64_t now) {
 
 }  // namespace
 
-std::vector<size_t> Batcher::PlacesLocked(int64_t now) const {
+absl::InlinedVector<size_t, 2> Batcher::PlacesLocked(int64_t now) const {
   const auto& instances = model_.instances();
   struct Row {
     bool ill;
@@ -67,7 +67,7 @@ std::vector<size_t> Batcher::PlacesLocked(int64_t now) const {
     rows.push_back({ill, EndNs(instances, i, now), i});
   }
   std::ranges::sort(rows);
-  std::vector<size_t> out;
+  absl::InlinedVector<size_t, 2> out;
   for (const Row& row : rows) {
     // What is not well is only better than nothing, except for the states that it has. A device
     // that is well and has all the work that it may have now is not nothing.

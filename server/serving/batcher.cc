@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "server/serving/served_model.h"
@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kMostWaiting = 4096;
 constexpr int64_t kUnbatchedRunning = 16;
 constexpr int64_t kNsPerUs = 1000;
+constexpr size_t kKeptLevels = 4;  // with their memory while no request is in them
+constexpr int kMostInline = 64;    // batches' ends after which a thread leaves the next to a worker
 constexpr int64_t kNotAgainNs = 60'000'000'000;  // after a form that no request needs has failed
 
 // By its instances.
@@ -125,7 +127,7 @@ bool Batcher::IsFullLocked(uint64_t level, int64_t most) const {
 
 // Takes out what nobody waits for any more and what has waited too long.
 void Batcher::DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) {
-  std::deque<Waiting> delayed;
+  std::vector<Waiting> delayed;
   for (auto& [level, queue] : levels_) {
     const auto check = [&](Waiting& waiting) {
       absl::Status status = waiting.request.cancellation == nullptr
@@ -176,7 +178,7 @@ Batcher::BatchPtr Batcher::TakeFirstLocked(size_t count) {
       it->second.pop_front();
       --waiting_;
     }
-    it = it->second.empty() ? levels_.erase(it) : std::next(it);
+    it = it->second.empty() && levels_.size() > kKeptLevels ? levels_.erase(it) : std::next(it);
   }
   return batch;
 }
@@ -216,23 +218,45 @@ Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_n
   return TakeFirstLocked(BestCountLocked(place, count, *tails, now));
 }
 
-// A batch that ends at once asks for the next one from within: that is left to a worker, so that a
-// long queue of requests that fail is no deep recursion.
+// A batch that ends at once asks for the next one from within, and an ensemble's step asks another
+// model: those are next for the same thread, so that a long queue of requests that fail is no deep
+// recursion. A worker goes on with what a thread, which may be gRPC's, has kept for too long.
 void Batcher::Dispatch(const std::shared_ptr<ServedModel>& model) {
-  thread_local bool inside = false;
-  if (inside) {
-    return model->maker().env->workers->Post(
-        [self = shared_from_this(), model] { self->Dispatch(model); }, tenant_->share);
+  struct Next {
+    std::shared_ptr<Batcher> batcher;
+    std::shared_ptr<ServedModel> model;
+  };
+  thread_local std::vector<Next>* inside = nullptr;
+  if (inside != nullptr) {
+    const auto same = [this](const Next& next) { return next.batcher.get() == this; };
+    if (std::ranges::none_of(*inside, same)) inside->push_back({shared_from_this(), model});
+    return;
   }
-  inside = true;
-  const absl::Cleanup outside = [&] { inside = false; };
+  std::vector<Next> next;
+  inside = &next;
+  DispatchNow(model);
+  for (int left = kMostInline; !next.empty(); --left) {
+    const Next taken = std::move(next.back());
+    next.pop_back();
+    if (left > 0) {
+      taken.batcher->DispatchNow(taken.model);
+    } else {
+      taken.model->maker().env->workers->Post([taken] { taken.batcher->Dispatch(taken.model); },
+                                              taken.batcher->tenant_->share);
+    }
+  }
+  inside = nullptr;
+}
+
+void Batcher::DispatchNow(const std::shared_ptr<ServedModel>& model) {
   Refused refused;
-  std::vector<BatchPtr> batches;
+  absl::InlinedVector<BatchPtr, 2> batches;
   std::vector<std::shared_ptr<Sequence>> gone;  // without the lock
   std::vector<Wanted> wanted;
   int64_t wake_ns = INT64_MAX;
   {
     const MutexLock lock(mutex_);
+    if (waiting_ == 0 && sequences_ == nullptr) return;
     const int64_t now = model->maker().env->clock->Ns();
     DropLocked(now, &refused, &wake_ns);
     if (sequences_ != nullptr) wake_ns = std::min(wake_ns, sequences_->Expire(now, &gone));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "engine/base/mutex.h"
 #include "server/pool/session_queues.h"
 #include "server/serving/form_cache.h"
@@ -95,13 +96,14 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   };
 
   void Dispatch(const std::shared_ptr<ServedModel>& model);
+  void DispatchNow(const std::shared_ptr<ServedModel>& model);
   bool IsFullLocked(uint64_t level, int64_t most) const TG_REQUIRES(mutex_);
   void DropLocked(int64_t now, Refused* refused, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   BatchPtr TakeFirstLocked(size_t count) TG_REQUIRES(mutex_);
   BatchPtr TakeSequencesLocked(size_t place, int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   // Those of the model's instances that have room, the one that would end first before the others.
-  std::vector<size_t> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
+  absl::InlinedVector<size_t, 2> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
   BatchPtr NextLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
   size_t BestCountLocked(size_t place, size_t count, const InputShapes& tails, int64_t now)
       TG_REQUIRES(mutex_);

@@ -98,7 +98,7 @@ class Daemon {
     const bool endless = method.path == "/grpc.health.v1.Health/Watch" ||
                          std::any_of(input.messages.begin(), input.messages.end(), &NamesATransfer);
     ServicePeer peer(std::move(messages), endless || (input.flags & ServiceInput::kCancels) != 0);
-    grpc::CallbackServerContext context;
+    grpc::GenericServerContext context;
     Caller caller{.principal = {}, .tenant = tenant_, .peer = "fuzz"};
     caller.principal.subject = "fuzz";
     caller.principal.tenant = tenant_->name;

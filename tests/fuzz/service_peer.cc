@@ -1,4 +1,4 @@
-// The reactor may call from any thread; its reactions are called by the one that runs the call. It
+// The handler may call from any thread; its reactions are called by the one that runs the call. It
 // may have one read and one write under way, and nothing after Finish: anything else is a finding.
 #include "tests/fuzz/service_peer.h"
 
@@ -6,11 +6,11 @@
 
 namespace telegrad::fuzz {
 
-void ServicePeer::Finish(grpc::Status status) {
+void ServicePeer::Finish(const grpc::Status& status) {
   std::lock_guard lock(mutex_);
   FUZZ_CHECK(!finished_);
   finished_ = true;
-  status_ = std::move(status);
+  status_ = status;
   changed_.notify_all();
 }
 
@@ -21,19 +21,24 @@ void ServicePeer::Read(grpc::ByteBuffer* message) {
   changed_.notify_all();
 }
 
-void ServicePeer::Write(const grpc::ByteBuffer* message, grpc::WriteOptions) {
+void ServicePeer::Write(const grpc::ByteBuffer& message, const grpc::WriteOptions&) {
   std::lock_guard lock(mutex_);
   FUZZ_CHECK(!writing_ && !finished_);
-  FUZZ_CHECK(message->Valid());
+  FUZZ_CHECK(message.Valid());
   writing_ = true;
   ++written_;
   changed_.notify_all();
 }
 
-void ServicePeer::WriteAndFinish(const grpc::ByteBuffer* message, grpc::WriteOptions options,
-                                 grpc::Status status) {
-  Write(message, options);
-  Finish(std::move(status));
+void ServicePeer::WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions&,
+                                 const grpc::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    FUZZ_CHECK(!writing_ && !finished_);
+    FUZZ_CHECK(message.Valid());
+    ++written_;
+  }
+  Finish(status);
 }
 
 void ServicePeer::DeliverRead(std::unique_lock<std::mutex>& lock) {
@@ -44,13 +49,13 @@ void ServicePeer::DeliverRead(std::unique_lock<std::mutex>& lock) {
     messages_.pop_front();
   }
   lock.unlock();
-  reactor_->OnReadDone(ok);
+  handler_->OnReadDone(ok);
   lock.lock();
 }
 
-grpc::Status ServicePeer::Run(Reactor* reactor) {
-  reactor_ = reactor;
-  BindReactor(reactor);
+grpc::Status ServicePeer::Run(RawStream* handler) {
+  handler_ = handler;
+  handler->Bind(this);
   std::unique_lock lock(mutex_);
   while (true) {
     const auto leaves = [this] {
@@ -61,12 +66,12 @@ grpc::Status ServicePeer::Run(Reactor* reactor) {
       writing_ = false;
       const bool ok = !cancelled_;
       lock.unlock();
-      reactor_->OnWriteDone(ok);
+      handler_->OnWriteDone(ok);
       lock.lock();
     } else if (leaves()) {
       cancelled_ = true;
       lock.unlock();
-      reactor_->OnCancel();
+      handler_->OnCancel();
       lock.lock();
     } else if (reading_ != nullptr) {
       DeliverRead(lock);
@@ -75,7 +80,7 @@ grpc::Status ServicePeer::Run(Reactor* reactor) {
     }
   }
   lock.unlock();
-  reactor_->OnDone();  // the reactor is gone after this
+  handler_->OnDone();  // the handler is gone after this
   return status_;
 }
 

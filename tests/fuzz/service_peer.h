@@ -1,5 +1,5 @@
-// The transport's side of one call, without a transport: gives a handler's reactor its messages one
-// by one, takes what it writes, and ends the call as a client would.
+// The transport's side of one call, without a transport: gives a handler its messages one by one,
+// takes what it writes, and ends the call as a client would.
 #pragma once
 
 #include <condition_variable>
@@ -10,39 +10,34 @@
 #include <vector>
 
 #include "grpcpp/grpcpp.h"
+#include "server/service/raw_stream.h"
 
 namespace telegrad::fuzz {
 
-class ServicePeer final
-    : public grpc::ServerCallbackReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ServicePeer final : public StreamTransport {
  public:
-  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
-
   // After its last message the client says that no more follow; or it goes, if `cancels`, as soon
-  // as the reactor reads none of them and writes nothing.
+  // as the handler reads none of them and writes nothing.
   ServicePeer(std::vector<grpc::ByteBuffer> messages, bool cancels)
       : messages_(messages.begin(), messages.end()), cancels_(cancels) {}
 
-  // Runs the call to its end: until the reactor has finished and is gone. What it ended with.
-  grpc::Status Run(Reactor* reactor);
+  // Runs the call to its end: until the handler has finished and is gone. What it ended with.
+  grpc::Status Run(RawStream* handler);
 
   size_t written() const { return written_; }  // messages
 
  private:
-  void Finish(grpc::Status status) override;
-  void SendInitialMetadata() override {}
   void Read(grpc::ByteBuffer* message) override;
-  void Write(const grpc::ByteBuffer* message, grpc::WriteOptions options) override;
-  void WriteAndFinish(const grpc::ByteBuffer* message, grpc::WriteOptions options,
-                      grpc::Status status) override;
-  grpc::internal::ServerReactor* reactor() override { return reactor_; }
-  void CallOnDone() override {}
+  void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) override;
+  void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
+                      const grpc::Status& status) override;
+  void Finish(const grpc::Status& status) override;
 
   void DeliverRead(std::unique_lock<std::mutex>& lock);
 
   std::deque<grpc::ByteBuffer> messages_;
   const bool cancels_;
-  Reactor* reactor_ = nullptr;
+  RawStream* handler_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -169,14 +169,14 @@ TEST(MethodTableTest, NothingIsRegisteredElsewhere) {
       std::ifstream in(entry.path());
       const std::string text{std::istreambuf_iterator<char>(in), {}};
       for (const char* other :
-           {"RegisterService", "RegisterAsyncGenericService", "EnableDefaultHealthCheckService",
+           {"RegisterService", "RegisterCallbackGenericService", "EnableDefaultHealthCheckService",
             "InitProtoReflectionServerBuilderPlugin", "grpc_server_register_method"}) {
         EXPECT_EQ(text.find(other), std::string::npos) << entry.path() << " has " << other;
       }
-      for (size_t at = 0;
-           (at = text.find("RegisterCallbackGenericService", at)) != std::string::npos; ++at) {
+      for (size_t at = 0; (at = text.find("RegisterAsyncGenericService", at)) != std::string::npos;
+           ++at) {
         ++generic;
-        EXPECT_EQ(entry.path().string(), "server/service/listeners.cc");
+        EXPECT_EQ(entry.path().string(), "server/service/call_queue.cc");
       }
     }
   }

@@ -1,5 +1,8 @@
 // Models served over gRPC: answers, the choice of a version, batches, metadata and statistics.
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <map>
 #include <thread>
 
 #include "tests/server/serving_fixture.h"
@@ -58,6 +61,45 @@ TEST_F(ServingTest, TheServerAndItsModelsDescribeThemselves) {
   EXPECT_EQ(configuration.config().max_batch_size(), 32);  // by the name of its first dimension
   EXPECT_TRUE(configuration.config().has_dynamic_batching());
   EXPECT_THAT(configuration.config().input(0).dims(), ElementsAre(4));
+}
+
+// How often each thread of the daemon has slept, by its name.
+std::map<std::string, int64_t> SleepsByThread(pid_t daemon) {
+  std::map<std::string, int64_t> out;
+  const std::string tasks = StrCat("/proc/", daemon, "/task");
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream file(task.path() / "status");
+    std::string name;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Name:\t")) name = line.substr(6);
+      constexpr std::string_view kSleeps = "voluntary_ctxt_switches:\t";
+      if (line.starts_with(kSleeps)) out[name] += std::stoll(line.substr(kSleeps.size()));
+    }
+  }
+  return out;
+}
+
+// A small request is answered by the thread that it arrives on: neither its run, nor the request
+// behind it, nor the end of its call wakes another one.
+TEST_F(ServingTest, SmallRequestsWakeNoOtherThread) {
+  constexpr int kRequests = 400;
+  WriteModel("plain", IdentityModel(DType::kFloat32, {4}));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("plain"));
+  const auto request = Request<float>("plain", "FP32", {4}, {1, 2, 3, 4});
+  ASSERT_TRUE(Infer(request).ok());
+  const auto before = SleepsByThread(daemon_->pid());
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(Infer(request).ok());
+  int64_t calls = 0, others = 0;
+  std::string who;
+  for (const auto& [name, sleeps] : SleepsByThread(daemon_->pid())) {
+    const auto known = before.find(name);
+    const int64_t more = sleeps - (known == before.end() ? 0 : known->second);
+    (name == "calls" ? calls : others) += more;
+    if (more > 0) StrAppend(&who, name, ": ", more, "; ");
+  }
+  EXPECT_GT(calls, 0) << who;
+  EXPECT_LT(others, kRequests / 2) << who;
 }
 
 // Each datatype there and back, raw and, where the protocol has a field for it, typed.

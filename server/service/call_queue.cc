@@ -1,0 +1,146 @@
+// A call goes when all that it was to be told has been told: its arrival, its end, the end of
+// Finish, and of each read and write.
+#include "server/service/call_queue.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace telegrad {
+namespace {
+
+// As many threads as gRPC's callbacks have: one per two processors.
+constexpr unsigned kLeastThreads = 2, kMostThreads = 16;
+// That may arrive at once without waiting until a thread expects them.
+constexpr int kExpected = 32;
+
+}  // namespace
+
+class CallQueue::Call final : public StreamTransport {
+ public:
+  explicit Call(CallQueue* queue) : queue_(*queue) {
+    context_.AsyncNotifyWhenDone(&over_);
+    queue_.service_.RequestCall(&context_, &stream_, queue_.queue_.get(), queue_.queue_.get(),
+                                &arrived_);
+  }
+
+  void Read(grpc::ByteBuffer* message) override {
+    Expect();
+    stream_.Read(message, &received_);
+  }
+  void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) override {
+    Expect();
+    stream_.Write(message, options, &sent_);
+  }
+  void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
+                      const grpc::Status& status) override {
+    stream_.WriteAndFinish(message, options, status, &finished_);
+  }
+  void Finish(const grpc::Status& status) override { stream_.Finish(status, &finished_); }
+
+  // What a completion queue reports.
+  struct Event {
+    Call* call;
+    void (Call::*of)(bool ok);
+    void Happened(bool ok) const { (call->*of)(ok); }
+  };
+
+ private:
+  void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
+  void Told() {
+    if (expected_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    if (handler_ != nullptr) handler_->OnDone();
+    CallQueue& queue = queue_;
+    delete this;
+    queue.Forget();
+  }
+
+  void OnArrived(bool ok) {
+    if (!ok) {  // the server is shut down; nothing is told of this one
+      expected_.store(1, std::memory_order_relaxed);
+      return Told();
+    }
+    queue_.Expect();
+    handler_ = queue_.open_(&context_);
+    handler_->Bind(this);
+    MaybeCancel();
+    Told();
+  }
+  void OnReceived(bool ok) {
+    handler_->OnReadDone(ok);
+    Told();
+  }
+  void OnSent(bool ok) {
+    handler_->OnWriteDone(ok);
+    Told();
+  }
+  void OnFinished(bool /*ok*/) { Told(); }
+  void OnOver(bool /*ok*/) {
+    if (context_.IsCancelled()) MaybeCancel();
+    Told();
+  }
+  // Once the handler is bound and the call was cancelled; either may come first.
+  void MaybeCancel() {
+    if (cancelled_and_bound_.fetch_add(1, std::memory_order_acq_rel) == 1) handler_->OnCancel();
+  }
+
+  CallQueue& queue_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  Event arrived_{this, &Call::OnArrived}, received_{this, &Call::OnReceived},
+      sent_{this, &Call::OnSent}, finished_{this, &Call::OnFinished}, over_{this, &Call::OnOver};
+  RawStream* handler_ = nullptr;
+  std::atomic<int> expected_ = 3;  // its arrival, the end of Finish, and of the call
+  std::atomic<int> cancelled_and_bound_ = 0;
+};
+
+CallQueue::CallQueue(grpc::ServerBuilder* builder, Open open)
+    : open_(std::move(open)), queue_(builder->AddCompletionQueue()) {
+  builder->RegisterAsyncGenericService(&service_);
+}
+
+void CallQueue::Start() {
+  for (int i = 0; i < kExpected; ++i) Expect();
+  const unsigned threads =
+      std::clamp(std::thread::hardware_concurrency() / 2, kLeastThreads, kMostThreads);
+  for (unsigned i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "calls");
+      Run();
+    });
+  }
+}
+
+void CallQueue::Stop() {
+  {
+    ReleasableLock lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    while (calls_ > 0) none_.wait(lock);
+  }
+  queue_->Shutdown();
+  if (threads_.empty()) Run();  // it was never started: nothing is left in the queue
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void CallQueue::Expect() {
+  {
+    const MutexLock lock(mutex_);
+    ++calls_;
+  }
+  new Call(this);  // which owns itself until it is over
+}
+
+void CallQueue::Forget() {
+  const MutexLock lock(mutex_);
+  if (--calls_ == 0) none_.notify_all();
+}
+
+void CallQueue::Run() {
+  void* event = nullptr;
+  bool ok = false;
+  while (queue_->Next(&event, &ok)) static_cast<Call::Event*>(event)->Happened(ok);
+}
+
+}  // namespace telegrad
