@@ -168,28 +168,26 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
   }
   const auto started = StartOne();
   WorkerEvent event{.worker = options_.whose, .ended = std::move(ended)};
-  if (started.ok()) {
-    event.pid = (*started)->pid();
-  } else {
-    event.ended = ToStd(started.status().message());
+  {
+    const MutexLock lock(mutex_);
+    if (started.ok()) {
+      event.pid = (*started)->pid();
+      worker_ = *started;
+      ++started_;
+      pause_ns_ = 0;
+    } else {
+      event.ended = ToStd(started.status().message());
+      start_error_ = started.status();
+      why_ = DeviceLostError(StrCat("the server cannot start ", options_.whose, " (generation ",
+                                    std::max<uint64_t>(started_, 1),
+                                    "); its log says why: ask its operator, and try again"));
+      failed_ = number;
+      pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
+      next_try_ns_ = asked_ >= number ? 0 : SteadyNs() + pause_ns_;
+    }
+    changed_.notify_all();
   }
-  // Told before anybody has the worker, and so before its own end.
   if (on_event) on_event(event);
-  const MutexLock lock(mutex_);
-  if (started.ok()) {
-    worker_ = *started;
-    ++started_;
-    pause_ns_ = 0;
-  } else {
-    start_error_ = started.status();
-    why_ = DeviceLostError(StrCat("the server cannot start ", options_.whose, " (generation ",
-                                  std::max<uint64_t>(started_, 1),
-                                  "); its log says why: ask its operator, and try again"));
-    failed_ = number;
-    pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
-    next_try_ns_ = asked_ >= number ? 0 : SteadyNs() + pause_ns_;
-  }
-  changed_.notify_all();
 }
 
 }  // namespace telegrad

@@ -152,13 +152,15 @@ struct Workers {
     std::error_code ignored;
     std::filesystem::create_symlink(DEVICE_WORKER, program(), ignored);
   }
-  void Fault() const {
+  // A start is told a moment after the worker is there.
+  void Fault() {
     std::filesystem::remove(program());
-    kill(pid.load(), SIGKILL);
+    while (pid == 0) std::this_thread::yield();
+    kill(pid.exchange(0), SIGKILL);
   }
 
   const TemporaryDirectory folder;
-  std::atomic<pid_t> pid{0};  // of the last that has started
+  std::atomic<pid_t> pid{0};  // of the last that has started; 0: it was ended
 };
 
 Workers& TheWorkers() {
@@ -168,6 +170,7 @@ Workers& TheWorkers() {
 
 std::unique_ptr<Device> OpenWorkers(const QueueLimits& limits) {
   TheWorkers().Repair();
+  TheWorkers().pid = 0;
   auto device = OpenWorkerDevice({.cpu = {.threads = 2,
                                           .memory_limit = kLimit,
                                           .queue_capacity = limits.capacity,
