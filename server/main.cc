@@ -257,6 +257,8 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
         return tenants.Find(name);
       },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
+  // Whatever fails from here on: what serves the calls goes before the listeners do.
+  const absl::Cleanup closed = [&] { listeners->Shutdown(std::chrono::system_clock::now()); };
   TG_ASSIGN_OR_RETURN(
       const auto http,
       HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),

@@ -115,31 +115,32 @@ void InferStream::End(absl::Status why) {
 }
 
 // Starts what can be started. What is decided under the mutex is done without it, because gRPC may
-// call back from within.
+// call back from within; nobody finishes while somebody starts something.
 void InferStream::Pump() {
   const auto keep = shared_from_this();
   ReleasableLock lock(mutex_);
-  if (finished_) return;
-  if (!writing_) {
-    if (!end_ && !slots_.empty() && slots_.front()->done) {
+  while (!finished_) {
+    const bool write = !writing_ && !end_ && !slots_.empty() && slots_.front()->done;
+    const bool read = !reading_ && !input_ended_ && !end_ && slots_.size() < kMostUnderWay;
+    const bool finish = !write && !writing_ && starting_ == 0 &&
+                        (end_.has_value() || (input_ended_ && slots_.empty()));
+    if (!write && !read && !finish) return;
+    if (write) {
       outgoing_.Swap(&slots_.front()->message);
       slots_.pop_front();
       writing_ = true;
-      lock.unlock();
-      StartWrite(&outgoing_);
-      lock.lock();
-      if (finished_) return;
-    } else if (end_ || (input_ended_ && slots_.empty())) {
-      finished_ = true;
-      const grpc::Status status = ToGrpc(end_ ? *end_ : absl::OkStatus());
-      lock.unlock();
-      return Finish(status);
     }
+    if (read) reading_ = true;
+    if (finish) finished_ = true;
+    ++starting_;
+    const absl::Status end = end_.value_or(absl::OkStatus());
+    lock.unlock();
+    if (write) StartWrite(&outgoing_);
+    if (read) StartRead(&incoming_);
+    if (finish) return Finish(ToGrpc(end));
+    lock.lock();
+    --starting_;
   }
-  if (reading_ || input_ended_ || end_ || slots_.size() >= kMostUnderWay) return;
-  reading_ = true;
-  lock.unlock();
-  StartRead(&incoming_);
 }
 
 }  // namespace telegrad

@@ -58,6 +58,7 @@ class InferStream final : public RawStream, public std::enable_shared_from_this<
   std::deque<std::shared_ptr<Slot>> slots_ TG_GUARDED_BY(mutex_);
   bool reading_ TG_GUARDED_BY(mutex_) = true;
   bool writing_ TG_GUARDED_BY(mutex_) = false;
+  int starting_ TG_GUARDED_BY(mutex_) = 0;  // threads that are about to read or write
   bool input_ended_ TG_GUARDED_BY(mutex_) = false;
   bool finished_ TG_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> end_ TG_GUARDED_BY(mutex_);

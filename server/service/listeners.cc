@@ -188,7 +188,10 @@ absl::Status Listeners::Start(const Services& services, Authenticator* authentic
     }
     return std::vector<LabelledMetric>{std::move(calls)};
   });
-  TG_RETURN_IF_ERROR(acceptor_->Start());
+  if (const absl::Status accepts = acceptor_->Start(); !accepts.ok()) {
+    Shutdown(std::chrono::system_clock::now());
+    return accepts;
+  }
   for (const std::string& address : bulk_.addresses) {
     std::printf("bulk sockets on %s\n", address.c_str());
     Log(LogLevel::kInfo, "listening", {{"address", address}, {"kind", "bulk"}});

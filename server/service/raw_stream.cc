@@ -8,10 +8,15 @@ template <typename Do>
 void RawStream::Start(Do op) {
   StreamTransport* transport = transport_.load(std::memory_order_acquire);
   if (transport != nullptr) return op(*transport);
-  const MutexLock lock(binding_);
-  transport = transport_.load(std::memory_order_relaxed);
-  if (transport != nullptr) return op(*transport);
-  early_.push_back(std::move(op));
+  {
+    const MutexLock lock(binding_);
+    transport = transport_.load(std::memory_order_relaxed);
+    if (transport == nullptr) {
+      early_.push_back(std::move(op));
+      return;
+    }
+  }
+  op(*transport);  // without the mutex: with what ends the call, this may be gone before it returns
 }
 
 void RawStream::Bind(StreamTransport* transport) {

@@ -266,5 +266,51 @@ TEST_F(CveTransportTest, CompressedMessagesAreNotUnpacked) {
   EXPECT_LT(daemon_->PeakResident() - before, int64_t{64} << 20);
 }
 
+// A daemon that listens and then finds that something else does not start takes its leave of those
+// who call already, and ends; here it is killed if it does not.
+TEST_F(CveTransportTest, AStartThatFailsEndsTheCallsThatItHas) {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  ASSERT_EQ(bind(probe, reinterpret_cast<sockaddr*>(&at), size), 0);
+  getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size);
+  close(probe);
+  const std::string address = StrCat("127.0.0.1:", ntohs(at.sin_port));
+  std::atomic<bool> over = false;
+  std::thread callers([&] {
+    std::vector<std::unique_ptr<Http2>> peers;  // which stay
+    while (!over) {
+      auto peer = std::make_unique<Http2>(address);
+      std::string calls;
+      for (uint32_t stream = 1; stream < 40; stream += 2) {
+        calls += Http2::Call(stream, "/grpc.health.v1.Health/Watch") +
+                 Http2::Frame(0, 1, stream, std::string(5, '\0'));
+      }
+      if (peer->Send(calls)) peers.push_back(std::move(peer));
+    }
+  });
+  for (int i = 0; i < 3; ++i) {
+    // The address for HTTP is taken, by the daemon of the fixture.
+    testing::Process daemon(
+        TELEGRADD, {"--listen", address, "--bulk-listen", "none", "--models", ::testing::TempDir(),
+                    "--models-control", "explicit", "--http", address_, "--log-level", "off"});
+    std::atomic<bool> ended = false;
+    std::thread watch([&, pid = daemon.pid()] {
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (!ended && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+      if (!ended) kill(pid, SIGKILL);
+    });
+    const testing::Output out = daemon.Wait();
+    ended = true;
+    watch.join();
+    EXPECT_EQ(out.exit_code, 1) << out.text;
+    EXPECT_THAT(out.text, ::testing::HasSubstr(address_));
+  }
+  over = true;
+  callers.join();
+}
+
 }  // namespace
 }  // namespace telegrad
