@@ -159,8 +159,8 @@ class EverythingTest : public SoakClients {
     const auto stats = connection.Stats();
     return stats.ok() ? stats->at("telegrad_heap_bytes") : -1;
   }
-  // The pools of gRPC have some threads and descriptors more or less, by their own load. One that
-  // is lost with each fault would be more of them after a few seconds.
+  // gRPC has some descriptors more or less, by its own load, and so have other pools threads. One
+  // that is lost with each fault would be more of them after a few seconds.
   static constexpr int64_t kOfPools = 4;
   // Every model answers again, then is unloaded, and nothing is held.
   struct Rest {

@@ -27,7 +27,23 @@ inline int64_t EntriesOf(const std::string& folder) {
   return count;
 }
 inline int64_t DescriptorsOf(pid_t pid) { return EntriesOf(StrCat("/proc/", pid, "/fd")); }
-inline int64_t ThreadsOf(pid_t pid) { return EntriesOf(StrCat("/proc/", pid, "/task")); }
+// Without those of gRPC's pools, which it adds and ends by their load, up to limits of its own.
+inline int64_t ThreadsOf(pid_t pid) {
+  int64_t out = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(StrCat("/proc/", pid, "/task"), error), end;
+       !error && it != end; it.increment(error)) {
+    std::ifstream comm(it->path() / "comm");
+    std::string name;
+    std::getline(comm, name);
+    bool of_grpc = false;
+    for (const char* pool : {"default-executo", "resolver-execut", "event_engine"}) {
+      of_grpc |= name == pool;
+    }
+    out += of_grpc ? 0 : 1;
+  }
+  return out;
+}
 
 // The child processes whose names begin with `name`, of which the kernel keeps 15 letters.
 inline std::vector<pid_t> ChildrenOf(pid_t pid, std::string_view name) {
