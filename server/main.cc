@@ -257,7 +257,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
         return tenants.Find(name);
       },
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
-  // Whatever fails from here on: what serves the calls goes before the listeners do.
+  // If anything fails from here on, the calls end before what serves them goes.
   const absl::Cleanup closed = [&] { listeners->Shutdown(std::chrono::system_clock::now()); };
   TG_ASSIGN_OR_RETURN(
       const auto http,

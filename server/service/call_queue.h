@@ -23,7 +23,7 @@ class CallQueue {
   // A handler, which owns itself until OnOver. The context stays until then.
   using Open = std::function<RawStream*(grpc::GenericServerContext*)>;
 
-  // Before the server is built, which all that it calls must outlive.
+  // Before the server is built. What `open` uses outlives the queue.
   CallQueue(grpc::ServerBuilder* builder, Open open);
   ~CallQueue() { Stop(); }
 

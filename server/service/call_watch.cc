@@ -19,7 +19,7 @@ std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optiona
   row->began_ns_ = clock_->Ns();
   row->known_ = std::move(known);
   {
-    const RecursiveMutexLock lock(row->mutex_);
+    const MutexLock lock(row->mutex_);
     row->stream_ = stream;
   }
   const MutexLock lock(mutex_);
@@ -29,7 +29,7 @@ std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optiona
 
 void CallWatch::Row::Leave() {
   {
-    const RecursiveMutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     stream_ = nullptr;
   }
   const MutexLock lock(watch_->mutex_);
@@ -49,7 +49,7 @@ void CallWatch::Look() {
     draining = draining_;
   }
   for (const std::shared_ptr<Row>& row : All()) {
-    const RecursiveMutexLock lock(row->mutex_);
+    const MutexLock lock(row->mutex_);
     if (row->stream_ == nullptr) continue;
     const bool silent = !row->stream_->heard();
     absl::Status why;
@@ -80,7 +80,7 @@ void CallWatch::Drain() {
   }
   Look();
   for (const std::shared_ptr<Row>& row : All()) {
-    const RecursiveMutexLock lock(row->mutex_);
+    const MutexLock lock(row->mutex_);
     if (row->stream_ != nullptr) row->stream_->OnDrain();
   }
 }

@@ -60,7 +60,7 @@ class CallWatch {
 // One call.
 class CallWatch::Row {
  public:
-  // Nobody calls the stream any more, but for a call that is under way on this very thread.
+  // Nobody calls the stream any more. Not from within what the watch calls.
   void Leave();
 
  private:
@@ -69,8 +69,7 @@ class CallWatch::Row {
   std::list<std::shared_ptr<Row>>::iterator at_;
   int64_t began_ns_ = 0;
   std::optional<Known> known_;
-  // gRPC may come back from within, on the same thread, to say that the call is over.
-  RecursiveMutex mutex_;
+  Mutex mutex_;
   RawStream* stream_ TG_GUARDED_BY(mutex_) = nullptr;  // until Leave
 };
 

@@ -29,8 +29,8 @@ bool NeedsDevices(std::string_view service) {
 }  // namespace
 
 // Reads the request, writes the status, waits for its change or its caller's end. What is to be
-// done is decided under the mutex and done without it, because gRPC may call back from within;
-// nobody finishes while somebody writes.
+// done is decided under the mutex and done without it, so that no thread of the transport waits for
+// it; nobody finishes while somebody writes.
 class HealthService::Watcher final : public RawStream,
                                      public std::enable_shared_from_this<Watcher> {
  public:

@@ -322,7 +322,7 @@ size_t CopiedBytes(const InferResult& result) {
   return out;
 }
 
-// The message that begins so, up to its raw contents, and those.
+// A message of which `begin` is all but the raw contents, with these.
 grpc::ByteBuffer Assemble(std::string begin, const InferResult& result) {
   std::vector<grpc::Slice> slices;
   std::string bytes = std::move(begin);

@@ -114,8 +114,8 @@ void InferStream::End(absl::Status why) {
   Pump();
 }
 
-// Starts what can be started. What is decided under the mutex is done without it, because gRPC may
-// call back from within; nobody finishes while somebody starts something.
+// Starts what can be started. What is decided under the mutex is done without it, so that no thread
+// of the transport waits for it; nobody finishes while somebody starts something.
 void InferStream::Pump() {
   const auto keep = shared_from_this();
   ReleasableLock lock(mutex_);
