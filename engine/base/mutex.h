@@ -39,16 +39,6 @@ class TG_THREAD_SAFETY(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// A mutex that its holder may lock again.
-class TG_THREAD_SAFETY(capability("mutex")) RecursiveMutex {
- public:
-  void lock() TG_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
-  void unlock() TG_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
-
- private:
-  std::recursive_mutex mutex_;
-};
-
 // A mutex for readers and writers: either one thread holds it alone, or any number of threads share
 // it.
 class TG_THREAD_SAFETY(capability("mutex")) SharedMutex {
@@ -80,7 +70,6 @@ class TG_THREAD_SAFETY(scoped_lockable) ScopedLock {
   AnyMutex& mutex_;
 };
 using MutexLock = ScopedLock<Mutex>;
-using RecursiveMutexLock = ScopedLock<RecursiveMutex>;
 using ExclusiveLock = ScopedLock<SharedMutex>;
 
 // Shares a mutex for as long as it lives.
