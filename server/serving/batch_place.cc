@@ -102,6 +102,17 @@ void Batcher::Release(const Batch& batch) const {
   instance.maker.expected_ns->fetch_sub(batch.expected_ns, std::memory_order_relaxed);
 }
 
+// Only where the device has nothing else to do: among others, a tenant that has nothing ready loses
+// its turn. Nor on another machine, where the end of a batch is known late.
+bool Batcher::IsTooEarlyLocked(size_t place, int64_t rows) const {
+  const ServedModel::Instance& instance = *model_.instances()[place];
+  if (running_[place] < instance.count) return false;
+  if (!IsTooEarly(rows, instance.usual_rows.load(), instance.time.ns())) return false;
+  const FormMaker& maker = instance.maker;
+  const FairQueue* const queue = maker.env->devices->queue(*maker.device, QueueKind::kCompute);
+  return queue != nullptr && queue->works() <= running_[place] && !maker.device->link();
+}
+
 // How many of the first `count` requests, which all have these tails, the next batch takes.
 size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& tails, int64_t now) {
   if (count == 1) return 1;
@@ -123,6 +134,7 @@ size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& t
     if (form != nullptr) {
       known.ns = form->time->ns();
       known.stale = form->time->IsOld(now);
+      known.aged = form->time->IsAged(now);
     }
     if (size >= all) break;
   }

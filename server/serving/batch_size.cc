@@ -1,24 +1,30 @@
 #include "server/serving/batch_size.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace telegrad {
 namespace {
 
-constexpr int64_t kOld = 7, kNew = 1;  // weights of the mean
+constexpr double kOfShorter = 0.25, kOfLonger = 0.125, kAfterLong = 0.5;  // weights
+constexpr int kMostCounted = 1'000'000;
 // Of sizes with nearly the same rate, the smallest answers its requests first. Where a batch is so
 // short that the work beside the device counts, the largest leaves the least of that.
 // The usual one stays while it is nearly as good: where sizes alternate, a request waits for more
-// rows than with any of them.
-constexpr double kAsGood = 0.965, kStillAsGood = 0.96;
+// rows than with any of them. One that is larger than the one that would be chosen has no other
+// merit than that.
+constexpr double kAsGood = 0.965, kStillAsGood = 0.95, kLargerStillAsGood = 0.975;
 constexpr int64_t kShortNs = 1'000'000;
+// To gather the next batch only then takes less than a twentieth of that.
+constexpr int64_t kLongNs = 5'000'000;
 // Where single rows reach less than that of the best rate, sizes between are not tried; nor is a
 // size tried again whose rate was so much lower.
-constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.9;
+constexpr double kWorthTrying = 0.7, kWorthTryingAgain = 0.92;
 
-constexpr int64_t kOldNs = 300'000'000'000;  // after which a time is learned again,
-constexpr int64_t kRare = 2000;              // but for each such time at most once in so many
+// A time is learned again after so long at first, in the end after kOldNs, but not more often than
+// once in kRare such times.
+constexpr int64_t kSoonNs = 4'000'000'000, kOldNs = 300'000'000'000, kRare = 2000;
 
 struct Option {
   const BatchSize* size;
@@ -29,20 +35,37 @@ struct Option {
 }  // namespace
 
 void LearnedTime::Add(int64_t ns, int64_t now_ns) {
+  const bool is_aged = IsAged(now_ns);
   learned_ns_.store(now_ns, std::memory_order_relaxed);
-  if (skipped_.load(std::memory_order_relaxed) > 0) {
-    skipped_.fetch_sub(1, std::memory_order_relaxed);
+  const int64_t before = mean_ns_.load(std::memory_order_relaxed);
+  const int count = count_.load(std::memory_order_relaxed) + 1;
+  if (count < kMostCounted) count_.store(count, std::memory_order_relaxed);
+  if (count <= terms_.skipped) return;
+  const int after = count - terms_.skipped - terms_.first;
+  if (after <= 0) {
+    mean_ns_.store(before == 0 ? ns : std::min(before, ns), std::memory_order_relaxed);
+    known_since_ns_.store(now_ns, std::memory_order_relaxed);
+    ready_.store(after == 0, std::memory_order_relaxed);
     return;
   }
-  const int64_t before = this->ns();
-  const int64_t mean = before == 0   ? ns
-                       : ns < before ? (before + ns) / 2
-                                     : (kOld * before + kNew * ns) / (kOld + kNew);
-  mean_ns_.store(mean, std::memory_order_relaxed);
+  double weight = ns < before ? kOfShorter : kOfLonger;
+  if (terms_.span_ns > 0) {
+    const double of_span = static_cast<double>(ns) / static_cast<double>(terms_.span_ns);
+    weight = std::clamp(of_span, 1.0 / (after + 1), kAfterLong);
+    if (is_aged) weight = kAfterLong;
+  }
+  const double mean = static_cast<double>(before) + weight * static_cast<double>(ns - before);
+  mean_ns_.store(std::max<int64_t>(std::llround(mean), 1), std::memory_order_relaxed);
+}
+
+bool LearnedTime::IsAged(int64_t now_ns) const {
+  return terms_.span_ns > 0 && now_ns - learned_ns() > terms_.span_ns;
 }
 
 bool LearnedTime::IsOld(int64_t now_ns) const {
-  return now_ns - learned_ns() > std::max(kOldNs, kRare * ns());
+  const int64_t known = learned_ns() - known_since_ns_.load(std::memory_order_relaxed);
+  const int64_t most = std::max(kOldNs, kRare * ns());
+  return now_ns - learned_ns() > std::clamp(known, kSoonNs, most);
 }
 
 BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_t> rows) {
@@ -66,18 +89,24 @@ BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_
 
   double highest = 0;
   for (const Option& option : options) highest = std::max(highest, option.rate);
-  BatchChoice choice;
+  const Option* chosen = nullptr;
   for (const Option& option : options) {
     if (option.rate < kAsGood * highest) continue;
-    choice.requests = option.requests;
-    choice.usual = option.size->rows;
+    chosen = &option;
     if (option.size->ns >= kShortNs) break;
   }
+  const Option* usual = nullptr;
   for (const Option& option : options) {
-    if (!option.size->usual || option.rate < kStillAsGood * highest) continue;
-    choice.requests = option.requests;
-    choice.usual = option.size->rows;
+    if (option.size->usual && option.rate > 0) usual = &option;
   }
+  if (usual != nullptr && usual != chosen) {
+    const bool larger = usual->size->rows > chosen->size->rows;
+    const bool stays = usual->rate >= kStillAsGood * highest &&
+                       (!larger || usual->rate >= kLargerStillAsGood * chosen->rate);
+    if (!stays && chosen->size->aged) return {.requests = chosen->requests};
+    if (stays) chosen = usual;
+  }
+  BatchChoice choice = {.requests = chosen->requests, .usual = chosen->size->rows};
   for (const Option& option : options) {
     if (option.rate > 0) {
       const bool again = option.size->stale && option.rate >= kWorthTryingAgain * highest;
@@ -89,5 +118,7 @@ BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_
   }
   return choice;
 }
+
+bool IsTooEarly(int64_t rows, int64_t usual, int64_t ns) { return rows < usual && ns >= kLongNs; }
 
 }  // namespace telegrad

@@ -10,24 +10,38 @@
 
 namespace telegrad {
 
-// The device time of one thing that runs again and again. A shorter time counts for more than a
-// longer one, which may be due to other work. Thread-safe, but for losing one of two times that
-// come at once.
+// The device time of one thing that runs again and again. Thread-safe, but for losing one of two
+// times that come at once.
 class LearnedTime {
  public:
-  // The first times tell nothing: pages are cold, and the second run packs weights.
-  explicit LearnedTime(int skipped) : skipped_(skipped) {}
+  struct Terms {
+    int skipped = 0;  // of the first times: pages are cold, and the second run packs weights
+    int first = 1;    // of the next ones: the shortest of them is the first that is known
+    // 0: of late; a shorter time counts for more than a longer one, which may be due to other work.
+    // Else the mean of about so long. It is for comparing things of which only one runs, each with
+    // what its own runs suffer from others; and moments in which all would be slow must not tell
+    // against that one.
+    int64_t span_ns = 0;
+  };
+
+  explicit LearnedTime(const Terms& terms) : terms_(terms) {}
   void Add(int64_t ns, int64_t now_ns);
-  int64_t ns() const { return mean_ns_.load(std::memory_order_relaxed); }  // 0: unknown
+  // 0: unknown
+  int64_t ns() const { return ready_.load(std::memory_order_relaxed) ? mean_ns_.load() : 0; }
+  // Whether the last was added as long ago as that: the next one counts for half.
+  bool IsAged(int64_t now_ns) const;
   // When the last was added, as the clock has it; 0: never.
   int64_t learned_ns() const { return learned_ns_.load(std::memory_order_relaxed); }
-  // Whether it is worth learning again: after five minutes, but so rarely that it takes little of
-  // the device's time and that few of a hundred requests wait for it.
+  // Whether it is worth learning again: after seconds, then after twice as long each time, since
+  // what was learned first may have been disturbed; in the end after five minutes, but so rarely
+  // that it takes little of the device's time and that few of a hundred requests wait for it.
   bool IsOld(int64_t now_ns) const;
 
  private:
-  std::atomic<int> skipped_;
-  std::atomic<int64_t> mean_ns_{0}, learned_ns_{0};
+  const Terms terms_;
+  std::atomic<int> count_{0};  // of those that were added; no more than matter
+  std::atomic<bool> ready_{false};
+  std::atomic<int64_t> mean_ns_{0}, learned_ns_{0}, known_since_ns_{0};
 };
 
 // A size for which a model is compiled.
@@ -36,6 +50,7 @@ struct BatchSize {
   bool made = false;   // compiled
   int64_t ns = 0;      // of a batch; 0: unknown
   bool stale = false;  // that is old
+  bool aged = false;   // that is not of the last seconds
   bool usual = false;  // by its rate, it was the one that was chosen last
 };
 
@@ -47,7 +62,13 @@ struct BatchChoice {
 
 // Of requests that wait, at least one, with so many rows each: how many of the first ones. The
 // sizes ascend; the last one has room for the first request. Sizes that might have the best rate
-// are tried, so that their times become known.
+// are tried, so that their times become known; so is a size that seems better than the usual one,
+// but was measured when everything may have been faster.
 BatchChoice ChooseBatch(std::span<const BatchSize> sizes, std::span<const int64_t> rows);
+
+// Whether so few rows wait for more while the device runs a batch: a batch that is ready behind the
+// one that runs takes in nobody who comes meanwhile. `usual` rows have the best rate, or 0; `ns` is
+// the time of a batch. Not for short ones: the device stands still while the next one is gathered.
+bool IsTooEarly(int64_t rows, int64_t usual, int64_t ns);
 
 }  // namespace telegrad

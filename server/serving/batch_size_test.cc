@@ -43,9 +43,33 @@ TEST(BatchSizeTest, TheUsualSizeStaysWhileItIsNearlyAsGood) {
   EXPECT_EQ(Choose(sizes, 8).usual, 1);
   sizes[0].ns = 35 * kMs;
   EXPECT_EQ(Choose(sizes, 8).requests, 4u);
+  sizes[2].aged = true;
+  EXPECT_EQ(Choose(sizes, 8).requests, 4u);
+  EXPECT_EQ(Choose(sizes, 8).usual, 0) << "it is tried before it becomes the usual one";
+  sizes[2].aged = false;
   sizes[1].stale = true;
   EXPECT_EQ(Choose(sizes, 8).requests, 2u);
   EXPECT_EQ(Choose(sizes, 8).usual, 0) << "it is only tried";
+}
+
+TEST(BatchSizeTest, ALargerUsualSizeStaysOnlyWhileItIsAsGood) {
+  constexpr int64_t kMs = 1'000'000;
+  std::vector<BatchSize> sizes = Known({33 * kMs, 66 * kMs, 136 * kMs, 290 * kMs});
+  EXPECT_EQ(Choose(sizes, 8).requests, 1u);
+  sizes[2].usual = true;
+  EXPECT_EQ(Choose(sizes, 8).requests, 1u) << "it has 0.971 of the rate of single rows";
+  sizes[2].ns = 133 * kMs;
+  EXPECT_EQ(Choose(sizes, 8).requests, 4u);
+  sizes[1].ns = 63 * kMs;  // now single rows have 0.954 of the best rate and are not chosen
+  EXPECT_EQ(Choose(sizes, 8).requests, 2u);
+}
+
+TEST(BatchSizeTest, FewRowsWaitForMoreWhileALongBatchRuns) {
+  constexpr int64_t kMs = 1'000'000;
+  EXPECT_TRUE(IsTooEarly(3, 4, 33 * kMs));
+  EXPECT_FALSE(IsTooEarly(4, 4, 33 * kMs));
+  EXPECT_FALSE(IsTooEarly(3, 0, 33 * kMs)) << "no size is known to be better";
+  EXPECT_FALSE(IsTooEarly(3, 4, kMs));
 }
 
 TEST(BatchSizeTest, PaddingCountsAsNothing) {
@@ -103,7 +127,7 @@ TEST(BatchSizeTest, OldTimesAreTriedAgain) {
 }
 
 TEST(LearnedTimeTest, ShorterTimesCountMore) {
-  LearnedTime time(2);
+  LearnedTime time({.skipped = 2});
   time.Add(1000, 1);
   time.Add(900, 2);
   EXPECT_EQ(time.ns(), 0);
@@ -113,18 +137,53 @@ TEST(LearnedTimeTest, ShorterTimesCountMore) {
   time.Add(1600, 4);
   EXPECT_EQ(time.ns(), 900);
   time.Add(500, 5);
-  EXPECT_EQ(time.ns(), 700);
+  EXPECT_EQ(time.ns(), 800);
 }
 
-TEST(LearnedTimeTest, LongBatchesAreTriedAgainLessOften) {
-  constexpr int64_t kSecond = 1'000'000'000;
-  LearnedTime brief(0), lengthy(0);
-  brief.Add(kSecond / 1000, 0);
-  lengthy.Add(kSecond, 0);
-  EXPECT_FALSE(brief.IsOld(299 * kSecond));
-  EXPECT_TRUE(brief.IsOld(301 * kSecond));
-  EXPECT_FALSE(lengthy.IsOld(1900 * kSecond));
-  EXPECT_TRUE(lengthy.IsOld(2001 * kSecond));
+TEST(LearnedTimeTest, OfTheFirstTheShortestCounts) {
+  LearnedTime time({.skipped = 1, .first = 3});
+  time.Add(100, 1);
+  time.Add(1600, 2);
+  time.Add(800, 3);
+  EXPECT_EQ(time.ns(), 0);
+  time.Add(900, 4);
+  EXPECT_EQ(time.ns(), 800);
+}
+
+TEST(LearnedTimeTest, ASlowSecondOfTenChangesLittle) {
+  constexpr int64_t kMs = 1'000'000, kSecond = 1000 * kMs;
+  LearnedTime time({.span_ns = 10 * kSecond});
+  for (int i = 0; i < 100; ++i) time.Add((i % 2 == 0 ? 38 : 42) * kMs, 0);
+  EXPECT_NEAR(static_cast<double>(time.ns()), 40e6, 0.1e6);
+  for (int i = 0; i < 20; ++i) time.Add(50 * kMs, kSecond);
+  EXPECT_NEAR(static_cast<double>(time.ns()), 41.5e6, 0.5e6);
+  for (int i = 0; i < 600; ++i) time.Add(50 * kMs, kSecond);
+  EXPECT_NEAR(static_cast<double>(time.ns()), 49.6e6, 0.3e6);
+  EXPECT_FALSE(time.IsAged(11 * kSecond));
+  EXPECT_TRUE(time.IsAged(12 * kSecond));
+  time.Add(60 * kMs, 12 * kSecond);  // nothing was known of late
+  EXPECT_NEAR(static_cast<double>(time.ns()), 55e6, 0.3e6);
+}
+
+// How often it is learned in a day, if only when it is old.
+TEST(LearnedTimeTest, IsLearnedAgainSoonAndThenRarely) {
+  constexpr int64_t kSecond = 1'000'000'000, kDay = 24 * 3600 * kSecond;
+  for (const auto& [ns, most] :
+       {std::pair{kSecond / 1000, 300 * kSecond}, {kSecond, 2000 * kSecond}}) {
+    LearnedTime time({});
+    time.Add(ns, 0);
+    EXPECT_TRUE(time.IsOld(5 * kSecond));
+    EXPECT_FALSE(time.IsOld(3 * kSecond));
+    int64_t count = 0, longest = 0;
+    for (int64_t now = 0; now < kDay; now += kSecond) {
+      if (!time.IsOld(now)) continue;
+      longest = std::max(longest, now - time.learned_ns());
+      time.Add(ns, now);
+      ++count;
+    }
+    EXPECT_NEAR(static_cast<double>(longest / kSecond), static_cast<double>(most / kSecond), 2);
+    EXPECT_LE(count, kDay / most + 12);
+  }
 }
 
 }  // namespace

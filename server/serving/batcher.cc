@@ -214,6 +214,7 @@ Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_n
       return nullptr;
     }
   }
+  if (!closed && IsTooEarlyLocked(place, rows)) return nullptr;
   if (!config.ragged.empty()) return TakeFirstLocked(count);
   return TakeFirstLocked(BestCountLocked(place, count, *tails, now));
 }

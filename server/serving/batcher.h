@@ -105,6 +105,7 @@ class Batcher : public std::enable_shared_from_this<Batcher> {
   // Those of the model's instances that have room, the one that would end first before the others.
   absl::InlinedVector<size_t, 2> PlacesLocked(int64_t now) const TG_REQUIRES(mutex_);
   BatchPtr NextLocked(int64_t now, int64_t* wake_ns) TG_REQUIRES(mutex_);
+  bool IsTooEarlyLocked(size_t place, int64_t rows) const TG_REQUIRES(mutex_);
   size_t BestCountLocked(size_t place, size_t count, const InputShapes& tails, int64_t now)
       TG_REQUIRES(mutex_);
   void Occupy(Batch* batch, size_t place, int64_t now) const;

@@ -47,7 +47,8 @@ struct Form {
   int64_t weight_bytes = 0;
   int64_t io_bytes = 0;  // of inputs and outputs
   // Of the device's for a run.
-  const std::shared_ptr<LearnedTime> time = std::make_shared<LearnedTime>(2);
+  const std::shared_ptr<LearnedTime> time = std::make_shared<LearnedTime>(
+      LearnedTime::Terms{.skipped = 2, .first = 3, .span_ns = 10'000'000'000});
 };
 
 // The room that is made for a form which needs more memory than is left.

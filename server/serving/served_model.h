@@ -43,7 +43,7 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
     const FormMaker& maker;
     const int64_t count;  // see ModelDevice
     const std::shared_ptr<FormCache> forms;
-    LearnedTime time{1};                 // of the device's for a batch, lately
+    LearnedTime time{{.skipped = 1}};    // of the device's for a batch, lately
     std::atomic<int64_t> usual_rows{0};  // of a batch; see BatchSize::usual
     // From when on a form may be made that no request needs, as the clock has it.
     std::atomic<int64_t> next_form_ns{0};

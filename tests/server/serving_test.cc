@@ -1,8 +1,10 @@
 // Models served over gRPC: answers, the choice of a version, batches, metadata and statistics.
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "tests/server/serving_fixture.h"
@@ -191,6 +193,49 @@ TEST_F(ServingTest, RequestsThatMeetAreOneBatchAndGetTheirOwnRows) {
   ASSERT_EQ(statistics.batch_stats_size(), 1);
   EXPECT_EQ(statistics.batch_stats(0).batch_size(), 8);
   EXPECT_EQ(statistics.inference_stats().success().count(), 8);
+}
+
+// Of requests that come at once, the first runs alone; no other one is put behind it alone, where
+// it would take no more in. The model takes long, however few rows it has.
+TEST_F(ServingTest, RequestsBehindALongBatchAreOneBatch) {
+  constexpr int kAtOnce = 5, kTurns = 10;
+  WriteModel("long",
+             onnx::test::ModelWriter()
+                 .Input("x", DType::kFloat32, {-1, 4})
+                 .Output("y", DType::kFloat32, {-1, 4})
+                 .Initializer("zero", HostTensor::Of<float>({}, {0}))
+                 .Initializer("many", HostTensor::Of<float>({}, {16 << 20}))
+                 .Initializer("one", HostTensor::Of<float>({}, {1}))
+                 .Node("Range", {"zero", "many", "one"}, {"range"})
+                 .Node("ReduceMax", {"x"}, {"most"}, {{"keepdims", int64_t{0}}})
+                 .Node("Mul", {"range", "most"}, {"product"})
+                 .Node("Sin", {"product"}, {"sine"})
+                 .Node("ReduceMean", {"sine"}, {"mean"}, {{"keepdims", int64_t{0}}})
+                 .Node("Add", {"x", "mean"}, {"y"})
+                 .File(13),
+             "max_batch_size: 4 dynamic_batching {}");
+  StartServing();
+  ASSERT_TRUE(BecomesReady("long"));
+  const auto turn = [&] {
+    const uint64_t before = Statistics("long").execution_count();
+    std::vector<std::future<absl::Status>> answers;
+    for (int i = 0; i < kAtOnce; ++i) {
+      answers.push_back(std::async(std::launch::async, [this] {
+        return Infer(Floats("long", {1, 4}, {0, 0, 0, 0})).status();
+      }));
+    }
+    for (auto& answer : answers) EXPECT_TRUE(answer.get().ok());
+    return Statistics("long").execution_count() - before;
+  };
+  // Sizes are compiled and tried first, so that it is known that four rows are as fast as one.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  std::deque<uint64_t> executions;
+  while (executions.size() < kTurns ||
+         std::accumulate(executions.begin(), executions.end(), uint64_t{0}) > 2.4 * kTurns) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "of three batches each";
+    executions.push_back(turn());
+    if (executions.size() > kTurns) executions.pop_front();
+  }
 }
 
 // Callers leave at any moment, some while their batch runs: the others of it get their answers.
