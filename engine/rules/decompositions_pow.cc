@@ -6,7 +6,13 @@
 //
 // log |x| = k ln 2 + 2 artanh(s), s = (m - 1) / (m + 1); artanh(s) = s + s*z*(1/3 + z*Q(z)), z =
 // s^2. Q is a Chebyshev interpolation, computed in 60 digits.
+//
+// A small integer that is a constant is a product instead, of squares: n - 1 roundings, each of
+// at most an ulp of the result. Nothing overflows or vanishes on the way that would not in the end.
+#include <bit>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 #include "engine/rewrite/rule.h"
 #include "engine/rules/decompositions_functions.h"
@@ -74,10 +80,26 @@ Term Magnitude(Term x, Term y, bool single) {
   return PowerOfTwo(format, exponent, power.hi, power.lo);
 }
 
+constexpr double kMostFactors = 5;  // four roundings of at most an ulp of the result each
+
+std::optional<Term> Product(Term x, const UOp& exponent) {
+  if (!exponent.is_const()) return std::nullopt;
+  const double n = std::bit_cast<double>(exponent.const_word());
+  if (!(n >= 1 && n <= kMostFactors) || n != std::floor(n)) return std::nullopt;
+  std::optional<Term> product;
+  Term square = x;
+  for (auto left = static_cast<unsigned>(n); left > 0; left /= 2) {
+    if (left % 2 != 0) product = product ? *product * square : square;
+    if (left > 1) square = square * square;
+  }
+  return product;
+}
+
 }  // namespace
 
 UOp DecomposePow(Rewriter& b, const Match& m) {
   const DType dtype = m.root.dtype();
+  if (const auto product = Product({&b, m.x()}, m.y())) return product->u;
   const Term x = Term{&b, m.x()}.Cast(DType::kFloat64), y = Term{&b, m.y()}.Cast(DType::kFloat64);
   const Term bits = x.Bitcast(DType::kInt64);
   const Term absolute = (bits & std::numeric_limits<int64_t>::max()).Bitcast(DType::kFloat64);

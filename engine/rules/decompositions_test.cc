@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "engine/base/strings.h"
@@ -22,12 +23,14 @@ namespace {
 // The expression that replaces op(load), evaluated by the folding rules node after node.
 class Decomposed {
  public:
-  Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables) {
+  // Of two operands, the second is that constant.
+  Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables,
+             std::optional<double> second = std::nullopt) {
     Budget budget;
     Rewriter b(&graph_, tables, &budget);
     const UOp param = graph_.Param(0, dtype, Shape{1});
     leaf_ = b.Make(Op::kLoad, {b.Make(Op::kIndex, {param, graph_.Index(0)})});
-    root_ = b.Make(op, {leaf_});
+    root_ = second ? b.Make(op, {leaf_, graph_.ConstFloat(dtype, *second)}) : b.Make(op, {leaf_});
     EXPECT_TRUE(graph_.status().ok()) << graph_.status();
     for (uint32_t id : PostOrder(root_)) {
       EXPECT_TRUE(!Is(graph_.op(id), kAlu) || IsAt(graph_.op(id), kProgramLevel));
@@ -56,6 +59,9 @@ class Decomposed {
     }
     return std::bit_cast<double>(words_[root_.id()]);
   }
+
+  // Nodes that compute something, and constants.
+  int size() const { return static_cast<int>(order_.size()); }
 
  private:
   Graph graph_;
@@ -154,6 +160,32 @@ TEST_P(TranscendentalTest, WithinTwoUlp) {
   }
   RecordProperty("worst_ulp", std::to_string(worst));
   EXPECT_LE(worst, 2.0) << "at " << worst_at << ", seed " << seed;
+}
+
+TEST(PowTest, SmallIntegerPowersAreProducts) {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    for (int n = -1; n <= 5; ++n) {
+      Decomposed f(Op::kPow, dtype, {&kAlgebra, &kDivMod, &kDecompositions}, n);
+      EXPECT_LE(f.size(), n < 2 ? 2 : n < 4 ? n : n - 1) << n;
+      double worst = 0, worst_at = 0;
+      const auto check = [&](double v) {
+        if (dtype == DType::kFloat32) v = static_cast<float>(v);
+        const double error = UlpError(dtype, f(v), powl(v, n));
+        if (error > worst) worst = error, worst_at = v;
+      };
+      for (const double v : Edges(dtype)) check(v);
+      for (int i = 0; i < 4000; ++i) {
+        const uint64_t bits = random();
+        check(dtype == DType::kFloat32 ? std::bit_cast<float>(static_cast<uint32_t>(bits))
+                                       : std::bit_cast<double>(bits));
+        check(std::ldexp(static_cast<double>(bits % 4096) - 2048,
+                         static_cast<int>(bits >> 12) % 90 - 45));
+      }
+      EXPECT_LE(worst, 4.0) << worst_at << " to the power of " << n << ", seed " << seed;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
