@@ -1,5 +1,6 @@
 // Freed blocks are kept by size; a block serves a request if at most an eighth of it would be
-// unused. Where memory is short, kept blocks are freed.
+// unused. Where memory is short, kept blocks go back to the library, by the thread that needs the
+// room; one for which the library then has none waits until the others have given back theirs.
 #include "devices/stream/memory.h"
 
 #include <algorithm>
@@ -122,11 +123,8 @@ absl::StatusOr<std::string> Memories::Export(const Memory& memory) {
   }
   MemoryHandle handle;
   TG_RETURN_IF_ERROR(context_->Enter());
-  {
-    // What others see is zero, or what was written since.
-    const MutexLock lock(zeroing_mutex_);
-    TG_RETURN_IF_ERROR(TG_STREAM(*context_, stream_synchronize, zeroing_->handle()));
-  }
+  // What others see is zero, or what was written since.
+  TG_RETURN_IF_ERROR(TG_STREAM(*context_, stream_synchronize, zeroing_->handle()));
   TG_RETURN_IF_ERROR(TG_STREAM(*context_, memory_export, &handle, own->address()));
   return std::string(handle.bytes, sizeof(handle.bytes));
 }
@@ -205,7 +203,6 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
     used_ += more;
     footprint_ += more;
   }
-  const MutexLock growing(grow_);
   TG_RETURN_IF_ERROR(context_->Enter());
   return Shrink(limit_);
 }
@@ -249,24 +246,34 @@ absl::StatusOr<Memories::Block> Memories::TakeNew(int64_t size) {
   return block;
 }
 
+// The bytes count before the library has them, so that what other threads allocate meanwhile stays
+// within the limit, too.
 absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
-  const MutexLock growing(grow_);
-  TG_RETURN_IF_ERROR(Shrink(limit_ - bytes));
-  Block block{0, bytes};
-  absl::Status status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
+  {
+    const MutexLock lock(mutex_);
+    footprint_ += bytes;
+  }
+  const auto address = AllocateFromLibrary(bytes);
+  if (address.ok()) return Block{*address, bytes};
+  const MutexLock lock(mutex_);
+  footprint_ -= bytes;
+  if (!absl::IsResourceExhausted(address.status())) return address.status();
+  return ResourceExhausted(ToStd(address.status().message()), ": no room for ", bytes,
+                           " bytes, though of ", limit_, " only ", used_ - bytes,
+                           " are in use: others have taken the GPU's memory");
+}
+
+absl::StatusOr<Address> Memories::AllocateFromLibrary(int64_t bytes) {
+  TG_RETURN_IF_ERROR(Shrink(limit_));
+  Address address = 0;
+  absl::Status status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   if (absl::IsResourceExhausted(status)) {
     TG_RETURN_IF_ERROR(Shrink(0));
-    status = TG_STREAM(*context_, memory_allocate, &block.address, bytes);
-  }
-  const MutexLock lock(mutex_);
-  if (absl::IsResourceExhausted(status)) {
-    return ResourceExhausted(ToStd(status.message()), ": no room for ", bytes, " bytes, though of ",
-                             limit_, " only ", used_ - bytes,
-                             " are in use: others have taken the GPU's memory");
+    AwaitFrees();
+    status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   }
   TG_RETURN_IF_ERROR(status);
-  footprint_ += bytes;
-  return block;
+  return address;
 }
 
 absl::Status Memories::Shrink(int64_t left) {
@@ -283,12 +290,19 @@ absl::Status Memories::Shrink(int64_t left) {
       dropped.push_back({largest->second, largest->first});
       kept_.erase(largest);
     }
+    if (dropped.empty()) return absl::OkStatus();
+    ++frees_;
   }
-  if (dropped.empty()) return absl::OkStatus();
   // The zeroing may still be at one of them.
   const absl::Status idle = TG_STREAM(*context_, stream_synchronize, zeroing_->handle());
+  absl::Status freed = idle;
+  if (idle.ok()) {
+    for (const Block& block : dropped) {
+      freed.Update(TG_STREAM(*context_, memory_free, block.address));
+    }
+  }
+  const MutexLock lock(mutex_);
   if (!idle.ok()) {
-    const MutexLock lock(mutex_);
     for (size_t i = 0; i < dropped.size(); ++i) {
       footprint_ += dropped[i].bytes;
       if (i < retired) {
@@ -297,11 +311,15 @@ absl::Status Memories::Shrink(int64_t left) {
         kept_.emplace(dropped[i].bytes, dropped[i].address);
       }
     }
-    return idle;
   }
-  absl::Status freed;
-  for (const Block& block : dropped) freed.Update(TG_STREAM(*context_, memory_free, block.address));
+  --frees_;
+  freed_.notify_all();
   return freed;
+}
+
+void Memories::AwaitFrees() {
+  ReleasableLock lock(mutex_);
+  while (frees_ > 0) freed_.wait(lock);
 }
 
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {

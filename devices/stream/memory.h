@@ -1,8 +1,9 @@
 // A GPU's memory. Freed memory is kept for the next allocation of about its size, because the
-// library's own free may wait for everything that runs. New memory is zeroed by the GPU on a
-// stream of its own; the first use on another stream waits for that. Exported memory is a block
-// that is used for nothing else before or after. Memory of another process is opened and closed,
-// and neither zeroed nor counted.
+// library's own free may wait for everything that runs; where memory has to go back to the library
+// after all, no mutex is held meanwhile, so that allocations and frees of other threads go on. New
+// memory is zeroed by the GPU on a stream of its own; the first use on another stream waits for
+// that. Exported memory is a block that is used for nothing else before or after. Memory of another
+// process is opened and closed, and neither zeroed nor counted.
 #pragma once
 
 #include <cstdint>
@@ -100,8 +101,11 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::Status NoRoomLocked(int64_t size) const TG_REQUIRES(mutex_);
   absl::StatusOr<Block> Take(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);
+  absl::StatusOr<Address> AllocateFromLibrary(int64_t bytes);
   // Gives what is kept back to the library until at most `left` bytes are ours.
-  absl::Status Shrink(int64_t left) TG_REQUIRES(grow_);
+  absl::Status Shrink(int64_t left);
+  // Waits for what other threads are giving back.
+  void AwaitFrees();
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
   absl::StatusOr<Block> TakeNew(int64_t bytes);
   void Return(const Block& block, MemoryKind kind);
@@ -111,13 +115,15 @@ class Memories : public std::enable_shared_from_this<Memories> {
   const int64_t limit_;
   std::unique_ptr<Stream> zeroing_;  // null once no more is zeroed
 
-  Mutex grow_;  // held while the library allocates; before mutex_
-  mutable Mutex mutex_;
+  mutable Mutex mutex_;  // never held during a call of the library
   std::multimap<int64_t, Address> kept_ TG_GUARDED_BY(mutex_);  // by size
   std::vector<Block> retired_ TG_GUARDED_BY(mutex_);  // was exported; goes with the next Shrink
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
   int64_t stacks_ TG_GUARDED_BY(mutex_) = 0;  // of that, and of the footprint
+  // Also what is about to be allocated, no longer what is being given back.
   int64_t footprint_ TG_GUARDED_BY(mutex_) = 0;
+  int frees_ TG_GUARDED_BY(mutex_) = 0;  // threads that are giving blocks back
+  ConditionVariable freed_;
 
   Mutex zeroing_mutex_;
   EventHandle zeroed_ TG_GUARDED_BY(zeroing_mutex_) = nullptr;

@@ -32,12 +32,14 @@ FAKE_CUDA_API int cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   if (address == nullptr || bytes == 0) return fakecuda::CUDA_ERROR_INVALID_VALUE;
-  if (fakecuda::Now(&call.driver().knobs.fail_allocation)) {
+  DevicePointer base = 0;
+  if (!fakecuda::Now(&call.driver().knobs.fail_allocation)) {
+    base = fakecuda::AllocateDevice(call.driver(), call.context().handle, bytes, false);
+  }
+  if (base == 0) {
+    ++call.driver().counters.refused_allocations;
     return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const DevicePointer base =
-      fakecuda::AllocateDevice(call.driver(), call.context().handle, bytes, false);
-  if (base == 0) return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
   *address = base;
   return fakecuda::CUDA_SUCCESS;
 }
@@ -47,6 +49,8 @@ FAKE_CUDA_API int cuMemFree_v2(DevicePointer address) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
+  ++driver.counters.frees;
+  driver.done.wait(call.lock(), [&] { return driver.knobs.hold_free == 0; });
   const auto it = driver.allocations.find(address);
   if (it == driver.allocations.end() || it->second.internal || it->second.opened > 0) {
     driver.Problem("cuMemFree of what is no allocation (any more)");
