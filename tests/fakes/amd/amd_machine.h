@@ -81,7 +81,9 @@ struct Fault {
 struct Counts {
   uint64_t instructions = 0;  // of waves
   uint64_t matrix_instructions = 0;
-  uint64_t bank_conflicts = 0;  // further cycles of LDS accesses; 0 if you do not count them yet
+  // Cycles that conflicts in the banks add to loads and stores of local memory (banks.h); its
+  // atomics are not counted.
+  uint64_t bank_conflicts = 0;
   uint64_t global_bytes =
       0;  // read and written, in whole 64-byte (or as you define) segments of a wave's access
 };

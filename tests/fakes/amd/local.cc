@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "tests/fakes/amd/banks.h"
 #include "tests/fakes/amd/memory_row.h"
 #include "tests/fakes/amd/workgroup.h"
 
@@ -61,33 +62,16 @@ struct Places {
   }
 };
 
-// Further cycles of an access: of the 32 lanes that use the 32 banks at once, those that meet in a
-// bank at different words.
-void CountBanks(Wave& w, const Instruction& i, uint32_t offset, uint32_t bytes) {
-  const uint32_t at_once = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
-  const uint32_t* address = w.Vector(i.source[0].reg);
-  uint64_t more = 0;
-  for (uint32_t first = 0; first < w.lanes(); first += at_once) {
-    uint32_t words[32][8];
-    uint8_t used[32] = {};
-    uint32_t worst = 1;
-    for (uint32_t l = first; l < first + at_once; ++l) {
-      if ((w.exec() >> l & 1) == 0) continue;
-      for (uint32_t b = 0; b < Words(bytes); ++b) {
-        const uint32_t word = (address[l] + offset) / 4 + b;
-        uint8_t& count = used[word % 32];
-        bool known = false;
-        for (uint32_t k = 0; k < std::min<uint32_t>(count, 8); ++k)
-          known |= words[word % 32][k] == word;
-        if (known) continue;
-        if (count < 8) words[word % 32][count] = word;
-        ++count;
-        worst = std::max<uint32_t>(worst, count);
-      }
-    }
-    more += worst - 1;
+void CountBanks(Wave& w, const Instruction& i, const Places& places, bool loads) {
+  const uint32_t bytes = MemoryBytes(*i.row);
+  const LaneOrder order = loads && bytes == 16 && w.target().major == 9
+                              ? LaneOrder::kLoadsOf16OnGfx9
+                              : LaneOrder::kNeighbours;
+  const uint32_t* addresses = w.Vector(i.source[0].reg);
+  for (uint32_t p = 0; p < places.count; ++p) {
+    w.group().state().counts.bank_conflicts +=
+        BankConflicts(addresses, places.offset[p], w.exec(), bytes, order);
   }
-  w.group().state().counts.bank_conflicts += more;
 }
 
 void LoadLocal(Wave& w, const Instruction& i) {
@@ -98,7 +82,7 @@ void LoadLocal(Wave& w, const Instruction& i) {
   const bool part = (row.value & kHalfOnly) != 0;
   const bool upper = (row.value & kUpperHalf) != 0;
   const bool keeps = part && w.target().keeps_high;
-  for (uint32_t p = 0; p < places.count; ++p) CountBanks(w, i, places.offset[p], bytes);
+  CountBanks(w, i, places, /*loads=*/true);
   for (uint64_t rest = w.exec(); rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
     const uint64_t bit = uint64_t{1} << lane;
@@ -138,7 +122,7 @@ void StoreLocal(Wave& w, const Instruction& i) {
   const uint32_t words = Words(bytes);
   const Places places(i);
   const bool upper = (row.value & kUpperHalf) != 0;
-  for (uint32_t p = 0; p < places.count; ++p) CountBanks(w, i, places.offset[p], bytes);
+  CountBanks(w, i, places, /*loads=*/false);
   for (uint64_t rest = w.exec(); rest != 0; rest &= rest - 1) {
     const auto lane = static_cast<uint32_t>(std::countr_zero(rest));
     uint32_t address = 0;
