@@ -81,9 +81,9 @@ struct Fault {
 struct Counts {
   uint64_t instructions = 0;  // of waves
   uint64_t matrix_instructions = 0;
-  // Cycles that conflicts in the banks add to loads and stores of local memory (banks.h); its
-  // atomics are not counted.
-  uint64_t bank_conflicts = 0;
+  // Cycles that conflicts in the banks of local memory add to its loads and to its stores
+  // (banks.h); its atomics are not counted.
+  uint64_t load_conflicts = 0, store_conflicts = 0;
   uint64_t global_bytes =
       0;  // read and written, in whole 64-byte (or as you define) segments of a wave's access
 };

@@ -66,7 +66,7 @@ TEST(AmdBanks, LoadsOf16BytesPairOtherLanesOnGfx9) {
 class AmdBankCounts : public testing::TestWithParam<std::string> {
  protected:
   // Each of 128 threads stores a value at `place`, which follows from %local, and loads it again.
-  uint64_t CountOf(const std::string& type, const std::string& value, const std::string& place) {
+  Counts CountsOf(const std::string& type, const std::string& value, const std::string& place) {
     const std::string body = "  %local = call i32 @llvm.amdgcn.workitem.id.x()\n" + place +
                              "  %p = getelementptr i8, ptr addrspace(3) @shared, i32 %place\n"
                              "  store volatile " +
@@ -80,7 +80,7 @@ class AmdBankCounts : public testing::TestWithParam<std::string> {
                               GetParam(), {.threads = 128, .local_bytes = 16384}, &buffers);
     EXPECT_EQ(run.error, "");
     EXPECT_EQ(run.fault.message, "");
-    return run.counts.bank_conflicts;
+    return run.counts;
   }
 };
 
@@ -88,19 +88,25 @@ INSTANTIATE_TEST_SUITE_P(Targets, AmdBankCounts, testing::ValuesIn(Processors())
                          [](const auto& info) { return info.param; });
 
 TEST_P(AmdBankCounts, Strides) {
-  EXPECT_EQ(CountOf("i32", "1", "  %place = mul i32 %local, 16\n"), 2 * 4 * 3u);
-  EXPECT_EQ(CountOf("i32", "1", "  %place = mul i32 %local, 128\n"), 2 * 4 * 31u);
-  EXPECT_EQ(CountOf("<4 x i32>", "zeroinitializer", "  %place = mul i32 %local, 16\n"), 0u);
+  Counts counts = CountsOf("i32", "1", "  %place = mul i32 %local, 16\n");
+  EXPECT_EQ(counts.store_conflicts, 4 * 3u);
+  EXPECT_EQ(counts.load_conflicts, 4 * 3u);
+  counts = CountsOf("i32", "1", "  %place = mul i32 %local, 128\n");
+  EXPECT_EQ(counts.store_conflicts, 4 * 31u);
+  EXPECT_EQ(counts.load_conflicts, 4 * 31u);
+  counts = CountsOf("<4 x i32>", "zeroinitializer", "  %place = mul i32 %local, 16\n");
+  EXPECT_EQ(counts.store_conflicts, 0u);
+  EXPECT_EQ(counts.load_conflicts, 0u);
 }
 
 TEST_P(AmdBankCounts, ChunksOf16Bytes) {
-  const uint64_t expected = GetParam().starts_with("gfx9") ? 2 * 8 : 0;  // loads, of two waves
-  EXPECT_EQ(CountOf("<4 x i32>", "zeroinitializer",
-                    "  %bit = and i32 %local, 16\n"
-                    "  %flip = lshr i32 %bit, 2\n"
-                    "  %chunk = xor i32 %local, %flip\n"
-                    "  %place = mul i32 %chunk, 16\n"),
-            expected);
+  const Counts counts = CountsOf("<4 x i32>", "zeroinitializer",
+                                 "  %bit = and i32 %local, 16\n"
+                                 "  %flip = lshr i32 %bit, 2\n"
+                                 "  %chunk = xor i32 %local, %flip\n"
+                                 "  %place = mul i32 %chunk, 16\n");
+  EXPECT_EQ(counts.store_conflicts, 0u);
+  EXPECT_EQ(counts.load_conflicts, GetParam().starts_with("gfx9") ? 2 * 8u : 0u);
 }
 
 }  // namespace

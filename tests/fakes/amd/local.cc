@@ -68,9 +68,10 @@ void CountBanks(Wave& w, const Instruction& i, const Places& places, bool loads)
                               ? LaneOrder::kLoadsOf16OnGfx9
                               : LaneOrder::kNeighbours;
   const uint32_t* addresses = w.Vector(i.source[0].reg);
+  Counts& counts = w.group().state().counts;
+  uint64_t& conflicts = loads ? counts.load_conflicts : counts.store_conflicts;
   for (uint32_t p = 0; p < places.count; ++p) {
-    w.group().state().counts.bank_conflicts +=
-        BankConflicts(addresses, places.offset[p], w.exec(), bytes, order);
+    conflicts += BankConflicts(addresses, places.offset[p], w.exec(), bytes, order);
   }
 }
 

@@ -1,0 +1,142 @@
+// Products of 16-bit floats as lowering makes them for AMD's matrix instructions, executed by
+// tests/fakes/amd: the results of the reference interpreter, and how the accesses of local memory
+// fall onto its banks.
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <ostream>
+#include <string_view>
+
+#include "engine/base/strings.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
+#include "engine/schedule/schedule.h"
+#include "gtest/gtest.h"
+#include "tests/amdgpu/run_on_machine.h"
+#include "tests/nvptx/ptx_kernels.h"
+
+namespace telegrad::testing {
+namespace {
+
+constexpr int64_t kRows = 64, kColumns = 128, kDepth = 64;
+
+// A workgroup has 32 x 32 of the result. In each step it copies 32 x 32 elements of both operands
+// into local memory, in rows along the axis that is contiguous in the operand: 64 bytes and a gap
+// of 16, so 20 words apart.
+constexpr uint64_t kTile = 32, kWorkgroups = kRows * kColumns / (kTile * kTile);
+// Eight lanes store 16 bytes each in one cycle: two rows, of which the second's end meets the
+// first's begin.
+constexpr uint64_t kStoreConflicts = kWorkgroups * kDepth * 2 * kTile * 2 / 16 / 8;
+
+// What loads of an operand add, by its rows.
+struct LoadConflicts {
+  const char* processor;
+  uint64_t along_depth, across_depth;
+};
+constexpr LoadConflicts kLoadConflicts[] = {
+    // Along the depth, 16 lanes load 8 bytes each of 16 rows: every eighth row is in the same
+    // banks.
+    {"gfx90a", 512, 0},
+    {"gfx942", 512, 0},
+    {"gfx1100", 0, 0},
+    // Across it, the second half of the lanes loads from eight rows further on, which are those
+    // banks.
+    {"gfx1201", 0, 1024},
+};
+
+struct ProductForm {
+  const char* processor;
+  DType dtype;
+  bool a_turned, b_turned;
+};
+
+// a[rows, depth] and b[depth, columns], each as it is or as a transposed view.
+UOp ProductGraph(Graph& g, const ProductForm& form) {
+  const auto make = [&](Op op, UOp x, const Shape& arg) {
+    return g.Make(op, DType::kVoid, {&x, 1}, arg);
+  };
+  const auto operand = [&](int64_t slot, bool turned, int64_t rows, int64_t columns) {
+    const UOp x = g.Param(slot, form.dtype, turned ? Shape{columns, rows} : Shape{rows, columns});
+    return g.Make(Op::kCast, DType::kFloat32, {turned ? make(Op::kPermute, x, {1, 0}) : x});
+  };
+  const Shape all{kRows, kDepth, kColumns};
+  const UOp a = operand(1, form.a_turned, kRows, kDepth);
+  const UOp b = operand(2, form.b_turned, kDepth, kColumns);
+  const UOp x = make(Op::kExpand, make(Op::kReshape, a, {kRows, kDepth, 1}), all);
+  const UOp y = make(Op::kExpand, make(Op::kReshape, b, {1, kDepth, kColumns}), all);
+  const UOp sum =
+      make(Op::kReduce, g.Make(Op::kMul, {x, y}), {static_cast<int64_t>(ReduceKind::kAdd), 1});
+  const UOp out = g.Param(0, DType::kFloat32, Shape(sum.shape().begin(), sum.shape().end()));
+  return g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})});
+}
+
+void PrintTo(const ProductForm& form, std::ostream* out) { *out << form.processor; }
+
+class ProductsOnAmd : public ::testing::TestWithParam<ProductForm> {};
+
+TEST_P(ProductsOnAmd, AreExactAndMeetInKnownBanks) {
+  const ProductForm& form = GetParam();
+  const Target target = AmdTarget(*FindAmdProcessor(form.processor), 8);
+  Graph graph;
+  const UOp sink = ProductGraph(graph, form);
+  ASSERT_TRUE(sink.valid()) << graph.status();
+  Budget budget;
+  const auto schedule = ScheduleGraph(sink, &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  ASSERT_EQ(schedule->kernels.size(), 1u);
+  const auto program = Lower(schedule->kernels[0].graph, target, "product", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  PtxKernel kernel{.program = *program, .arguments = {}, .names = {}};
+  for (const Program::Argument& argument : program->arguments) {
+    const auto size = static_cast<size_t>(ByteSize(argument.dtype));
+    std::vector<uint8_t> bytes(static_cast<size_t>(argument.elements) * size);
+    // Small integers, whose sums are exact in any order.
+    for (int64_t i = 0; argument.read && i < argument.elements; ++i) {
+      const auto value = static_cast<double>((i * 7919 + i / 5) % 9 - 4);
+      const int64_t word = ScalarToMemory(argument.dtype, ScalarFromDouble(argument.dtype, value));
+      std::memcpy(&bytes[static_cast<size_t>(i) * size], &word, size);
+    }
+    kernel.names.push_back(StrCat("argument ", kernel.arguments.size()));
+    kernel.arguments.push_back(std::move(bytes));
+  }
+  std::vector<std::vector<uint8_t>> want = kernel.arguments, got = kernel.arguments;
+  const std::vector<std::span<uint8_t>> buffers(want.begin(), want.end());
+  ASSERT_EQ(reference::Run(*program, buffers, 0, program->iterations), absl::OkStatus());
+  const auto image = CompileKernel(*program, target);
+  ASSERT_TRUE(image.ok()) << image.status();
+  fakeamd::Counts counts;
+  RunOnMachine(*image, target, 0, program->iterations, &got, &counts);
+  EXPECT_EQ(Difference(kernel, got, want), "");
+  EXPECT_GT(counts.matrix_instructions, 0u);
+  const auto known = std::ranges::find(kLoadConflicts, std::string_view(form.processor),
+                                       &LoadConflicts::processor);
+  ASSERT_NE(known, std::end(kLoadConflicts));
+  uint64_t loads = 0;  // b is contiguous along the depth where it is turned, a where it is not
+  for (const bool along : {!form.a_turned, form.b_turned}) {
+    loads += along ? known->along_depth : known->across_depth;
+  }
+  EXPECT_EQ(counts.load_conflicts, loads);
+  EXPECT_EQ(counts.store_conflicts, kStoreConflicts);
+}
+
+std::vector<ProductForm> ProductForms() {
+  std::vector<ProductForm> forms;
+  for (const char* processor : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+    for (const int turned : {0, 1, 2, 3}) {
+      forms.push_back({processor, turned % 2 == 0 ? DType::kFloat16 : DType::kBFloat16,
+                       (turned & 1) != 0, (turned & 2) != 0});
+    }
+  }
+  return forms;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProductsOnAmd, ::testing::ValuesIn(ProductForms()),
+                         [](const auto& info) {
+                           const ProductForm& form = info.param;
+                           return StrCat(form.processor, form.a_turned ? "_turned" : "_plain",
+                                         form.b_turned ? "_turned" : "_plain");
+                         });
+
+}  // namespace
+}  // namespace telegrad::testing
