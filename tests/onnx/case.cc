@@ -163,7 +163,7 @@ absl::Status Compare(const OnnxCase& item, const OnnxData& want, const OnnxData&
 }
 
 absl::Status RunSet(const OnnxCase& item, const std::string& file, const fs::path& data,
-                    CpuRunner* runner) {
+                    const RunOnSlots& run) {
   TG_ASSIGN_OR_RETURN(const onnx::Model parsed, onnx::ParseModel(file));
   const std::vector<onnx::ValueInfo> types = BoundInputs(parsed);
   TG_ASSIGN_OR_RETURN(const std::vector<OnnxData> inputs, ReadSet(data, "input", types));
@@ -190,7 +190,7 @@ absl::Status RunSet(const OnnxCase& item, const std::string& file, const fs::pat
     slots[weight.slot].assign(weight.bytes.begin(), weight.bytes.end());
   }
   for (size_t i = 0; i < inputs.size(); ++i) Bind(model.inputs[i], inputs[i], &slots);
-  TG_RETURN_IF_ERROR(runner->Run(model.plan.graph.root(), {}, &slots));
+  TG_RETURN_IF_ERROR(run(model.plan.graph.root(), &slots));
   if (want.size() != model.outputs.size()) {
     return FailedPrecondition("has ", model.outputs.size(), " outputs, expected ", want.size());
   }
@@ -219,14 +219,14 @@ absl::StatusOr<std::vector<OnnxCase>> FindOnnxCases(const std::string& folder) {
   return out;
 }
 
-absl::Status RunOnnxCase(const OnnxCase& item, CpuRunner* runner) {
+absl::Status RunOnnxCase(const OnnxCase& item, const RunOnSlots& run) {
   const fs::path folder = item.folder;
   TG_ASSIGN_OR_RETURN(const std::string file, ReadFile((folder / "model.onnx").string()));
   int sets = 0;
   for (;; ++sets) {
     const fs::path data = folder / StrCat("test_data_set_", sets);
     if (!fs::exists(data)) break;
-    TG_RETURN_IF_ERROR(RunSet(item, file, data, runner));
+    TG_RETURN_IF_ERROR(RunSet(item, file, data, run));
   }
   if (sets == 0) return NotFound(item.folder, ": no test_data_set_0");
   return absl::OkStatus();

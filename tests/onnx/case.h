@@ -2,12 +2,14 @@
 // NAME/test_data_set_N/{input,output}_N.pb.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tests/conformance/run_graph.h"
+#include "engine/ir/graph.h"
+#include "tests/conformance/run_lowered.h"
 
 namespace telegrad::testing {
 
@@ -27,9 +29,12 @@ struct OnnxCase {
 // if there are none.
 absl::StatusOr<std::vector<OnnxCase>> FindOnnxCases(const std::string& folder);
 
+// Runs a graph without variables on what its slots hold, and leaves there what they then hold.
+using RunOnSlots = std::function<absl::Status(UOp sink, Slots* slots)>;
+
 // Imports the model, runs it on the inputs of every data set, and compares types, shapes and
 // values: floats within atol + rtol * |expected|, of f16 and bf16 at least 1e-2 each, everything
 // else bit by bit. OK, or what went wrong.
-absl::Status RunOnnxCase(const OnnxCase& item, CpuRunner* runner);
+absl::Status RunOnnxCase(const OnnxCase& item, const RunOnSlots& run);
 
 }  // namespace telegrad::testing

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
+#include "tests/conformance/run_graph.h"
 #include "tests/onnx/case.h"
 #include "tests/onnx/sweep.h"
 
@@ -137,8 +138,9 @@ int Main(const std::vector<std::string>& arguments) {
     runner = *std::move(made);
     return "";
   };
+  const auto run_graph = [&](UOp sink, Slots* slots) { return runner->Run(sink, {}, slots); };
   const auto run = [&](size_t i) -> std::string {
-    const absl::Status status = RunOnnxCase((*cases)[i], runner.get());
+    const absl::Status status = RunOnnxCase((*cases)[i], run_graph);
     return status.ok() ? "" : status.ToString();
   };
   const auto results = Sweep(cases->size(), settings->sweep, opened, run);
