@@ -3,7 +3,8 @@
 //   for it: chunk = it * threads + thread        row = chunk / chunks of a row
 //     buffer[row, column] = operand[first t + ..., first k + ...]
 //
-// where a row runs along the range that is contiguous in the operand.
+// where a row runs along the range that is contiguous in the operand. Rows of which several are
+// stored at once are taken in an order in which they fall onto different banks.
 #include "engine/lowering/workgroup_stage.h"
 
 #include <algorithm>
@@ -26,6 +27,21 @@ int64_t LanesOf(const PanelPlan& p, UOp fast, int64_t columns, int vector_bytes)
     return range == fast || (stride && *stride % lanes == 0);
   });
   return aligned ? lanes : 1;
+}
+
+// The row that is the n-th to be stored. Eight threads store 16 bytes each at once, the width of
+// all banks. Where rows have fewer chunks and a gap of one, of 2 chunks every second row has its
+// banks for itself, of 4 every fourth one; so these follow each other, among eight.
+UOp RowAt(Rewriter& b, UOp n, int64_t row_chunks) {
+  constexpr int64_t kAtOnce = 8;
+  Graph& g = *b.graph();
+  const auto make = [&](Op op, UOp x, int64_t y) { return b.Make(op, {x, g.Index(y)}); };
+  const UOp among = make(Op::kFloorMod, n, kAtOnce);
+  const int64_t rows_at_once = kAtOnce / row_chunks;
+  const UOp far = make(Op::kMul, make(Op::kFloorMod, among, rows_at_once), row_chunks);
+  const UOp near = make(Op::kFloorDiv, among, rows_at_once);
+  const UOp first = make(Op::kMul, make(Op::kFloorDiv, n, kAtOnce), kAtOnce);
+  return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
 }
 
 }  // namespace
@@ -67,7 +83,11 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
     chunk = b.Make(Op::kAdd, {b.Make(Op::kMul, {end.back(), g.Index(count)}), thread});
   }
   end.insert(end.end(), threads.begin(), threads.end());
-  const UOp at_row = b.Make(Op::kFloorDiv, {chunk, g.Index(row_chunks)});
+  UOp at_row = b.Make(Op::kFloorDiv, {chunk, g.Index(row_chunks)});
+  const bool as_wide_as_gap = lanes == p.pad && rows_by_k == p.by_k;
+  if (as_wide_as_gap && (row_chunks == 2 || row_chunks == 4) && row.count % 8 == 0) {
+    at_row = RowAt(b, at_row, row_chunks);
+  }
   const UOp first =
       b.Make(Op::kMul, {b.Make(Op::kFloorMod, {chunk, g.Index(row_chunks)}), g.Index(lanes)});
   UOp at_column = first;

@@ -23,13 +23,8 @@ constexpr int64_t kRows = 64, kColumns = 128, kDepth = 64;
 
 // A workgroup has 32 x 32 of the result. In each step it copies 32 x 32 elements of both operands
 // into local memory, in rows along the axis that is contiguous in the operand: 64 bytes and a gap
-// of 16, so 20 words apart.
-constexpr uint64_t kTile = 32, kWorkgroups = kRows * kColumns / (kTile * kTile);
-// Eight lanes store 16 bytes each in one cycle: two rows, of which the second's end meets the
-// first's begin.
-constexpr uint64_t kStoreConflicts = kWorkgroups * kDepth * 2 * kTile * 2 / 16 / 8;
-
-// What loads of an operand add, by its rows.
+// of 16, so 20 words apart. Rows that are stored together are in different banks; this is what
+// loads of an operand add, by the axis of its rows.
 struct LoadConflicts {
   const char* processor;
   uint64_t along_depth, across_depth;
@@ -117,7 +112,7 @@ TEST_P(ProductsOnAmd, AreExactAndMeetInKnownBanks) {
     loads += along ? known->along_depth : known->across_depth;
   }
   EXPECT_EQ(counts.load_conflicts, loads);
-  EXPECT_EQ(counts.store_conflicts, kStoreConflicts);
+  EXPECT_EQ(counts.store_conflicts, 0u);
 }
 
 std::vector<ProductForm> ProductForms() {
