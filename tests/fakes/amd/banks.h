@@ -11,7 +11,10 @@ namespace fakeamd {
 
 // Which lanes use the banks in the same cycle: as many neighbours as fill them. On gfx9 a load of
 // 16 bytes takes eight lanes that are no neighbours, such as 0 to 3 with 20 to 23 (documentation of
-// ROCm's Composable Kernel, "Understanding AMD GPU LDS and Bank Conflicts").
+// ROCm's Composable Kernel, "Understanding AMD GPU LDS and Bank Conflicts", for this and for stores
+// of 16 bytes; the repository tingqli/pyhip, "Measuring bank-conflict behaviour", measured on an
+// MI300 this and loads of 4 and of 8 bytes). Of other widths, and of other processors' loads, no
+// order is documented.
 enum class LaneOrder : uint8_t { kNeighbours, kLoadsOf16OnGfx9 };
 
 // The cycles that conflicts add when each lane of `active` accesses `bytes` bytes, 1 to 16, from
