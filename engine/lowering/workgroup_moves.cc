@@ -30,7 +30,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxGroupRanges = 3;
-constexpr int kPadBytes = 16;  // the widest access; also between rows in local memory
+constexpr int kPadBytes = 16;  // the widest access; also the gap of rows in local memory
 
 AxisType AxisOf(Move::Kind kind) {
   switch (kind) {
@@ -289,11 +289,13 @@ class Splitter {
       if (IsThreads(range)) threads.push_back(range);
     }
     const bool mma = fragments_.has_value();
-    const int64_t pad = kPadBytes / ByteSize(p.a.dtype());
     std::array<Panel, 2> panels;
     for (size_t i = 0; i < panels.size(); ++i) {
       const UOp load = i == 0 ? p.a : p.b;
       const bool by_k = mma && StrideOf(load.src(0).src(1), p.k) == 1;
+      // MFMA reads 8 bytes of 16 rows at once, which with the other gap would meet in pairs.
+      const int pad_bytes = by_k && unit_ == MatrixUnit::kMfma ? kPadBytes / 2 : kPadBytes;
+      const int64_t pad = pad_bytes / ByteSize(load.dtype());
       const PanelPlan plan{load, side(i == 0 ? p.m : p.n), side(p.k), by_k,
                            pad,  static_cast<int64_t>(i)};
       panels[i] = MakePanel(b_, plan, threads, loop, with_, kPadBytes, &next_id_);

@@ -29,18 +29,32 @@ int64_t LanesOf(const PanelPlan& p, UOp fast, int64_t columns, int vector_bytes)
   return aligned ? lanes : 1;
 }
 
-// The row that is the n-th to be stored. Eight threads store 16 bytes each at once, the width of
-// all banks. Where rows have fewer chunks and a gap of one, of 2 chunks every second row has its
-// banks for itself, of 4 every fourth one; so these follow each other, among eight.
-UOp RowAt(Rewriter& b, UOp n, int64_t row_chunks) {
-  constexpr int64_t kAtOnce = 8;
+// Among `group` rows, those that are `step` apart are stored after each other.
+struct RowOrder {
+  int64_t group = 1, step = 1;
+};
+
+// An order in which rows that are stored at once fall onto different banks, as far as there is one.
+// Where rows begin at multiples of 16 bytes, eight threads store 16 bytes each at once, the width
+// of all banks; of rows of 2 chunks and a gap as wide as one, every second one has its banks for
+// itself, of 4 chunks every fourth. Where they begin at multiples of 8, sixteen threads store half
+// a chunk each at once; of rows of 4 chunks and a gap of half of one, these are two neighbours, and
+// the two rows eight further on.
+RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t pad) {
+  if (pad == lanes && (row_chunks == 2 || row_chunks == 4)) return {8, row_chunks};
+  if (2 * pad == lanes && row_chunks == 4) return {16, 8};
+  return {};
+}
+
+// The row that is the n-th to be stored.
+UOp RowAt(Rewriter& b, UOp n, const RowOrder& order) {
   Graph& g = *b.graph();
   const auto make = [&](Op op, UOp x, int64_t y) { return b.Make(op, {x, g.Index(y)}); };
-  const UOp among = make(Op::kFloorMod, n, kAtOnce);
-  const int64_t rows_at_once = kAtOnce / row_chunks;
-  const UOp far = make(Op::kMul, make(Op::kFloorMod, among, rows_at_once), row_chunks);
-  const UOp near = make(Op::kFloorDiv, among, rows_at_once);
-  const UOp first = make(Op::kMul, make(Op::kFloorDiv, n, kAtOnce), kAtOnce);
+  const UOp among = make(Op::kFloorMod, n, order.group);
+  const int64_t in_steps = order.group / order.step;
+  const UOp far = make(Op::kMul, make(Op::kFloorMod, among, in_steps), order.step);
+  const UOp near = make(Op::kFloorDiv, among, in_steps);
+  const UOp first = make(Op::kMul, make(Op::kFloorDiv, n, order.group), order.group);
   return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
 }
 
@@ -84,10 +98,8 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   }
   end.insert(end.end(), threads.begin(), threads.end());
   UOp at_row = b.Make(Op::kFloorDiv, {chunk, g.Index(row_chunks)});
-  const bool as_wide_as_gap = lanes == p.pad && rows_by_k == p.by_k;
-  if (as_wide_as_gap && (row_chunks == 2 || row_chunks == 4) && row.count % 8 == 0) {
-    at_row = RowAt(b, at_row, row_chunks);
-  }
+  const RowOrder order = rows_by_k == p.by_k ? OrderOf(row_chunks, lanes, p.pad) : RowOrder{};
+  if (order.group > 1 && row.count % order.group == 0) at_row = RowAt(b, at_row, order);
   const UOp first =
       b.Make(Op::kMul, {b.Make(Op::kFloorMod, {chunk, g.Index(row_chunks)}), g.Index(lanes)});
   UOp at_column = first;

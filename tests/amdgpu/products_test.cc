@@ -22,21 +22,19 @@ namespace {
 constexpr int64_t kRows = 64, kColumns = 128, kDepth = 64;
 
 // A workgroup has 32 x 32 of the result. In each step it copies 32 x 32 elements of both operands
-// into local memory, in rows along the axis that is contiguous in the operand: 64 bytes and a gap
-// of 16, so 20 words apart. Rows that are stored together are in different banks; this is what
-// loads of an operand add, by the axis of its rows.
+// into local memory, in rows along the axis that is contiguous in the operand: 64 bytes and a gap.
+// Rows that are stored together are in different banks; this is what loads of an operand add, by
+// the axis of its rows.
 struct LoadConflicts {
   const char* processor;
   uint64_t along_depth, across_depth;
 };
 constexpr LoadConflicts kLoadConflicts[] = {
-    // Along the depth, 16 lanes load 8 bytes each of 16 rows: every eighth row is in the same
-    // banks.
-    {"gfx90a", 512, 0},
-    {"gfx942", 512, 0},
+    {"gfx90a", 0, 0},
+    {"gfx942", 0, 0},
     {"gfx1100", 0, 0},
-    // Across it, the second half of the lanes loads from eight rows further on, which are those
-    // banks.
+    // The second half of the lanes loads 2 bytes each of a row that is eight further on; with a gap
+    // of 16 bytes that is in the banks of the first half's.
     {"gfx1201", 0, 1024},
 };
 
