@@ -21,6 +21,7 @@
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
 #include "engine/base/strings.h"
+#include "engine/types/arithmetic.h"
 #include "engine/types/program_signature.h"
 #include "engine/types/target.h"
 
@@ -221,10 +222,13 @@ enum class QueueKind : uint8_t { kCompute, kCopy };
 
 // What a device does in a second at its usual rather than its best, as it declares; 0: unknown.
 struct Rates {
-  double flops = 0;
-  double bytes = 0;
+  ArithmeticRates flops;  // operations, by their kind
+  double bytes = 0;       // that it reads and writes of its memory
   // How many iterations of a launch it takes for that: a launch of fewer leaves the rest idle.
   int64_t iterations = 1;
+
+  // By which the operations of a launch are predicted, which are not counted by kind.
+  double launch_flops() const { return flops[Arithmetic::kVectorF32]; }
 };
 
 // How a device of another machine or process is reached.

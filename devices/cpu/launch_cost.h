@@ -15,7 +15,7 @@ inline constexpr double kQuickMicros = 10;   // below, waking a thread for it ta
 
 // On one thread.
 inline double PredictedMicros(double flops, double bytes) {
-  return 1e6 * std::max(flops / ThreadRates().flops, bytes / ThreadRates().bytes);
+  return 1e6 * std::max(flops / ThreadRates().launch_flops(), bytes / ThreadRates().bytes);
 }
 
 // A CPU's threads share the grid's x, which is all that it has of parallel work.

@@ -17,14 +17,15 @@ constexpr int kChains = 10;
 // What kernels reach of it: the best of them nearly all, many that wait for memory far less.
 constexpr double kUsual = 0.6;
 
-template <int kBytes>
-using Vector __attribute__((vector_size(kBytes))) = float;
+template <typename Float, int kBytes>
+using Vector __attribute__((vector_size(kBytes))) = Float;
 
 // Not a loop over an array: that may stay in memory.
 #define TG_CHAINS(name, bytes, isa)                                               \
-  __attribute__((target(isa), noinline)) float name(float start, int64_t steps) { \
-    using V = Vector<bytes>;                                                      \
-    const V by = V{} + 0.999F, add = V{} + start;                                 \
+  template <typename Float>                                                       \
+  __attribute__((target(isa), noinline)) Float name(Float start, int64_t steps) { \
+    using V = Vector<Float, bytes>;                                               \
+    const V by = V{} + Float{0.999F}, add = V{} + start;                          \
     V a = add, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6;  \
     V h = a + 7, i = a + 8, j = a + 9;                                            \
     for (int64_t k = 0; k < steps; ++k) {                                         \
@@ -43,34 +44,47 @@ TG_CHAINS(Chains128, 16, "sse2")
 #endif
 #undef TG_CHAINS
 
+template <typename Float>
 struct Chains {
-  float (*run)(float start, int64_t steps);
-  int lanes;
+  Float (*run)(Float start, int64_t steps);
+  int bytes;
 };
 
+// Of a thread, in a second; 0: this processor is not measured.
+template <typename Float>
 double MeasureFlops() {
 #if defined(__x86_64__)
-  const Chains chains = __builtin_cpu_supports("avx512f") != 0 ? Chains{Chains512, 16}
-                        : __builtin_cpu_supports("fma") != 0   ? Chains{Chains256, 8}
-                                                               : Chains{Chains128, 4};
+  using Found = Chains<Float>;
+  const Found chains = __builtin_cpu_supports("avx512f") != 0 ? Found{Chains512<Float>, 64}
+                       : __builtin_cpu_supports("fma") != 0   ? Found{Chains256<Float>, 32}
+                                                              : Found{Chains128<Float>, 16};
   using Clock = std::chrono::steady_clock;
-  volatile float start = 0.5F, sink = 0;
+  volatile Float start = 0.5F, sink = 0;
   double least = 1;
   for (int turn = 0; turn < kTurns; ++turn) {
     const auto begin = Clock::now();
     sink = sink + chains.run(start, kSteps);
     least = std::min(least, std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  return kUsual * 2 * kChains * kSteps * chains.lanes / std::max(least, 1e-9);
+  const double lanes = chains.bytes / sizeof(Float);
+  return kUsual * 2 * kChains * kSteps * lanes / std::max(least, 1e-9);
 #else
-  return kCpuThreadFlops;
+  return 0;
 #endif
+}
+
+Rates MeasureThread() {
+  using enum Arithmetic;
+  Rates out{.flops = {{kVectorF64, MeasureFlops<double>()}, {kVectorF32, MeasureFlops<float>()}},
+            .bytes = kCpuThreadBytes};
+  if (out.launch_flops() == 0) out.flops[kVectorF32] = kCpuThreadFlops;
+  return out;
 }
 
 }  // namespace
 
 const Rates& ThreadRates() {
-  static const Rates rates{.flops = MeasureFlops(), .bytes = kCpuThreadBytes};
+  static const Rates rates = MeasureThread();
   return rates;
 }
 

@@ -18,8 +18,6 @@ using cuda::Library;
 using stream::Context;
 using stream::StreamDevice;
 
-// f32 operations of a multiprocessor in a cycle: multiply and add on 128 lanes.
-constexpr double kFlopsPerCycle = 256;
 constexpr double kTransfersPerCycle = 2;
 constexpr double kUsual = 0.7;  // of its best
 
@@ -50,7 +48,7 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
                               "; expected 8.0 or later");
   }
   out.target = *std::move(target);
-  out.rates.flops = kUsual * processors * kFlopsPerCycle * khz * 1e3;
+  out.rates.flops = NvidiaOperationsPerCycle(major, minor) * (kUsual * processors * khz * 1e3);
   out.rates.bytes = kUsual * kTransfersPerCycle * memory_khz * 1e3 * bus_bits / 8;
   out.resident_threads = int64_t{threads} * processors;
   size_t free = 0, total = 0;

@@ -61,7 +61,8 @@ absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDrive
   TG_RETURN_IF_ERROR(status);
   if (processors < 1) return FailedPrecondition("it has ", processors, " multiprocessors");
   out.target = AmdTarget(*processor, processors, local);
-  out.rates.flops = kUsualShare * processors * processor->flops_per_cycle * khz * 1e3;
+  out.rates.flops[Arithmetic::kVectorF32] =
+      kUsualShare * processors * processor->flops_per_cycle * khz * 1e3;
   out.rates.bytes = kUsualShare * kTransfers * memory_khz * 1e3 * bus_bits / 8;
   out.resident_threads = int64_t{threads} * processors;
   size_t free = 0, total = 0;

@@ -16,9 +16,9 @@ using stream::StreamDevice;
 using stream::StreamGeneration;
 
 constexpr int64_t kGroupLocalBytes = 227 << 10;  // at most (CUDA C++ Programming Guide)
-// What a Hopper does at its usual: f32 multiply-adds on 128 lanes of a processor at 1.7 GHz, and
-// the memory of an H100 (NVIDIA H100 datasheet), each at 70%.
-constexpr double kFlopsOfProcessor = 0.7 * 256 * 1.7e9, kMemoryRate = 0.7 * 3.35e12;
+// What a Hopper does at its usual: a processor at 1.7 GHz, and the memory of an H100 (NVIDIA H100
+// datasheet), each at 70%.
+constexpr double kUsualHz = 0.7 * 1.7e9, kMemoryRate = 0.7 * 3.35e12;
 
 absl::StatusOr<stream::Description> DescribeNv(const nv::GpuFacts& facts,
                                                const NvOptions& options) {
@@ -27,7 +27,7 @@ absl::StatusOr<stream::Description> DescribeNv(const nv::GpuFacts& facts,
   if (!target) return FailedPrecondition("it has no processors");
   out.target = *std::move(target);
   out.target.features = *options.assembler;
-  out.rates.flops = kFlopsOfProcessor * facts.processors;
+  out.rates.flops = NvidiaOperationsPerCycle(9, 0) * (kUsualHz * facts.processors);
   out.rates.bytes = kMemoryRate;
   out.resident_threads = int64_t{facts.warps_per_processor} * 32 * facts.processors;
   out.memory_limit =

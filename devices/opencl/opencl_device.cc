@@ -35,8 +35,11 @@ int64_t MemoryLimit(const DeviceFacts& facts, const OpenClOptions& options) {
 
 Rates RatesOf(const DeviceFacts& facts) {
   const auto threads = static_cast<double>(facts.target.threads);
-  if (facts.is_cpu) return {.flops = kCpuThreadFlops * threads, .bytes = kCpuThreadBytes * threads};
-  return {.flops = kUsual * facts.flops};
+  using enum Arithmetic;
+  if (facts.is_cpu) {
+    return {.flops = {{kVectorF32, kCpuThreadFlops * threads}}, .bytes = kCpuThreadBytes * threads};
+  }
+  return {.flops = {{kVectorF32, kUsual * facts.flops}}};
 }
 
 // One generation of it.

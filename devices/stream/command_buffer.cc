@@ -26,8 +26,8 @@ double Seconds(const Command& command, const Rates& rates) {
   const double bytes =
       copies ? 2.0 * static_cast<double>(command.copy.length) : command.launch.bytes;
   const double seconds = rates.bytes > 0 ? bytes / rates.bytes : 0;
-  if (copies || rates.flops <= 0) return seconds;
-  return std::max(seconds, command.launch.flops / rates.flops);
+  if (copies || rates.launch_flops() <= 0) return seconds;
+  return std::max(seconds, command.launch.flops / rates.launch_flops());
 }
 
 bool DoesSomething(const Command& command) {

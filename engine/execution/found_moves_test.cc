@@ -207,7 +207,7 @@ TEST_F(FoundKernelTest, MeasuringCutsLaunches) {
   Budget budget;
   auto program = Lower(Twice(), device_->target(), "k", &budget);
   ASSERT_TRUE(program.ok()) << program.status();
-  program->flops = 20e-3 * device_->rates().flops;
+  program->flops = 20e-3 * device_->rates().launch_flops();
   program->iterations = 4096;
   std::vector<RunSlice> slices;
   MeasureOptions options;

@@ -47,8 +47,10 @@ TEST_F(PlannedExecutableTest, SaysWhatItsKernelsAre) {
 }
 
 TEST(Prediction, IsTheSlowerOfArithmeticAndMemory) {
-  EXPECT_DOUBLE_EQ(PredictedSeconds(100, 10, {.flops = 50, .bytes = 10}), 2);
-  EXPECT_DOUBLE_EQ(PredictedSeconds(10, 100, {.flops = 50, .bytes = 10}), 10);
+  EXPECT_DOUBLE_EQ(
+      PredictedSeconds(100, 10, {.flops = {{Arithmetic::kVectorF32, 50}}, .bytes = 10}), 2);
+  EXPECT_DOUBLE_EQ(
+      PredictedSeconds(10, 100, {.flops = {{Arithmetic::kVectorF32, 50}}, .bytes = 10}), 10);
   EXPECT_EQ(PredictedSeconds(10, 100, {}), 0) << "a device that declares nothing";
 }
 
@@ -67,7 +69,7 @@ TEST(Prediction, SegmentsAreShortAndAtMostOneAnIteration) {
 
 // 64 Ki floats on a device that says that it needs 12.5 ms for them: three segments.
 constexpr int64_t kMany = 64 << 10;
-constexpr Rates kSlow{.flops = 1e12, .bytes = 2 * 4 * kMany / 12.5e-3};
+constexpr Rates kSlow{.flops = {{Arithmetic::kVectorF32, 1e12}}, .bytes = 2 * 4 * kMany / 12.5e-3};
 
 TEST_F(PlannedExecutableTest, CutsALongKernel) {
   ExecutableCache cache({});

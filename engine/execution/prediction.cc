@@ -13,7 +13,7 @@ constexpr double kMaxPredictedSegments = 65'536;
 
 double PredictedSeconds(double flops, double bytes, const Rates& rates) {
   double seconds = 0;
-  if (rates.flops > 0) seconds = flops / rates.flops;
+  if (rates.launch_flops() > 0) seconds = flops / rates.launch_flops();
   if (rates.bytes > 0) seconds = std::max(seconds, bytes / rates.bytes);
   return seconds;
 }

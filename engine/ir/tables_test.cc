@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/ir/op.h"
+#include "engine/types/arithmetic.h"
 #include "engine/types/dtype.h"
 
 namespace telegrad {
@@ -46,6 +47,14 @@ TEST(OpTable, RowsMakeSense) {
     EXPECT_EQ(Is(row.op, kAlu), row.shape_rule == ShapeRule::kElementwise ||
                                     row.shape_rule == ShapeRule::kBitcastShape)
         << name;
+  }
+}
+
+// So that a device has a place for what each of its instructions does in a second.
+TEST(MmaTable, EachInstructionHasAKindOfArithmetic) {
+  for (const MmaInfo& info : AllMmas()) {
+    EXPECT_EQ(info.a, info.b) << info.name;
+    EXPECT_TRUE(MatrixArithmetic(info.a).has_value()) << info.name;
   }
 }
 

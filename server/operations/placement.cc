@@ -28,7 +28,7 @@ bool Takes(const Turn& turn, const Device& device, int64_t bytes) {
 // One that computes as the first of the list does: neither a disk nor, unless that is what the
 // server has, another machine's.
 bool Comparable(const Device& device, const Device& first) {
-  return (device.rates().flops > 0) == (first.rates().flops > 0) &&
+  return (device.rates().launch_flops() > 0) == (first.rates().launch_flops() > 0) &&
          device.link().has_value() == first.link().has_value() &&
          device.accepts() == first.accepts();
 }

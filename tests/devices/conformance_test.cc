@@ -20,6 +20,26 @@ TEST_P(Conformance, SaysWhatItIs) {
   EXPECT_GE(device_->memory_limit(), device_->memory_used());
 }
 
+TEST_P(Conformance, DeclaresRatesOfWhatItDoes) {
+  OpenDevice();
+  const Rates rates = device_->rates();
+  EXPECT_GE(rates.bytes, 0);
+  EXPECT_GE(rates.iterations, 1);
+  const auto unit = [&](const ArithmeticInfo& row) {
+    return row.unit == ArithmeticUnit::kVector ||
+           device_->target().matrix != MatrixUnit::kNone;  // whose rows these are
+  };
+  for (const ArithmeticInfo& row : kArithmetics) {
+    SCOPED_TRACE(row.text);
+    EXPECT_GE(rates.flops[row.arithmetic], 0);
+    EXPECT_LT(rates.flops[row.arithmetic], 1e18);
+    if (rates.flops[row.arithmetic] == 0) continue;
+    EXPECT_NE(device_->accepts(), ProgramLevel::kNothing);
+    EXPECT_TRUE(unit(row)) << "it has no matrix instructions";
+    EXPECT_GT(rates.launch_flops(), 0) << "by which launches are predicted";
+  }
+}
+
 TEST_P(Conformance, CopiesMoveBytes) {
   SKIP_IF_EXCLUDED(no_contents);
   OpenDevice();

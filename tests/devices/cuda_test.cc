@@ -26,6 +26,10 @@ TEST_F(Cuda, OpensEveryGpu) {
   EXPECT_TRUE(device().target().has_workgroups());
   EXPECT_GT(device().target().local_bytes, 48 << 10);
   EXPECT_GT(device().rates().bytes, 0);
+  const ArithmeticRates rates = device().rates().flops;
+  EXPECT_DOUBLE_EQ(rates[Arithmetic::kVectorF32], 0.7 * 8 * 1e9 * 128);  // at 1 GHz
+  EXPECT_DOUBLE_EQ(rates[Arithmetic::kMatrixF16], 16 * rates[Arithmetic::kVectorF32]);
+  EXPECT_EQ(rates[Arithmetic::kVectorI32], 0);
   EXPECT_GT(device().memory_limit(), 0);
   EXPECT_LT(device().memory_limit(), 64 << 20);  // there is a reserve
 }

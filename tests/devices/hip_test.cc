@@ -59,7 +59,8 @@ TEST_F(Hip, OpensEveryGpu) {
   EXPECT_EQ(device().target(), AmdTarget(*FindAmdProcessor("gfx942"), 8));
   EXPECT_EQ(device().target().warp, 64);
   EXPECT_GT(device().rates().bytes, 0);
-  EXPECT_GT(device().rates().flops, 0);
+  EXPECT_GT(device().rates().launch_flops(), 0);
+  EXPECT_EQ(device().rates().flops[Arithmetic::kMatrixF16], 0) << "not known";
   EXPECT_GT(device().memory_limit(), 0);
   EXPECT_LT(device().memory_limit(), 64 << 20);  // there is a reserve
   devices_.clear();
