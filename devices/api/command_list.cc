@@ -88,7 +88,9 @@ absl::StatusOr<std::shared_ptr<const CommandList>> CommandList::Encode(
 absl::Status CommandList::Fill(std::vector<Command> commands) {
   commands_ = std::move(commands);
   for (size_t i = 0; i < commands_.size(); ++i) {
-    if (commands_[i].kind == CommandKind::kCopy) copies_.push_back(i);
+    const bool is_copy = commands_[i].kind == CommandKind::kCopy;
+    (is_copy ? needs_.copy : needs_.compute) = true;
+    if (is_copy) copies_.push_back(i);
     if (const absl::Status status = Add(commands_[i]); !status.ok()) {
       return InvalidArgument("command ", i, ": ", ToStd(status.message()));
     }

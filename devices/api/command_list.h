@@ -21,7 +21,6 @@ class CommandList : public CommandBuffer {
   static absl::StatusOr<std::shared_ptr<const CommandList>> Encode(std::vector<Command> commands);
 
   std::span<const Command> commands() const { return commands_; }
-  bool has_launches() const { return copies_.size() < commands_.size(); }
 
   // Whether `bindings` are as many and as long as the commands need and inside of their memories,
   // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.

@@ -20,6 +20,7 @@
 #include "devices/api/memory.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
+#include "engine/base/status.h"
 #include "engine/base/strings.h"
 #include "engine/types/arithmetic.h"
 #include "engine/types/program_signature.h"
@@ -151,15 +152,33 @@ struct Command {
   CopyBytes copy;
 };
 
+// A kind of work: launches, or copies.
+enum class QueueKind : uint8_t { kCompute, kCopy };
+
+// The kinds of work that a queue takes, or that commands are of.
+struct QueueCapability {
+  bool compute = false;
+  bool copy = false;
+
+  bool Has(QueueKind kind) const { return kind == QueueKind::kCompute ? compute : copy; }
+  friend bool operator==(const QueueCapability&, const QueueCapability&) = default;
+};
+// So that long copies and long kernels do not wait for each other, a queue may take copies only.
+inline constexpr QueueCapability kComputesAndCopies{.compute = true, .copy = true};
+inline constexpr QueueCapability kCopiesOnly{.copy = true};
+
 // Commands encoded once for a device, replayed with different bindings and scalars. Immutable.
 class CommandBuffer {
  public:
   virtual ~CommandBuffer() = default;
   // How many values a submission has for its launches' arguments.
   size_t scalars() const { return scalars_; }
+  // The kinds of work that are among them.
+  const QueueCapability& needs() const { return needs_; }
 
  protected:
   size_t scalars_ = 0;
+  QueueCapability needs_;
 };
 
 // What is submitted to a queue.
@@ -175,14 +194,20 @@ struct QueueWork {
 // ordered between two of them waits for a point.
 class Queue {
  public:
+  Queue(std::string name, QueueCapability takes) : name_(std::move(name)), takes_(takes) {}
   virtual ~Queue() = default;
+
+  // "CPU:0 copy": its device's and its own, as traces and errors have it.
+  const std::string& name() const { return name_; }
+  // What may be submitted to it.
+  const QueueCapability& takes() const { return takes_; }
 
   // Enqueues the commands, in order, after everything submitted to this queue before and after
   // `waits`. Returns at once with the point that is reached when they have ended; the point fails
   // with the first command that does, and the commands behind that one do not run.
-  // INVALID_ARGUMENT for commands of another device, bindings that do not fit them or that this
-  // device cannot reach, another number of scalars than theirs, or a wait for a point of this queue
-  // that is not submitted yet.
+  // INVALID_ARGUMENT for commands of another device or of a kind that this queue does not take,
+  // bindings that do not fit them or that this device cannot reach, another number of scalars than
+  // theirs, or a wait for a point of this queue that is not submitted yet.
   // RESOURCE_EXHAUSTED when the queue is full. `trace` and `cancellation` may be null; a cancelled
   // submission ends before its next command, with CANCELLED.
   absl::StatusOr<TimelinePoint> Submit(std::shared_ptr<const CommandBuffer> commands,
@@ -196,10 +221,7 @@ class Queue {
                   waits);
   }
   absl::StatusOr<TimelinePoint> Submit(QueueWork work, std::span<const TimelinePoint> waits) {
-    if (work.commands != nullptr && work.commands->scalars() != work.scalars.size()) {
-      return absl::InvalidArgumentError(
-          StrCat(work.scalars.size(), " scalars for commands of ", work.commands->scalars()));
-    }
+    if (work.commands != nullptr) TG_RETURN_IF_ERROR(CheckCommands(*work.commands, work.scalars));
     return Enqueue(std::move(work), waits);
   }
 
@@ -207,18 +229,35 @@ class Queue {
   virtual TimelinePoint last() const = 0;
 
  private:
-  // Of as many scalars as the commands have.
+  // Of as many scalars as the commands have, and of kinds that it takes.
   virtual absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
                                                 std::span<const TimelinePoint> waits) = 0;
+  absl::Status CheckCommands(const CommandBuffer& commands,
+                             std::span<const uint64_t> scalars) const;
+
+  const std::string name_;
+  const QueueCapability takes_;
 };
+
+inline absl::Status Queue::CheckCommands(const CommandBuffer& commands,
+                                         std::span<const uint64_t> scalars) const {
+  const QueueCapability& needs = commands.needs();
+  if (needs.compute && !takes_.compute) {
+    return absl::InvalidArgumentError(
+        StrCat(name_, ": a launch was submitted to a queue that takes copies only"));
+  }
+  if (needs.copy && !takes_.copy) {
+    return absl::InvalidArgumentError(
+        StrCat(name_, ": a copy was submitted to a queue that takes launches only"));
+  }
+  if (commands.scalars() == scalars.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(scalars.size(), " scalars for commands of ", commands.scalars()));
+}
 
 // What a device loads as a ProgramImage's binary: code for its target, a tensor graph (see
 // graph_program.h), which it compiles itself, or nothing: it only copies.
 enum class ProgramLevel : uint8_t { kBinary, kTensorGraph, kNothing };
-
-// The copy queue takes copies only, so that long copies and long kernels do not wait for each
-// other.
-enum class QueueKind : uint8_t { kCompute, kCopy };
 
 // What a device does in a second at its usual rather than its best, as it declares; 0: unknown.
 struct Rates {
@@ -295,8 +334,12 @@ class Device {
   // INVALID_ARGUMENT for a command that this device cannot encode.
   virtual absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) = 0;
-  // A device with a single queue returns it for both kinds.
-  virtual Queue& queue(QueueKind kind) = 0;
+  // Its queues, at least one, the same for as long as it is there. What a queue takes it says
+  // itself; its number is its place here.
+  virtual std::span<Queue* const> queues() = 0;
+  // The first queue that takes this kind of work alone, or else the first that takes it. Where none
+  // does, as on a device that runs no programs, the first queue, which refuses it.
+  Queue& queue(QueueKind kind);
   Queue& queue() { return queue(QueueKind::kCompute); }
 
   // OK while the device can be trusted with more work. One that is lost says so with UNAVAILABLE,
@@ -315,6 +358,18 @@ class Device {
   // be opened, and then it may be tried again. Takes as long as a driver or a network does.
   virtual absl::Status Recover();
 };
+
+inline Queue& Device::queue(QueueKind kind) {
+  const std::span<Queue* const> all = queues();
+  Queue* found = nullptr;
+  for (Queue* const queue : all) {
+    const QueueCapability& takes = queue->takes();
+    if (!takes.Has(kind)) continue;
+    if (takes.compute != takes.copy) return *queue;
+    if (found == nullptr) found = queue;
+  }
+  return found != nullptr ? *found : *all.front();
+}
 
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
                                                             OpenMode) {
@@ -340,9 +395,10 @@ inline absl::Status Device::Recover() {
   return absl::FailedPreconditionError(StrCat(name(), " is healthy"));
 }
 
-// The one of two devices that encodes and runs a copy between their memories, on its copy queue;
-// where neither reaches the other, a copy goes through memory of the host: `from` copies to that,
-// and `to` copies from it.
+// The one of two devices that encodes and runs a copy between their memories, on its copy queue:
+// the one with the shorter way to the other's, and `to` where both are as good, unless `to` is the
+// host's. Where neither reaches the other, a copy goes through memory of the host: `from` copies to
+// that, and `to` copies from it.
 inline Device& CopyDevice(Device& to, Device& from) {
   return !to.Reaches(from) || (to.host_visible() && !from.host_visible()) ? from : to;
 }

@@ -3,6 +3,7 @@
 // commands are kept in the form in which they came.
 #include "devices/api/generations_device.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -72,10 +73,11 @@ class KeptCommands final : public CommandBuffer {
     return encoded_;
   }
 
-  // First of all: In, and how many scalars they have.
+  // First of all: In, and what the commands say of themselves.
   absl::Status Prepare(const Opened& now) {
     TG_ASSIGN_OR_RETURN(const auto encoded, In(now));
     scalars_ = encoded->scalars();
+    needs_ = encoded->needs();
     return absl::OkStatus();
   }
 
@@ -91,7 +93,9 @@ class GenerationsDevice;
 
 class GenerationsQueue final : public Queue {
  public:
-  GenerationsQueue(GenerationsDevice& device, QueueKind kind) : device_(device), kind_(kind) {}
+  // As number `index` of the device's queues is in each generation.
+  GenerationsQueue(GenerationsDevice& device, size_t index, const Queue& first)
+      : Queue(first.name(), first.takes()), device_(device), index_(index) {}
   TimelinePoint last() const override;
 
  private:
@@ -99,7 +103,7 @@ class GenerationsQueue final : public Queue {
                                         std::span<const TimelinePoint> waits) override;
 
   GenerationsDevice& device_;
-  const QueueKind kind_;
+  const size_t index_;
 };
 
 class GenerationsDevice final : public Device {
@@ -112,7 +116,12 @@ class GenerationsDevice final : public Device {
         memory_limit_(first->device().memory_limit()),
         peers_(first->peers()),
         kinds_(KindsOf(first->device())),
-        now_{1, std::move(first)} {}
+        now_{1, std::move(first)} {
+    for (const Queue* const queue : now_.device().queues()) {
+      owned_.push_back(std::make_unique<GenerationsQueue>(*this, queues_.size(), *queue));
+      queues_.push_back(owned_.back().get());
+    }
+  }
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
@@ -173,7 +182,7 @@ class GenerationsDevice final : public Device {
     TG_RETURN_IF_ERROR(out->Prepare(now_));
     return out;
   }
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override {
     const SharedLock lock(mutex_);
     return now_.generation == nullptr ? why_ : now_.device().Health();
@@ -205,6 +214,10 @@ class GenerationsDevice final : public Device {
       return absl::UnavailableError(
           StrCat(name_, " could not be brought back: ", ToStd(next.status().message())));
     }
+    if (!HasSameQueues((*next)->device())) {
+      TG_RETURN_IF_ERROR((*next)->Close());
+      return absl::UnavailableError(StrCat(name_, " came back with other queues than it had"));
+    }
     const ExclusiveLock lock(mutex_);
     now_ = {now_.number + 1, *std::move(next)};
     return absl::OkStatus();
@@ -218,6 +231,9 @@ class GenerationsDevice final : public Device {
     return {device.Makes(kDevice), device.Makes(kPinnedHost), device.Makes(kExported),
             device.Makes(kImported)};
   }
+  bool HasSameQueues(Device& device) const {
+    return std::ranges::equal(device.queues(), queues_, {}, &Queue::takes, &Queue::takes);
+  }
   // Why there is none at hand; OK: there is.
   absl::Status NoneLocked() const TG_REQUIRES_SHARED(mutex_) {
     return now_.generation == nullptr ? why_ : absl::OkStatus();
@@ -230,7 +246,8 @@ class GenerationsDevice final : public Device {
   const int64_t memory_limit_;
   const void* const peers_;  // of the first generation
   const std::array<bool, 4> kinds_;
-  GenerationsQueue compute_{*this, QueueKind::kCompute}, copy_{*this, QueueKind::kCopy};
+  std::vector<std::unique_ptr<GenerationsQueue>> owned_;
+  std::vector<Queue*> queues_;  // these
 
   Mutex recovering_;                                                // before mutex_
   std::unique_ptr<Generation> closing_ TG_GUARDED_BY(recovering_);  // that is not closed yet
@@ -243,7 +260,7 @@ class GenerationsDevice final : public Device {
 TimelinePoint GenerationsQueue::last() const {
   const SharedLock lock(device_.mutex_);
   if (device_.now_.generation == nullptr) return {};
-  return device_.now_.device().queue(kind_).last();
+  return device_.now_.device().queues()[index_]->last();
 }
 
 absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(QueueWork work,
@@ -258,7 +275,7 @@ absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(QueueWork work,
     if (view.memory != nullptr) TG_RETURN_IF_ERROR(view.memory->Health());
   }
   TG_ASSIGN_OR_RETURN(work.commands, own->In(device_.now_));
-  return device_.now_.device().queue(kind_).Submit(std::move(work), waits);
+  return device_.now_.device().queues()[index_]->Submit(std::move(work), waits);
 }
 
 }  // namespace

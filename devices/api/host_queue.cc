@@ -21,7 +21,8 @@ void HostQueue::Bell::Ring() {
 }
 
 HostQueue::HostQueue(HostQueueOptions options, std::unique_ptr<QueueRunner> runner)
-    : options_(std::move(options)),
+    : Queue(options.name, options.takes),
+      options_(std::move(options)),
       runner_(std::move(runner)),
       ring_(std::max(options_.capacity, 1)) {
   thread_ = std::thread([this] { Serve(); });
@@ -47,13 +48,13 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(QueueWork work,
     MutexLock lock(mutex_);
     const uint64_t before = submitted_.load(std::memory_order_relaxed);
     if (before - finished_ == ring_.size()) {
-      return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
+      return ResourceExhausted(name(), ": the queue holds its limit of ", ring_.size(),
                                " submissions");
     }
     for (const TimelinePoint& wait : waits) {
       if (wait.timeline == timeline_ && wait.value > before) {
-        return InvalidArgument(options_.name, ": a wait for point ", wait.value,
-                               " of a queue that is at ", before);
+        return InvalidArgument(name(), ": a wait for point ", wait.value, " of a queue that is at ",
+                               before);
       }
     }
     point.value = before + 1;
@@ -138,7 +139,7 @@ absl::Status HostQueue::RunOne(const Submission& submission) {
   std::vector<TraceEvent> events;
   control.events = &events;
   const absl::Status status = runner_->Run(*work.commands, work.bindings, control);
-  for (TraceEvent& event : events) event.queue = options_.name;
+  for (TraceEvent& event : events) event.queue = name();
   work.trace->Add(std::move(events));
   return status;
 }

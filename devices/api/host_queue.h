@@ -25,8 +25,8 @@ class QueueRunner {
  public:
   virtual ~QueueRunner() = default;
 
-  // On the submitting thread, any number at a time: whether this queue can run the commands on the
-  // bindings. Must not keep either.
+  // On the submitting thread, any number at a time: whether this queue can run the commands, which
+  // are of kinds that it takes, on the bindings. Must not keep either.
   virtual absl::Status Check(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const = 0;
 
@@ -44,7 +44,8 @@ class QueueRunner {
 };
 
 struct HostQueueOptions {
-  std::string name;       // "CPU:0 compute", for traces
+  std::string name;  // see Queue
+  QueueCapability takes = kComputesAndCopies;
   int capacity = 16'384;  // submissions
   // A submission whose foreign wait is not reached by then fails with DEADLINE_EXCEEDED, so that a
   // lost point does not stop the queue for good.

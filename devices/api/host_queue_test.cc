@@ -15,6 +15,7 @@ namespace telegrad {
 namespace {
 
 struct FakeCommands : CommandBuffer {
+  explicit FakeCommands(QueueCapability needs = {}) { needs_ = needs; }
   bool quick = true;
   std::function<absl::Status()> run;
 };
@@ -55,6 +56,28 @@ struct Fixture {
 };
 
 bool IsReached(const TimelinePoint& point) { return point.timeline->value() >= point.value; }
+
+TEST(HostQueue, RefusesWhatItDoesNotTake) {
+  const auto submit = [](QueueCapability takes, QueueCapability needs) {
+    HostQueue queue({.name = "fake", .takes = takes}, std::make_unique<FakeRunner>());
+    auto commands = std::make_shared<FakeCommands>(needs);
+    commands->run = [] { return absl::OkStatus(); };
+    const auto point = queue.Submit(std::move(commands), {}, {});
+    EXPECT_EQ(queue.last().value, point.ok() ? 1u : 0u);
+    return point.status();
+  };
+  constexpr QueueCapability kComputesOnly{.compute = true};
+  EXPECT_EQ(submit(kComputesAndCopies, kComputesAndCopies), absl::OkStatus());
+  EXPECT_EQ(submit(kComputesOnly, kComputesOnly), absl::OkStatus());
+  EXPECT_EQ(submit(kCopiesOnly, kCopiesOnly), absl::OkStatus());
+  EXPECT_EQ(submit(kCopiesOnly, {}), absl::OkStatus()) << "no commands at all";
+  EXPECT_EQ(
+      submit(kCopiesOnly, kComputesAndCopies),
+      absl::InvalidArgumentError("fake: a launch was submitted to a queue that takes copies only"));
+  EXPECT_EQ(
+      submit(kComputesOnly, kComputesAndCopies),
+      absl::InvalidArgumentError("fake: a copy was submitted to a queue that takes launches only"));
+}
 
 TEST(HostQueue, QuickWorkIsDoneWhenSubmitReturns) {
   Fixture f;

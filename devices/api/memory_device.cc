@@ -12,7 +12,6 @@ absl::Status CopyRunner::Check(const CommandBuffer* commands,
                                std::span<const BufferView> bindings) const {
   const auto* list = dynamic_cast<const CommandList*>(commands);
   if (list == nullptr) return InvalidArgument("the commands were not encoded for ", device_);
-  if (list->has_launches()) return InvalidArgument(device_, " runs no programs");
   TG_RETURN_IF_ERROR(list->Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
     if (!Reaches(*bindings[i].memory)) {
@@ -43,7 +42,10 @@ absl::Status CopyRunner::Copy(const CopyEnd& to, const CopyEnd& from, int64_t le
 MemoryDevice::MemoryDevice(std::string name, int queue_capacity, absl::Duration wait_limit,
                            std::unique_ptr<CopyRunner> runner)
     : name_(std::move(name)),
-      queue_({.name = StrCat(name_, " copy"), .capacity = queue_capacity, .wait_limit = wait_limit},
+      queue_({.name = StrCat(name_, " copy"),
+              .takes = kCopiesOnly,
+              .capacity = queue_capacity,
+              .wait_limit = wait_limit},
              std::move(runner)) {
   target_.arch = "none";  // for which nothing compiles
 }

@@ -1,6 +1,7 @@
 // Devices that are memory only: they run no programs, and one queue copies to and from them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -52,7 +53,7 @@ class MemoryDevice : public Device {
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override;
-  Queue& queue(QueueKind) override { return queue_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return absl::OkStatus(); }
 
  protected:
@@ -65,6 +66,7 @@ class MemoryDevice : public Device {
   const std::string name_;
   Target target_;
   HostQueue queue_;
+  const std::array<Queue*, 1> queues_ = {&queue_};
 };
 
 }  // namespace telegrad

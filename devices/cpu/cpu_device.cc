@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,16 +34,13 @@ class CpuMemory : public Memory {
 
 class CpuRunner : public QueueRunner {
  public:
-  CpuRunner(QueueKind kind, int threads, absl::Duration launch_limit)
-      : kind_(kind), pool_(threads), watch_(&pool_, launch_limit) {}
+  CpuRunner(int threads, absl::Duration launch_limit)
+      : pool_(threads), watch_(&pool_, launch_limit) {}
 
   absl::Status Check(const CommandBuffer* commands,
                      std::span<const BufferView> bindings) const override {
     const auto* encoded = dynamic_cast<const CpuCommandBuffer*>(commands);
     if (encoded == nullptr) return InvalidArgument("the commands were not encoded for a CPU");
-    if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
-      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
-    }
     return encoded->Check(bindings);
   }
 
@@ -56,7 +55,6 @@ class CpuRunner : public QueueRunner {
   }
 
  private:
-  const QueueKind kind_;
   WorkerPool pool_;
   LaunchWatch watch_;
   CpuCommandBuffer::Scratch scratch_;  // of the thread that runs
@@ -75,12 +73,12 @@ class CpuDevice : public Device {
                   .capacity = options.queue_capacity,
                   .wait_limit = options.wait_limit,
                   .spins = options.threads > 1},
-                 std::make_unique<CpuRunner>(QueueKind::kCompute, options.threads,
-                                             options.launch_limit)),
+                 std::make_unique<CpuRunner>(options.threads, options.launch_limit)),
         copy_({.name = StrCat(name_, " copy"),
+               .takes = kCopiesOnly,
                .capacity = options.queue_capacity,
                .wait_limit = options.wait_limit},
-              std::make_unique<CpuRunner>(QueueKind::kCopy, 1, absl::InfiniteDuration())) {}
+              std::make_unique<CpuRunner>(1, absl::InfiniteDuration())) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return target_; }
@@ -123,7 +121,7 @@ class CpuDevice : public Device {
     return CpuCommandBuffer::Encode(std::move(commands), threads_);
   }
 
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return absl::OkStatus(); }
 
  private:
@@ -140,6 +138,7 @@ class CpuDevice : public Device {
   const std::unique_ptr<Loader> loader_;
   const int threads_;
   HostQueue compute_, copy_;  // last: their threads stop first
+  const std::array<Queue*, 2> queues_ = {&compute_, &copy_};
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
   const int processors = get(cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const int local = get(cuda::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   const int threads = get(cuda::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  const int engines = get(cuda::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
   const double khz = get(cuda::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
   const double memory_khz = get(cuda::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
   const double bus_bits = get(cuda::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
@@ -51,6 +52,7 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
   out.rates.flops = NvidiaOperationsPerCycle(major, minor) * (kUsual * processors * khz * 1e3);
   out.rates.bytes = kUsual * kTransfersPerCycle * memory_khz * 1e3 * bus_bits / 8;
   out.resident_threads = int64_t{threads} * processors;
+  out.copy_queues = stream::CopyQueues(engines);
   size_t free = 0, total = 0;
   TG_RETURN_IF_ERROR(TG_CUDA_IN(context, driver, cuMemGetInfo_v2, &free, &total));
   out.memory_limit = stream::MemoryLimit(options.memory_limit, free, total);

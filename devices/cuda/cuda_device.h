@@ -1,4 +1,4 @@
-// NVIDIA GPUs through the CUDA driver API, opened at run time: a compute queue and a copy queue,
+// NVIDIA GPUs through the CUDA driver API, opened at run time: a compute queue and copy queues,
 // each a stream, with memory of their own that the host cannot address.
 #pragma once
 

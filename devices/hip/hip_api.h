@@ -48,6 +48,7 @@ enum HipResult : int {
 };
 
 enum hipDeviceAttribute_t : int {
+  hipDeviceAttributeAsyncEngineCount = 2,
   hipDeviceAttributeClockRate = 5,  // kHz
   hipDeviceAttributeMaxThreadsPerMultiProcessor = 57,
   hipDeviceAttributeMemoryBusWidth = 59,   // bits

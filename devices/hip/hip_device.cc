@@ -59,12 +59,20 @@ absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDrive
   const double memory_khz = get(hip::hipDeviceAttributeMemoryClockRate);
   const double bus_bits = get(hip::hipDeviceAttributeMemoryBusWidth);
   TG_RETURN_IF_ERROR(status);
+  // Not every version of the library tells; of a GPU that does one copy at a time, the rest is
+  // true.
+  int engines = 1;
+  if (driver.api().hipDeviceGetAttribute(&engines, hip::hipDeviceAttributeAsyncEngineCount,
+                                         context.device()) != hip::hipSuccess) {
+    engines = 1;
+  }
   if (processors < 1) return FailedPrecondition("it has ", processors, " multiprocessors");
   out.target = AmdTarget(*processor, processors, local);
   out.rates.flops[Arithmetic::kVectorF32] =
       kUsualShare * processors * processor->flops_per_cycle * khz * 1e3;
   out.rates.bytes = kUsualShare * kTransfers * memory_khz * 1e3 * bus_bits / 8;
   out.resident_threads = int64_t{threads} * processors;
+  out.copy_queues = stream::CopyQueues(engines);
   size_t free = 0, total = 0;
   TG_RETURN_IF_ERROR(TG_HIP_IN(context, driver, hipMemGetInfo, &free, &total));
   out.memory_limit = stream::MemoryLimit(options.memory_limit, free, total);

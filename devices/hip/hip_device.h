@@ -1,4 +1,4 @@
-// AMD GPUs through the HIP runtime API, opened at run time: a compute queue and a copy queue, each
+// AMD GPUs through the HIP runtime API, opened at run time: a compute queue and copy queues, each
 // a stream, with memory of their own that the host cannot address.
 #pragma once
 

@@ -2,6 +2,7 @@
 // counted against the limit.
 #include "devices/null/null_device.h"
 
+#include <array>
 #include <atomic>
 #include <utility>
 
@@ -103,7 +104,7 @@ class NullDeviceImpl : public NullDevice {
       std::vector<Command> commands) override {
     return CommandList::Encode(std::move(commands));
   }
-  Queue& queue(QueueKind) override { return queue_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return absl::OkStatus(); }
   Counts counts() const override {
     const MutexLock lock(counter_.mutex);
@@ -116,6 +117,7 @@ class NullDeviceImpl : public NullDevice {
   const std::shared_ptr<std::atomic<int64_t>> used_ = std::make_shared<std::atomic<int64_t>>(0);
   mutable Counter counter_;
   HostQueue queue_;  // last: its thread stops first
+  const std::array<Queue*, 1> queues_ = {&queue_};
 };
 
 }  // namespace

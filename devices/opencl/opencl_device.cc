@@ -3,6 +3,8 @@
 #include "devices/opencl/opencl_device.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "devices/api/command_list.h"
@@ -68,10 +70,10 @@ class OpenClDevice final : public Device {
       : context_(std::move(context)),
         facts_(std::move(facts)),
         memories_(std::move(memories)),
-        compute_(QueueOptions(" compute", options),
-                 std::make_unique<Runner>(context_, std::move(compute), QueueKind::kCompute)),
-        copy_(QueueOptions(" copy", options),
-              std::make_unique<Runner>(context_, std::move(copy), QueueKind::kCopy)) {
+        compute_(QueueOptions(" compute", kComputesAndCopies, options),
+                 std::make_unique<Runner>(context_, std::move(compute))),
+        copy_(QueueOptions(" copy", kCopiesOnly, options),
+              std::make_unique<Runner>(context_, std::move(copy))) {
     context_->AddWaker(compute_.Waker());
     context_->AddWaker(copy_.Waker());
   }
@@ -105,12 +107,14 @@ class OpenClDevice final : public Device {
       std::vector<Command> commands) override {
     return CommandList::Encode(std::move(commands));
   }
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return context_->health(); }
 
  private:
-  HostQueueOptions QueueOptions(std::string_view kind, const OpenClOptions& options) const {
+  HostQueueOptions QueueOptions(std::string_view kind, QueueCapability takes,
+                                const OpenClOptions& options) const {
     return {.name = StrCat(context_->name(), kind),
+            .takes = takes,
             .capacity = options.queue_capacity,
             .wait_limit = options.wait_limit};
   }
@@ -119,6 +123,7 @@ class OpenClDevice final : public Device {
   const DeviceFacts facts_;
   const std::shared_ptr<Memories> memories_;
   HostQueue compute_, copy_;  // last: their threads stop first
+  const std::array<Queue*, 2> queues_ = {&compute_, &copy_};
 };
 
 // A device that is lost is opened again in a context of its own: what failed in the old one is

@@ -29,9 +29,6 @@ absl::Status Runner::Check(const CommandBuffer* commands,
   if (list == nullptr) {
     return InvalidArgument("the commands were not encoded for ", context_->name());
   }
-  if (kind_ == QueueKind::kCopy && list->has_launches()) {
-    return InvalidArgument("a launch on a copy queue");
-  }
   TG_RETURN_IF_ERROR(list->Check(bindings));
   for (size_t i = 0; i < bindings.size(); ++i) {
     if (Own(bindings[i]) == nullptr && bindings[i].memory->host() == nullptr) {

@@ -14,8 +14,8 @@ namespace telegrad::opencl {
 
 class Runner final : public QueueRunner {
  public:
-  Runner(std::shared_ptr<Context> context, std::unique_ptr<CommandQueue> queue, QueueKind kind)
-      : context_(std::move(context)), queue_(std::move(queue)), kind_(kind) {}
+  Runner(std::shared_ptr<Context> context, std::unique_ptr<CommandQueue> queue)
+      : context_(std::move(context)), queue_(std::move(queue)) {}
 
   absl::Status Check(const CommandBuffer* commands,
                      std::span<const BufferView> bindings) const override;
@@ -35,7 +35,6 @@ class Runner final : public QueueRunner {
 
   const std::shared_ptr<Context> context_;
   const std::unique_ptr<CommandQueue> queue_;
-  const QueueKind kind_;
   int waiting_ = 0;  // commands on the queue that nobody has waited for
 };
 

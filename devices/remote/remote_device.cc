@@ -3,6 +3,7 @@
 #include "devices/remote/remote_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
 #include <thread>
@@ -22,8 +23,8 @@ constexpr size_t kMaxDevices = 256, kMaxNotes = 1024, kMaxName = 64;
 
 class RemoteQueue final : public Queue {
  public:
-  RemoteQueue(std::shared_ptr<RemoteLink> link, std::string name, QueueKind kind)
-      : link_(std::move(link)), state_(link_->NewQueue(std::move(name), kind)) {}
+  RemoteQueue(std::shared_ptr<RemoteLink> link, const std::string& name, QueueCapability takes)
+      : Queue(name, takes), link_(std::move(link)), state_(link_->NewQueue(name)) {}
   ~RemoteQueue() override { link_->CloseQueue(state_); }
 
   TimelinePoint last() const override { return link_->Last(*state_); }
@@ -69,8 +70,8 @@ class RemoteDevice final : public Device {
         server_(std::move(server)),
         watch_(std::move(watch)),
         link_(server_->LinkOf(tenant)),
-        compute_(link_, StrCat(facts_->name, " compute"), QueueKind::kCompute),
-        copy_(link_, StrCat(facts_->name, " copy"), QueueKind::kCopy) {}
+        compute_(link_, StrCat(facts_->name, " compute"), kComputesAndCopies),
+        copy_(link_, StrCat(facts_->name, " copy"), kCopiesOnly) {}
 
   const std::string& name() const override { return facts_->name; }
   const Target& target() const override { return facts_->target; }
@@ -112,7 +113,7 @@ class RemoteDevice final : public Device {
       std::vector<Command> commands) override {
     return RemoteCommands::Encode(*link_, std::move(commands));
   }
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override {
     const absl::Status health = server_->Health(facts_->there);
     if (health.ok()) return health;
@@ -143,6 +144,7 @@ class RemoteDevice final : public Device {
   const std::shared_ptr<Watch> watch_;
   const std::shared_ptr<RemoteLink> link_;
   RemoteQueue compute_, copy_;  // first to go
+  const std::array<Queue*, 2> queues_ = {&compute_, &copy_};
 };
 
 // Tries until the server answers, or the time is over.

@@ -69,7 +69,6 @@ struct RemoteLink::Item {
 
 struct RemoteLink::QueueState {
   std::string name;
-  QueueKind kind = QueueKind::kCompute;
   int capacity = 0;
   const std::shared_ptr<Timeline> timeline = std::make_shared<Timeline>();
   uint64_t submitted = 0;

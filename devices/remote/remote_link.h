@@ -62,7 +62,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
                                                       const ProgramImage& image);
 
   struct QueueState;
-  std::shared_ptr<QueueState> NewQueue(std::string name, QueueKind kind);
+  std::shared_ptr<QueueState> NewQueue(std::string name);
   // What waits for a point of another device fails with CANCELLED, all else goes on.
   void CloseQueue(const std::shared_ptr<QueueState>& queue);
   absl::StatusOr<TimelinePoint> Submit(const std::shared_ptr<QueueState>& queue, QueueWork work,

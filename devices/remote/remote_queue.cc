@@ -18,11 +18,9 @@ bool IsReachedPoint(const TimelinePoint& point) {
 
 }  // namespace
 
-std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_name,
-                                                             QueueKind kind) {
+std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_name) {
   auto queue = std::make_shared<QueueState>();
   queue->name = std::move(queue_name);
-  queue->kind = kind;
   queue->capacity = std::max(server_->options().queue_capacity, 1);
   const MutexLock lock(mutex_);
   std::erase_if(queues_, [](const auto& known) { return known.expired(); });
@@ -83,10 +81,6 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
                                                  QueueWork work,
                                                  std::span<const TimelinePoint> waits) {
   TG_RETURN_IF_ERROR(CheckBindings(work.commands.get(), work.bindings));
-  if (queue->kind == QueueKind::kCopy &&
-      static_cast<const RemoteCommands&>(*work.commands).has_launches()) {
-    return InvalidArgument("a launch on a copy queue");
-  }
   auto item = std::make_shared<Item>();
   item->queue = queue;
   item->commands = std::static_pointer_cast<const RemoteCommands>(std::move(work.commands));

@@ -170,9 +170,10 @@ std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bind
 }
 
 absl::StatusOr<StreamCommandBuffer::Instance*> StreamCommandBuffer::Take(
-    QueueKind queue, std::span<const Address> addresses, bool may_build) const {
+    size_t queue, std::span<const Address> addresses, bool may_build) const {
   const MutexLock lock(mutex_);
-  auto& instances = instances_[static_cast<size_t>(queue)];
+  if (queue >= instances_.size()) instances_.resize(queue + 1);
+  auto& instances = instances_[queue];
   const auto take = [](const std::unique_ptr<Instance>& instance) {
     ++instance->flights;
     return instance.get();

@@ -2,7 +2,6 @@
 // by one and between which a run can be cancelled, with graphs of the batches for later runs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,7 +52,7 @@ class StreamCommandBuffer : public CommandList {
   // them, in flight or not, one that is free and is told them, or, if it `may_build`, which takes
   // the driver a while, a new one. Null if there is none, or all that there may be are in flight
   // with others. A queue's own: two queues share none.
-  absl::StatusOr<Instance*> Take(QueueKind queue, std::span<const Address> addresses,
+  absl::StatusOr<Instance*> Take(size_t queue, std::span<const Address> addresses,
                                  bool may_build) const;
   void Return(Instance* instance) const;
 
@@ -67,8 +66,8 @@ class StreamCommandBuffer : public CommandList {
   bool graphable_ = false;
 
   mutable Mutex mutex_;
-  // By queue.
-  mutable std::array<std::vector<std::unique_ptr<Instance>>, 2> instances_ TG_GUARDED_BY(mutex_);
+  // By the number of the queue.
+  mutable std::vector<std::vector<std::unique_ptr<Instance>>> instances_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad::stream

@@ -1,5 +1,5 @@
-// The work that a queue has given to the GPU and that has not ended. The device's other queue
-// finds here the event behind a point that it waits for, and lets the GPU wait for it.
+// The work that a queue has given to the GPU and that has not ended. The device's other queues
+// find here the event behind a point that it waits for, and let the GPU wait for it.
 #pragma once
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 // idle GPU begins without a thread being woken for it. All else is done by the queue's thread,
 // which also sees to it that points are signalled: queue_thread.cc.
 //
-// A wait that the GPU can do, for a flight of the device's other queue, is put on the stream. Such
-// a flight can only fail with the whole device, for what fails before it is on its stream is known
-// when it becomes a flight. Every other wait is done before anything is handed over.
+// A wait that the GPU can do, for a flight of another queue of the device, is put on the stream.
+// Such a flight can only fail with the whole device, for what fails before it is on its stream is
+// known when it becomes a flight. Every other wait is done before anything is handed over.
 #include "devices/stream/queue.h"
 
 #include <algorithm>
@@ -29,22 +29,19 @@ absl::StatusOr<TimelinePoint> StreamQueue::Enqueue(QueueWork work,
   if (encoded == nullptr || &encoded->context() != context_.get()) {
     return InvalidArgument("the commands were not encoded for ", context_->name());
   }
-  if (options_.kind == QueueKind::kCopy && encoded->has_launches()) {
-    return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
-  }
   TG_RETURN_IF_ERROR(encoded->Check(work.bindings));
   TG_RETURN_IF_ERROR(context_->health());
   TimelinePoint point{timeline_, 0};
   {
     const MutexLock lock(mutex_);
     if (submitted_ - finished_ == ring_.size()) {
-      return ResourceExhausted(options_.name, ": the queue holds its limit of ", ring_.size(),
+      return ResourceExhausted(name(), ": the queue holds its limit of ", ring_.size(),
                                " submissions");
     }
     for (const TimelinePoint& wait : waits) {
       if (wait.timeline == timeline_ && wait.value > submitted_) {
-        return InvalidArgument(options_.name, ": a wait for point ", wait.value,
-                               " of a queue that is at ", submitted_);
+        return InvalidArgument(name(), ": a wait for point ", wait.value, " of a queue that is at ",
+                               submitted_);
       }
     }
     point.value = ++submitted_;
@@ -107,7 +104,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
   const std::vector<Address> addresses = work->commands->Words(work->bindings, work->scalars);
   if (status.ok() && IsGraph(*work)) {
     const auto instance =
-        work->commands->Take(options_.kind, addresses, /*may_build=*/issuer == Issuer::kThread);
+        work->commands->Take(options_.index, addresses, /*may_build=*/issuer == Issuer::kThread);
     // The thread builds one, or one comes back with a flight.
     if (instance.ok() && *instance == nullptr) return false;
     status = instance.status();
@@ -155,8 +152,9 @@ absl::StatusOr<StreamQueue::Wait> StreamQueue::Look(const TimelinePoint& point) 
   if (point.timeline == nullptr) return Wait::kReached;
   absl::Status failure;
   const bool own = point.timeline == timeline_;
-  if (own || point.timeline == sibling_timeline_) {
-    const Flights::Stand stand = (own ? *flights_ : *sibling_flights_).Look(point.value, &failure);
+  const auto sibling = std::ranges::find(siblings_, point.timeline, &Sibling::timeline);
+  if (own || sibling != siblings_.end()) {
+    const Flights::Stand stand = (own ? *flights_ : *sibling->flights).Look(point.value, &failure);
     if (stand == Flights::Stand::kFailed) return failure;
     if (stand == Flights::Stand::kInFlight) return own ? Wait::kReached : Wait::kOnStream;
   }
@@ -194,11 +192,12 @@ absl::Status StreamQueue::StayOpen(uint64_t value, std::span<const TimelinePoint
 
 absl::Status StreamQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
   for (const TimelinePoint& point : waits) {
-    if (point.timeline == nullptr || point.timeline != sibling_timeline_) continue;
+    const auto sibling = std::ranges::find(siblings_, point.timeline, &Sibling::timeline);
+    if (sibling == siblings_.end()) continue;
     absl::Status failure;
-    sibling_awaited_.store(std::max(sibling_awaited_.load(), point.value));
+    sibling->awaited.store(std::max(sibling->awaited.load(), point.value));
     TG_RETURN_IF_ERROR(
-        sibling_flights_->Await(point.value, *context_, stream_->handle(), &failure).status());
+        sibling->flights->Await(point.value, *context_, stream_->handle(), &failure).status());
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,11 +23,12 @@
 namespace telegrad::stream {
 
 struct QueueOptions {
-  std::string name;  // "CUDA:0 compute", for traces
-  QueueKind kind = QueueKind::kCompute;
+  std::string name;  // see Queue, as the next
+  QueueCapability takes;
+  size_t index = 0;           // among the device's queues
   int capacity = 0;           // submissions
   absl::Duration wait_limit;  // see HostQueueOptions
-  // A GPU that is at the same submission for so long is taken for stuck. What waits for the sibling
+  // A GPU that is at the same submission for so long is taken for stuck. What waits for a sibling
   // is not counted: that has a clock of its own.
   absl::Duration hang_limit;
 };
@@ -40,11 +42,18 @@ class StreamQueue final : public Queue {
 
   TimelinePoint last() const override;
 
-  // The device's other queue, before anything is submitted. It may go first.
-  void SetSibling(const StreamQueue& sibling);
+  // Another queue of the device, before anything is submitted. It may go first.
+  void AddSibling(const StreamQueue& sibling);
 
  private:
   enum class Issuer { kSubmitter, kThread };  // the thread may block
+  struct Sibling {
+    std::shared_ptr<const Timeline> timeline;
+    std::shared_ptr<const Flights> flights;
+    std::atomic<uint64_t> awaited{0};  // its point that the stream waits for
+
+    bool is_awaited() const { return timeline->value() < awaited.load(); }
+  };
 
   StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
               std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices);
@@ -98,8 +107,7 @@ class StreamQueue final : public Queue {
   const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   const std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
-  std::shared_ptr<const Timeline> sibling_timeline_;
-  std::shared_ptr<const Flights> sibling_flights_;
+  std::deque<Sibling> siblings_;
 
   mutable Mutex mutex_;
   // Submission n, from 1, is at n % size; that after issued_ is of whoever has set issuing_.
@@ -111,8 +119,7 @@ class StreamQueue final : public Queue {
   bool stop_ TG_GUARDED_BY(mutex_) = false;
 
   // Of whoever hands over:
-  uint64_t zeroed_ = 0;                       // zeroings that the stream has waited for
-  std::atomic<uint64_t> sibling_awaited_{0};  // the sibling's point that the stream waits for
+  uint64_t zeroed_ = 0;  // zeroings that the stream has waited for
 
   // Of the thread:
   uint64_t awaited_ = 0;           // the submission whose waits ring the bell

@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<StreamQueue>> StreamQueue::Create(std::shared_ptr
 
 StreamQueue::StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
                          std::unique_ptr<Stream> stream, std::unique_ptr<Stream> notices)
-    : context_(std::move(context)),
+    : Queue(options.name, options.takes),
+      context_(std::move(context)),
       options_(std::move(options)),
       stream_(std::move(stream)),
       notices_(std::move(notices)),
@@ -61,9 +62,8 @@ StreamQueue::~StreamQueue() {
   if (bell_->is_promised()) KeepForDriver(bell_);
 }
 
-void StreamQueue::SetSibling(const StreamQueue& sibling) {
-  sibling_timeline_ = sibling.timeline_;
-  sibling_flights_ = sibling.flights_;
+void StreamQueue::AddSibling(const StreamQueue& sibling) {
+  siblings_.emplace_back(sibling.timeline_, sibling.flights_);
 }
 
 void StreamQueue::Serve() {
@@ -146,7 +146,7 @@ void StreamQueue::AddEvents(Flight* flight) {
   int64_t begin = time_of(0);
   for (size_t i = 0; i < flight->events.size(); ++i) {
     TraceEvent& event = flight->events[i];
-    event.queue = options_.name;
+    event.queue = name();
     event.begin_ns = begin;
     event.end_ns = begin = time_of(i + 1);
   }
@@ -180,11 +180,11 @@ bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
     return true;
   }
   const int64_t now = SteadyNs();
-  const bool waits = sibling_timeline_ && sibling_timeline_->value() < sibling_awaited_.load();
+  const bool waits = std::ranges::any_of(siblings_, &Sibling::is_awaited);
   if (progress_ns_ == 0 || waits) progress_ns_ = now;
   if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
     context_->Fail(
-        absl::UnavailableError(StrCat(options_.name, " (generation ", context_->generation(),
+        absl::UnavailableError(StrCat(name(), " (generation ", context_->generation(),
                                       ") is stuck and takes no more work: nothing ended within ",
                                       absl::FormatDuration(options_.hang_limit))),
         /*stuck=*/true);

@@ -1,4 +1,4 @@
-// Makes context, memory and the two queues of a GPU, and leaves a reserve of its memory to the
+// Makes context, memory and the queues of a GPU, and leaves a reserve of its memory to the
 // driver.
 #include "devices/stream/stream_device.h"
 
@@ -24,31 +24,41 @@ int64_t MemoryLimit(int64_t wanted, size_t free, size_t total) {
 }
 
 StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description description,
-                           std::shared_ptr<Memories> memories, std::unique_ptr<StreamQueue> compute,
-                           std::unique_ptr<StreamQueue> copy)
+                           std::shared_ptr<Memories> memories,
+                           std::vector<std::unique_ptr<StreamQueue>> queues)
     : context_(std::move(context)),
       description_(std::move(description)),
       memories_(std::move(memories)),
-      compute_(std::move(compute)),
-      copy_(std::move(copy)) {}
+      owned_(std::move(queues)) {
+  for (const auto& queue : owned_) queues_.push_back(queue.get());
+}
 
 absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr<Context> context,
                                                                  Description description,
                                                                  const Limits& limits) {
   TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));
-  const auto queue = [&](const char* kind_name, QueueKind kind) {
-    return StreamQueue::Create(context, {.name = StrCat(context->name(), kind_name),
-                                         .kind = kind,
-                                         .capacity = limits.queue_capacity,
-                                         .wait_limit = limits.wait_limit,
-                                         .hang_limit = limits.hang_limit});
+  std::vector<std::unique_ptr<StreamQueue>> queues;
+  const auto add = [&](const std::string& own_name, QueueCapability takes) {
+    auto queue = StreamQueue::Create(context, {.name = StrCat(context->name(), " ", own_name),
+                                               .takes = takes,
+                                               .index = queues.size(),
+                                               .capacity = limits.queue_capacity,
+                                               .wait_limit = limits.wait_limit,
+                                               .hang_limit = limits.hang_limit});
+    if (queue.ok()) queues.push_back(*std::move(queue));
+    return queue.status();
   };
-  TG_ASSIGN_OR_RETURN(auto compute, queue(" compute", QueueKind::kCompute));
-  TG_ASSIGN_OR_RETURN(auto copy, queue(" copy", QueueKind::kCopy));
-  compute->SetSibling(*copy);
-  copy->SetSibling(*compute);
+  TG_RETURN_IF_ERROR(add("compute", kComputesAndCopies));
+  for (int i = 0; i < description.copy_queues; ++i) {
+    TG_RETURN_IF_ERROR(add(i == 0 ? "copy" : StrCat("copy ", i + 1), kCopiesOnly));
+  }
+  for (const auto& queue : queues) {
+    for (const auto& sibling : queues) {
+      if (sibling != queue) queue->AddSibling(*sibling);
+    }
+  }
   return std::make_unique<StreamDevice>(std::move(context), std::move(description),
-                                        std::move(memories), std::move(compute), std::move(copy));
+                                        std::move(memories), std::move(queues));
 }
 
 // Of the GPUs of other drivers it reaches none.

@@ -1,12 +1,14 @@
-// A GPU as a Device: a compute queue and a copy queue, each a stream, with memory of their own that
+// A GPU as a Device: a compute queue and copy queues, each a stream, with memory of their own that
 // the host cannot address. What a driver knows of it comes as a Description.
 //
 // A GPU that faults or gets stuck fails: its health says so, everything that it has not ended fails
 // with UNAVAILABLE, and it takes no more work. It can be opened again: generation.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct Description {
   Rates rates;
   int64_t memory_limit = 0;
   int64_t resident_threads = 0;  // that it runs at once, for whose stacks its driver has memory
+  int copy_queues = 1;           // as many copies as it does at once, see CopyQueues
 };
 
 // Of its queues; see QueueOptions.
@@ -36,14 +39,18 @@ struct Limits {
 // but a reserve for the driver, which takes memory for code and stacks as it goes.
 int64_t MemoryLimit(int64_t wanted, size_t free, size_t total);
 
+// How many copy queues are worth their streams and threads for a GPU of so many copy engines: one
+// for each direction between the host and the GPU.
+inline int CopyQueues(int engines) { return std::clamp(engines, 1, 2); }
+
 class StreamDevice final : public Device {
  public:
   static absl::StatusOr<std::unique_ptr<StreamDevice>> Make(std::shared_ptr<Context> context,
                                                             Description description,
                                                             const Limits& limits);
   StreamDevice(std::shared_ptr<Context> context, Description description,
-               std::shared_ptr<Memories> memories, std::unique_ptr<StreamQueue> compute,
-               std::unique_ptr<StreamQueue> copy);
+               std::shared_ptr<Memories> memories,
+               std::vector<std::unique_ptr<StreamQueue>> queues);
 
   Context& context() const { return *context_; }
   const std::shared_ptr<Context>& shared_context() const { return context_; }
@@ -67,14 +74,15 @@ class StreamDevice final : public Device {
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override;
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
       std::vector<Command> commands) override;
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? *copy_ : *compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return context_->health(); }
 
  private:
   const std::shared_ptr<Context> context_;
   const Description description_;
   const std::shared_ptr<Memories> memories_;
-  const std::unique_ptr<StreamQueue> compute_, copy_;  // last: their threads stop first
+  std::vector<Queue*> queues_;                             // the next
+  const std::vector<std::unique_ptr<StreamQueue>> owned_;  // last: their threads stop first
 };
 
 }  // namespace telegrad::stream

@@ -86,7 +86,7 @@ class WorkerCommands::Running {
       : list_(list), bindings_(bindings), control_(control) {}
 
   absl::Status Run() {
-    if (list_.has_launches()) {
+    if (list_.needs().compute) {
       TG_ASSIGN_OR_RETURN(worker_, list_.slot_->Ready());
       // One that has ended stays at hand until the supervisor looks, perhaps after it has started
       // others. What it was given and did not end still fills its ring: nothing more fits.

@@ -4,6 +4,7 @@
 #include "devices/worker/worker_device.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 #include <utility>
@@ -21,15 +22,10 @@ namespace {
 
 class RingRunner final : public QueueRunner {
  public:
-  explicit RingRunner(QueueKind kind) : kind_(kind) {}
-
   absl::Status Check(const CommandBuffer* commands,
                      std::span<const BufferView> bindings) const override {
     const auto* list = dynamic_cast<const WorkerCommands*>(commands);
     if (list == nullptr) return InvalidArgument("the commands were not encoded for a worker");
-    if (kind_ == QueueKind::kCopy && list->has_launches()) {
-      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
-    }
     return list->Check(bindings);
   }
   bool IsQuick(const CommandBuffer& commands) const override {
@@ -39,9 +35,6 @@ class RingRunner final : public QueueRunner {
                    const RunControl& control) override {
     return static_cast<const WorkerCommands&>(commands).Run(bindings, control);
   }
-
- private:
-  const QueueKind kind_;
 };
 
 // What is the same for a device and all its tenants.
@@ -56,11 +49,12 @@ class Core {
                  .capacity = options.cpu.queue_capacity,
                  .wait_limit = options.cpu.wait_limit,
                  .spins = options.cpu.threads > 1},
-                std::make_unique<RingRunner>(QueueKind::kCompute)),
+                std::make_unique<RingRunner>()),
         copy({.name = StrCat(name, " copy"),
+              .takes = kCopiesOnly,
               .capacity = options.cpu.queue_capacity,
               .wait_limit = options.cpu.wait_limit},
-             std::make_unique<RingRunner>(QueueKind::kCopy)) {}
+             std::make_unique<RingRunner>()) {}
 
   // For a tenant; "": for all.
   absl::StatusOr<std::shared_ptr<WorkerSlot>> NewSlot(std::string_view tenant) {
@@ -121,6 +115,7 @@ class Core {
 
  public:
   HostQueue compute, copy;  // their threads stop before the workers do
+  const std::array<Queue*, 2> queues = {&compute, &copy};
 
  private:
   int64_t LaunchLimit() const {
@@ -186,15 +181,13 @@ class WorkerDevice final : public Device {
                                                std::move(commands)));
     // Others may have loaded the programs, for other workers. Better now than when it is its turn
     // on the queue.
-    if (encoded->has_launches()) {
+    if (encoded->needs().compute) {
       TG_ASSIGN_OR_RETURN(const auto worker, slot_->AwaitReady());
       TG_RETURN_IF_ERROR(encoded->LoadInto(*worker));
     }
     return encoded;
   }
-  Queue& queue(QueueKind kind) override {
-    return kind == QueueKind::kCopy ? core_->copy : core_->compute;
-  }
+  std::span<Queue* const> queues() override { return core_->queues; }
   absl::Status Health() const override { return slot_ == nullptr ? NoSlot() : slot_->Health(); }
   // A worker that has ended is replaced without this, too, if later; its memory is the daemon's.
   uint64_t generation() const override { return slot_ == nullptr ? 1 : slot_->generation(); }

@@ -36,8 +36,7 @@ class DeclaredDevice final : public Device {
       std::vector<Command> commands) override {
     return cpu_->Encode(std::move(commands));
   }
-  using Device::queue;
-  Queue& queue(QueueKind kind) override { return cpu_->queue(kind); }
+  std::span<Queue* const> queues() override { return cpu_->queues(); }
   absl::Status Health() const override { return cpu_->Health(); }
 
  private:

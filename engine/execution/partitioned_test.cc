@@ -358,7 +358,7 @@ TEST_F(PartitionedTest, LaunchesAreNotCopies) {
   ASSERT_TRUE(commands.ok()) << commands.status();
   const BufferView out = Buffer(1, 4);
   EXPECT_THAT(device.queue(QueueKind::kCopy).Submit(*commands, {out}, {}).status().message(),
-              HasSubstr("a launch was submitted to a copy queue, which takes copies only"));
+              HasSubstr("a launch was submitted to a queue that takes copies only"));
   const auto point = device.queue().Submit(*commands, {out}, {});
   ASSERT_TRUE(point.ok()) << point.status();
   EXPECT_TRUE(point->Wait().ok());

@@ -11,6 +11,7 @@
 
 #include "devices/api/host_queue.h"
 #include "devices/npy/npy_device.h"
+#include "engine/base/status.h"
 #include "tests/devices/conformance_programs.h"
 #include "tests/devices/fixture.h"
 
@@ -35,6 +36,11 @@ struct TestedDriver {
   // the device would come back by itself, it does not before `repair`, which may be null.
   std::function<void()> fault = nullptr;
   std::function<void()> repair = nullptr;
+  // Of a fake driver: its next launch does not end before `release`, and how many copies it has
+  // been given since it was there. Null: nothing tells what the driver has been given.
+  std::function<void()> hang = nullptr;
+  std::function<void()> release = nullptr;
+  std::function<int64_t()> given_copies = nullptr;
   // Its memory is this process's, and has its contents also after a loss.
   bool keeps_memory = false;
   // By what its errors name it; empty: its name.
@@ -45,6 +51,8 @@ struct TestedDriver {
   std::function<std::string()> absent = nullptr;
   // Why a part of the contract is excluded; empty: it is not.
   std::string no_contents = "", no_alloc = "", no_programs = "", no_scalars = "";
+  // How many queues it has at least.
+  size_t queues = 1;
 };
 
 // Bytes of memory that a driver has, where it can be told.
@@ -60,6 +68,16 @@ class Conformance : public ::testing::TestWithParam<TestedDriver> {
   }
 
   void OpenDevice(const QueueLimits& limits = {}) { device_ = GetParam().open(limits); }
+
+  // `next` on byte 0 of binding 0.
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Next() {
+    TG_ASSIGN_OR_RETURN(const ProgramImage image, GetParam().next());
+    Command next;
+    TG_ASSIGN_OR_RETURN(auto program, device_->Load(image));
+    next.launch = Launch::Of(std::move(program));
+    next.launch.arguments = {{0, 0}};
+    return device_->Encode({next});
+  }
 
   // A buffer of the device, zeroed.
   BufferView Buffer(int64_t bytes) {

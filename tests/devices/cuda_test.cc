@@ -34,6 +34,44 @@ TEST_F(Cuda, OpensEveryGpu) {
   EXPECT_LT(device().memory_limit(), 64 << 20);  // there is a reserve
 }
 
+// A copy queue for each direction, if the GPU copies in both at a time.
+TEST_F(Cuda, HasAsManyCopyQueuesAsItsEngines) {
+  for (const auto& [engines, queues] : {std::pair(0, 2), {1, 2}, {2, 3}, {5, 3}}) {
+    fake_.Set("copy_engines", engines);
+    Open();
+    EXPECT_THAT(device().queues(), SizeIs(queues)) << engines;
+    EXPECT_TRUE(device().queues()[0]->takes().compute);
+    EXPECT_EQ(device().queue(QueueKind::kCopy).name(), "CUDA:0 copy");
+    EXPECT_EQ(&device().queue(QueueKind::kCopy), device().queues()[1]);
+    EXPECT_EQ(device().queues().back()->takes(), kCopiesOnly);
+    devices_.clear();
+  }
+  EXPECT_EQ(fake_.Count("live_streams"), 0);
+}
+
+// What its users have of its queues is true in each generation.
+TEST_F(Cuda, DoesNotComeBackWithOtherQueues) {
+  Open();
+  Queue& second = *device().queues()[2];
+  EXPECT_EQ(second.name(), "CUDA:0 copy 2");
+  const auto commands = *device().Encode({NextCommand(Next())});
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(device().queue().Submit(commands, {Buffer(1)}, {})->Wait().ok());
+  fake_.Set("copy_engines", 1);
+  const absl::Status refused = device().Recover();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(refused.message(), "CUDA:0 came back with other queues than it had");
+  EXPECT_FALSE(device().Health().ok());
+  fake_.Set("copy_engines", 2);
+  EXPECT_EQ(device().Recover(), absl::OkStatus());
+  const BufferView from = Buffer(1), to = Buffer(1);
+  Fill(from, "x");
+  const auto copy = *device().Encode({CopyCommand({{0, 0}, {1, 0}, 1})});
+  EXPECT_EQ(second.Submit(copy, {to, from}, {})->Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(to), "x");
+  EXPECT_EQ(Unasked(fake_.Problems()), "");
+}
+
 TEST_F(Cuda, OpensAsManyAsItIsTold) {
   CudaOptions options = FakeOptions();
   options.devices = 1;

@@ -61,6 +61,11 @@ TEST_F(Hip, OpensEveryGpu) {
   EXPECT_GT(device().rates().bytes, 0);
   EXPECT_GT(device().rates().launch_flops(), 0);
   EXPECT_EQ(device().rates().flops[Arithmetic::kMatrixF16], 0) << "not known";
+  EXPECT_THAT(device().queues(), SizeIs(3));
+  fake_.Set("copy_engines", 1);
+  Open();
+  EXPECT_THAT(device().queues(), SizeIs(2));
+  fake_.Set("copy_engines", 2);
   EXPECT_GT(device().memory_limit(), 0);
   EXPECT_LT(device().memory_limit(), 64 << 20);  // there is a reserve
   devices_.clear();

@@ -102,7 +102,9 @@ TEST_F(RemoteDevices, LaunchesAreNoCopies) {
   run.launch.arguments = {{0, 0}};
   const auto refused =
       device.queue(QueueKind::kCopy).Submit(*device.Encode({run}), {Whole(*device.Alloc(16))}, {});
-  EXPECT_EQ(refused.status(), absl::InvalidArgumentError("a launch on a copy queue"));
+  EXPECT_EQ(refused.status(),
+            absl::InvalidArgumentError(
+                "r/CPU:0 copy: a launch was submitted to a queue that takes copies only"));
 }
 
 // The cost that the far side predicts is known here.

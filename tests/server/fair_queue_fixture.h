@@ -34,7 +34,8 @@ class FakeQueue final : public Queue {
     uint64_t value = 0;
   };
 
-  explicit FakeQueue(fakes::ManualClock* clock) : clock_(*clock) {}
+  explicit FakeQueue(fakes::ManualClock* clock)
+      : Queue("fake", kComputesAndCopies), clock_(*clock) {}
 
   TimelinePoint last() const override { return {timeline_, submitted_}; }
 

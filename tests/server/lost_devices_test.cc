@@ -58,7 +58,7 @@ class ScriptedDevice final : public Device {
       std::vector<Command> commands) override {
     return null_->Encode(std::move(commands));
   }
-  Queue& queue(QueueKind kind) override { return null_->queue(kind); }
+  std::span<Queue* const> queues() override { return null_->queues(); }
   absl::Status Health() const override { return script_->Health(); }
   absl::Status Recover() override {
     script_->tried.push_back(script_->look.load());

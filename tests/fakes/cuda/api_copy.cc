@@ -54,6 +54,7 @@ std::shared_ptr<fakecuda::Marker> SubmitCopy(Driver& driver, Stream& stream,
     fakecuda::RunCopy(now, memory, &outcome);
     return outcome;
   };
+  ++driver.counters.given_copies;
   return Submit(driver, stream, std::move(operation));
 }
 

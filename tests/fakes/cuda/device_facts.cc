@@ -54,7 +54,7 @@ bool AttributeOf(const Knobs& knobs, int device, int attribute, int* value) {
       {37, 128},                                      // GLOBAL_MEMORY_BUS_WIDTH
       {38, 1 << 20},                                  // L2_CACHE_SIZE
       {39, 2048},                                     // MAX_THREADS_PER_MULTIPROCESSOR
-      {40, 2},                                        // ASYNC_ENGINE_COUNT
+      {40, static_cast<int>(knobs.copy_engines)},     // ASYNC_ENGINE_COUNT
       {41, 1},                                        // UNIFIED_ADDRESSING
       {50, 0},                                        // PCI_DOMAIN_ID
       {75, static_cast<int>(knobs.capability / 10)},  // COMPUTE_CAPABILITY_MAJOR

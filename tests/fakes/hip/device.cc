@@ -15,6 +15,7 @@ struct Attribute {
   int64_t (*value)(const fakecuda::Knobs& knobs);
 };
 constexpr Attribute kAttributes[] = {
+    {2, [](const fakecuda::Knobs& k) { return k.copy_engines; }},      // AsyncEngineCount
     {5, [](const fakecuda::Knobs&) -> int64_t { return 1'000'000; }},  // ClockRate, kHz
     {57, [](const fakecuda::Knobs&) -> int64_t { return 2048; }},  // MaxThreadsPerMultiProcessor
     {59, [](const fakecuda::Knobs&) -> int64_t { return 128; }},   // MemoryBusWidth, bits

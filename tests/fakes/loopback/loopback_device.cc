@@ -2,6 +2,8 @@
 // wait for it there.
 #include "tests/fakes/loopback/loopback_device.h"
 
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,16 +64,13 @@ class LoopbackCommands : public CommandList {
 // The other side. It is in order and waits for each command, as a channel's far end would.
 class LoopbackRunner : public QueueRunner {
  public:
-  LoopbackRunner(QueueKind kind, Queue* inner) : kind_(kind), inner_(*inner) {}
+  explicit LoopbackRunner(Queue* inner) : inner_(*inner) {}
 
   absl::Status Check(const CommandBuffer* commands,
                      std::span<const BufferView> bindings) const override {
     const auto* encoded = dynamic_cast<const LoopbackCommands*>(commands);
     if (encoded == nullptr) {
       return InvalidArgument("the commands were not encoded for a loopback device");
-    }
-    if (kind_ == QueueKind::kCopy && encoded->has_launches()) {
-      return InvalidArgument("a launch was submitted to a copy queue, which takes copies only");
     }
     TG_RETURN_IF_ERROR(encoded->Check(bindings));
     for (size_t i = 0; i < bindings.size(); ++i) {
@@ -119,7 +118,6 @@ class LoopbackRunner : public QueueRunner {
   }
 
  private:
-  const QueueKind kind_;
   Queue& inner_;
 };
 
@@ -130,11 +128,9 @@ class LoopbackDevice : public Device {
         inner_(std::move(options.inner)),
         load_(std::move(options.load)),
         compute_({.name = StrCat(name_, " compute")},
-                 std::make_unique<LoopbackRunner>(QueueKind::kCompute,
-                                                  &inner_->queue(QueueKind::kCompute))),
-        copy_(
-            {.name = StrCat(name_, " copy")},
-            std::make_unique<LoopbackRunner>(QueueKind::kCopy, &inner_->queue(QueueKind::kCopy))) {}
+                 std::make_unique<LoopbackRunner>(&inner_->queue(QueueKind::kCompute))),
+        copy_({.name = StrCat(name_, " copy"), .takes = kCopiesOnly},
+              std::make_unique<LoopbackRunner>(&inner_->queue(QueueKind::kCopy))) {}
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return inner_->target(); }
@@ -165,7 +161,7 @@ class LoopbackDevice : public Device {
     return LoopbackCommands::Encode(std::move(commands), *inner_);
   }
 
-  Queue& queue(QueueKind kind) override { return kind == QueueKind::kCopy ? copy_ : compute_; }
+  std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override { return inner_->Health(); }
 
  private:
@@ -177,6 +173,7 @@ class LoopbackDevice : public Device {
   const std::unique_ptr<Device> inner_;
   const GraphLoader load_;
   HostQueue compute_, copy_;  // last: their threads stop first
+  const std::array<Queue*, 2> queues_ = {&compute_, &copy_};
 };
 
 }  // namespace
