@@ -270,6 +270,23 @@ struct Rates {
   double launch_flops() const { return flops[Arithmetic::kVectorF32]; }
 };
 
+// The way on which the copies of a device reach memory of another, the longest first.
+enum class PeerPath : uint8_t {
+  kNone,         // none does: it takes one copy to memory of the host and one from there
+  kThroughHost,  // they do, and the driver takes the bytes through memory of the host
+  kDirect,       // from memory to memory, of which either may be the host's
+};
+
+// How a device reaches memory of another one.
+struct PeerAccess {
+  PeerPath path = PeerPath::kNone;
+  // Whether also its programs do, which read, write and atomically update it as the device's own.
+  bool atomics = false;
+
+  bool reaches() const { return path != PeerPath::kNone; }
+  friend bool operator==(const PeerAccess&, const PeerAccess&) = default;
+};
+
 // How a device of another machine or process is reached.
 struct DeviceLink {
   int64_t round_trip_ns = 0;    // as measured last; 0: not yet
@@ -297,9 +314,12 @@ class Device {
   virtual ProgramLevel accepts() const { return ProgramLevel::kBinary; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;
-  // Whether its commands copy to and from memory of `other`: its own, and all that the host can
-  // address; some reach memory of their peers.
-  virtual bool Reaches(const Device& other) const { return &other == this || other.host_visible(); }
+  // How its commands reach memory of `other`: its own, and all that the host can address; some
+  // reach memory of their peers.
+  virtual PeerAccess AccessTo(const Device& other) const {
+    if (&other == this) return {PeerPath::kDirect, accepts() != ProgramLevel::kNothing};
+    return {other.host_visible() ? PeerPath::kDirect : PeerPath::kNone};
+  }
 
   // The device as that tenant uses it, where this one keeps tenants apart on its far side; null:
   // one device is for all. Its name is this device's. It may go at any time; memory and programs of
@@ -400,10 +420,12 @@ inline absl::Status Device::Recover() {
 // host's. Where neither reaches the other, a copy goes through memory of the host: `from` copies to
 // that, and `to` copies from it.
 inline Device& CopyDevice(Device& to, Device& from) {
-  return !to.Reaches(from) || (to.host_visible() && !from.host_visible()) ? from : to;
+  const PeerPath of_to = to.AccessTo(from).path, of_from = from.AccessTo(to).path;
+  const bool into_host = to.host_visible() && !from.host_visible();
+  return of_to == PeerPath::kNone || of_to < of_from || into_host ? from : to;
 }
 inline bool NeedsHost(const Device& to, const Device& from) {
-  return !to.Reaches(from) && !from.Reaches(to);
+  return !to.AccessTo(from).reaches() && !from.AccessTo(to).reaches();
 }
 
 }  // namespace telegrad

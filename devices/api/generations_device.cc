@@ -136,12 +136,10 @@ class GenerationsDevice final : public Device {
     return now_.generation == nullptr ? 0 : now_.device().memory_footprint();
   }
   bool host_visible() const override { return false; }
-  // (A driver of one device may be another with each generation; the peers of the first are as good
-  // to tell them apart.)
-  bool Reaches(const Device& other) const override {
-    if (&other == this || other.host_visible()) return true;
+  PeerAccess AccessTo(const Device& other) const override {
     const auto* peer = dynamic_cast<const GenerationsDevice*>(&other);
-    return peer != nullptr && peers_ != nullptr && peer->peers_ == peers_;
+    return peer == nullptr || peer == this ? Device::AccessTo(other)
+                                           : peers_.AccessTo(peer->peers_);
   }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
@@ -244,7 +242,7 @@ class GenerationsDevice final : public Device {
   const Target target_;
   const Rates rates_;
   const int64_t memory_limit_;
-  const void* const peers_;  // of the first generation
+  const PeerPlace peers_;
   const std::array<bool, 4> kinds_;
   std::vector<std::unique_ptr<GenerationsQueue>> owned_;
   std::vector<Queue*> queues_;  // these

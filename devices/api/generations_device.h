@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/api/peer_table.h"
 
 namespace telegrad {
 
@@ -20,8 +21,8 @@ class Generation {
  public:
   virtual ~Generation() = default;
   virtual Device& device() = 0;
-  // Whose devices reach each other's memory have the same; null: it reaches no peers.
-  virtual const void* peers() const { return nullptr; }
+  // Where it stands among the devices of its driver, the same in each generation.
+  virtual PeerPlace peers() const { return {}; }
   // Of a lost device: calls that wait for its hardware return with an error, where the driver can
   // do that. While others use the device.
   virtual void Interrupt() {}

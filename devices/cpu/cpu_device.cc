@@ -89,6 +89,10 @@ class CpuDevice : public Device {
   }
   int64_t memory_footprint() const override { return arena_->footprint(); }
   bool host_visible() const override { return true; }
+  PeerAccess AccessTo(const Device& other) const override {
+    if (other.host_visible()) return {PeerPath::kDirect, /*atomics=*/true};
+    return Device::AccessTo(other);
+  }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     return AllocOf(MemoryKind::kDevice, size);

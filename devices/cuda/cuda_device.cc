@@ -81,15 +81,16 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const Cuda
                              .hang_limit = options.hang_limit});
 }
 
-absl::Status Befriend(const CudaDriver& driver, Context& context, const Context& peer) {
+absl::StatusOr<bool> Befriend(const CudaDriver& driver, Context& context, const Context& peer) {
   int can = 0;
   TG_RETURN_IF_ERROR(context.Enter());
   TG_RETURN_IF_ERROR(
       TG_CUDA_IN(context, driver, cuDeviceCanAccessPeer, &can, context.device(), peer.device()));
-  if (can == 0) return absl::OkStatus();
+  if (can == 0) return false;
   const cuda::CUresult enabled = driver.api().cuCtxEnablePeerAccess(peer.handle(), 0);
-  if (enabled == cuda::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return absl::OkStatus();
-  return context.Check("cuCtxEnablePeerAccess", enabled);
+  if (enabled == cuda::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return true;
+  TG_RETURN_IF_ERROR(context.Check("cuCtxEnablePeerAccess", enabled));
+  return true;
 }
 
 std::string NameOf(const Library& library, int index) {

@@ -92,15 +92,16 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenHip(std::shared_ptr<const HipD
                              .hang_limit = options.hang_limit});
 }
 
-absl::Status BefriendHip(const HipDriver& driver, Context& context, const Context& peer) {
+absl::StatusOr<bool> BefriendHip(const HipDriver& driver, Context& context, const Context& peer) {
   int can = 0;
   TG_RETURN_IF_ERROR(context.Enter());
   TG_RETURN_IF_ERROR(
       TG_HIP_IN(context, driver, hipDeviceCanAccessPeer, &can, context.device(), peer.device()));
-  if (can == 0) return absl::OkStatus();
+  if (can == 0) return false;
   const hip::hipError_t enabled = driver.api().hipDeviceEnablePeerAccess(peer.device(), 0);
-  if (enabled == hip::hipErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
-  return context.Check("hipDeviceEnablePeerAccess", enabled);
+  if (enabled == hip::hipErrorPeerAccessAlreadyEnabled) return true;
+  TG_RETURN_IF_ERROR(context.Check("hipDeviceEnablePeerAccess", enabled));
+  return true;
 }
 
 std::string HipName(const HipLibrary& library, int index) {

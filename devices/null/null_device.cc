@@ -83,7 +83,10 @@ class NullDeviceImpl : public NullDevice {
   int64_t memory_limit() const override { return options_.memory_limit; }
   int64_t memory_used() const override { return used_->load(); }
   bool host_visible() const override { return false; }
-  bool Reaches(const Device&) const override { return true; }
+  // Nothing is read or written.
+  PeerAccess AccessTo(const Device&) const override {
+    return {PeerPath::kDirect, /*atomics=*/true};
+  }
 
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
     if (size < 0) return InvalidArgument(name_, ": an allocation of ", size, " bytes");

@@ -80,10 +80,15 @@ class RemoteDevice final : public Device {
   int64_t memory_used() const override { return facts_->used->load(); }
   ProgramLevel accepts() const override { return ProgramLevel::kTensorGraph; }
   bool host_visible() const override { return false; }
-  bool Reaches(const Device& other) const override {
+  // The host is this one: what two servers exchange, or one copies, does not pass through it.
+  PeerAccess AccessTo(const Device& other) const override {
     const auto* remote = dynamic_cast<const RemoteDevice*>(&other);
-    return other.host_visible() ||
-           (remote != nullptr && (remote->link_ == link_ || link_->Exchanges(*remote->link_)));
+    if (remote == nullptr) return Device::AccessTo(other);
+    if (remote->link_ != link_) {
+      return {link_->Exchanges(*remote->link_) ? PeerPath::kDirect : PeerPath::kNone};
+    }
+    if (remote->facts_ == facts_) return {PeerPath::kDirect, /*atomics=*/true};
+    return {link_->copies_there() ? PeerPath::kDirect : PeerPath::kThroughHost};
   }
   std::optional<DeviceLink> link() const override { return server_->link(); }
 

@@ -79,6 +79,13 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
     return far_ == nullptr ? generation_ + 1 : generation_;
   }
 
+  // Whether the server copies between its buffers, as far as it has said; else their bytes come
+  // here and go back.
+  bool copies_there() const {
+    const MutexLock lock(mutex_);
+    return far_ == nullptr || far_->copies;
+  }
+
   // Whether it had a session and has none.
   bool lost() const {
     const MutexLock lock(mutex_);
@@ -111,7 +118,7 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   // A session on the server.
   struct Far {
     std::unique_ptr<RemoteSession> session;
-    bool copies = false;  // the server copies between buffers; else bytes come here and go back
+    bool copies = false;  // see copies_there
     uint64_t generation = 0;
     uint64_t next_handle = 1;
     // Bytes that are allocated there, by the count that they are in.

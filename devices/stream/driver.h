@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/api/peer_table.h"
 
 namespace telegrad::stream {
 
@@ -92,6 +94,8 @@ class Driver {
  public:
   virtual ~Driver() = default;
   const Calls& calls() const { return calls_; }
+  // By the numbers of the GPUs.
+  const std::shared_ptr<PeerTable>& peers() const { return peers_; }
 
   // OK, or what the driver says went wrong in `call`.
   virtual absl::Status Check(std::string_view call, Result result) const = 0;
@@ -138,6 +142,9 @@ class Driver {
 
  protected:
   Calls calls_;
+
+ private:
+  const std::shared_ptr<PeerTable> peers_ = std::make_shared<PeerTable>();
 };
 
 // Calls `role` of the driver through `owner`, whose Check makes a Status of the result.

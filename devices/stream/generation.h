@@ -17,7 +17,7 @@ class StreamGeneration final : public Generation {
       : context_(device->shared_context()), device_(std::move(device)) {}
 
   Device& device() override { return *device_; }
-  const void* peers() const override { return &context_->driver(); }
+  PeerPlace peers() const override { return {context_->driver().peers(), context_->device()}; }
   void Interrupt() override;
   absl::Status Close() override;
 

@@ -34,13 +34,19 @@ class Group {
 };
 
 // Where the driver refuses direct access, it copies through the host.
+absl::Status Befriend(const Opening& opening, Context& device, const Context& peer) {
+  const absl::StatusOr<bool> direct = opening.befriend(device, peer);
+  device.driver().peers()->SetDirect(device.device(), peer.device(), direct.ok() && *direct);
+  return direct.status();
+}
+
 absl::StatusOr<std::unique_ptr<Generation>> OpenAgain(const Opening& opening, int index,
                                                       const std::string& name, uint64_t generation,
                                                       Group& group) {
   TG_ASSIGN_OR_RETURN(auto device, opening.open(index, name, generation));
   for (const auto& peer : group.OthersThan(index)) {
-    opening.befriend(device->context(), *peer).IgnoreError();
-    opening.befriend(*peer, device->context()).IgnoreError();
+    Befriend(opening, device->context(), *peer).IgnoreError();
+    Befriend(opening, *peer, device->context()).IgnoreError();
   }
   group.Add(index, device->shared_context());
   return std::make_unique<StreamGeneration>(std::move(device));
@@ -73,7 +79,7 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
   for (const auto& device : opened) {
     for (const auto& peer : opened) {
       if (peer == device) continue;
-      if (const absl::Status direct = opening.befriend(*device, *peer); !direct.ok()) {
+      if (const absl::Status direct = Befriend(opening, *device, *peer); !direct.ok()) {
         note(StrCat("copies between ", device->name(), " and ", peer->name(),
                     " go through the host: ", ToStd(direct.message())));
       }

@@ -18,9 +18,9 @@ struct Opening {
                                                               uint64_t generation)>
       open;
   std::function<std::string(int index)> product;  // what the driver calls it
-  // Lets copies of the first go straight to memory of the second, where they can; without, the
-  // driver takes them through the host.
-  std::function<absl::Status(Context& device, const Context& peer)> befriend;
+  // Lets copies of the first go straight to memory of the second, and tells whether they do; where
+  // not, the driver takes them through the host.
+  std::function<absl::StatusOr<bool>(Context& device, const Context& peer)> befriend;
 };
 
 // What cannot be used is left out; `notes`, which may be null, say why. The functions are kept and

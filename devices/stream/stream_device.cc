@@ -62,10 +62,13 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr
 }
 
 // Of the GPUs of other drivers it reaches none.
-bool StreamDevice::Reaches(const Device& other) const {
-  if (other.host_visible()) return true;
+PeerAccess StreamDevice::AccessTo(const Device& other) const {
   const auto* gpu = dynamic_cast<const StreamDevice*>(&other);
-  return gpu != nullptr && &gpu->context_->driver() == &context_->driver();
+  if (gpu == nullptr || gpu == this) return Device::AccessTo(other);
+  const auto place = [](const Context& context) {
+    return PeerPlace{context.driver().peers(), context.device()};
+  };
+  return place(*context_).AccessTo(place(*gpu->context_));
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::Alloc(int64_t size) {

@@ -62,7 +62,7 @@ class StreamDevice final : public Device {
   Rates rates() const override { return description_.rates; }
   int64_t memory_footprint() const override { return memories_->footprint(); }
   bool host_visible() const override { return false; }
-  bool Reaches(const Device& other) const override;
+  PeerAccess AccessTo(const Device& other) const override;
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;
   absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override;
   bool Makes(MemoryKind kind) const override { return memories_->Makes(kind); }

@@ -2,6 +2,7 @@
 // memory and copies.
 #include "tests/devices/conformance.h"
 
+#include "devices/null/null_device.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -80,6 +81,40 @@ TEST_P(Conformance, CopiesInBothDirectionsHaveADevice) {
   const TimelinePoint here = *Copy(back, out, buffer, {there});
   EXPECT_EQ(here.Wait(), absl::OkStatus());
   EXPECT_EQ(Bytes(out), "x");
+}
+
+// What it says of a device is what its commands do with that one's memory.
+TEST_P(Conformance, ReachesWhatItSays) {
+  OpenDevice();
+  const BufferView own = Buffer(1), theirs = HostBuffer(*host_, "x");
+  const auto accepted = [&](Device& by, const BufferView& to, const BufferView& from) {
+    const auto copied = Copy(by, to, from);
+    if (copied.ok()) {
+      EXPECT_EQ(copied->Wait(), absl::OkStatus());
+      return true;
+    }
+    EXPECT_EQ(copied.status().code(), absl::StatusCode::kInvalidArgument) << copied.status();
+    return false;
+  };
+  EXPECT_EQ(device_->AccessTo(*device_),
+            (PeerAccess{PeerPath::kDirect, device_->accepts() != ProgramLevel::kNothing}));
+  EXPECT_EQ(device_->AccessTo(*host_).path, PeerPath::kDirect);
+  EXPECT_TRUE(accepted(*device_, own, theirs));
+  EXPECT_TRUE(accepted(*device_, theirs, own));
+  EXPECT_EQ(host_->AccessTo(*device_).reaches(), device_->host_visible());
+  EXPECT_EQ(accepted(*host_, theirs, own), device_->host_visible());
+  EXPECT_FALSE(NeedsHost(*device_, *host_));
+  // Memory of no place.
+  const auto null = OpenNull({});
+  const BufferView nowhere = Whole(*null->Alloc(1));
+  EXPECT_EQ(device_->AccessTo(*null).reaches(), accepted(*device_, own, nowhere));
+  if (!GetParam().no_programs.empty()) return;
+  // Programs of the device on the memory of another one.
+  const auto commands = Next();
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const auto ran = device_->queue().Submit(*commands, {theirs}, {});
+  EXPECT_EQ(ran.ok(), device_->AccessTo(*host_).atomics) << ran.status();
+  if (ran.ok()) EXPECT_EQ(ran->Wait(), absl::OkStatus());
 }
 
 TEST_P(Conformance, MemoryIsLimitedAndZeroed) {

@@ -412,6 +412,9 @@ TEST_F(Cuda, CopiesGoFromGpuToGpu) {
     const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
     const TimelinePoint sent = Write(a, "01234567", 0);
     EXPECT_EQ(&CopyDevice(device(1), device(0)), &device(1));
+    EXPECT_EQ(device(1).AccessTo(device()),
+              PeerAccess{access == 1 ? PeerPath::kDirect : PeerPath::kThroughHost});
+    EXPECT_FALSE(NeedsHost(device(1), device()));
     const auto copied = Copy(device(1), b, a, {sent});
     ASSERT_TRUE(copied.ok()) << copied.status();
     EXPECT_EQ(copied->Wait(), absl::OkStatus());
@@ -529,7 +532,8 @@ TEST_F(Cuda, PeersKnowTheMemoryOfALostGeneration) {
   // The new one is a peer as the old one was.
   const BufferView fresh = Buffer(2);
   Fill(fresh, "xy");
-  ASSERT_TRUE(device(1).Reaches(device()));
+  EXPECT_EQ(device(1).AccessTo(device()), PeerAccess{PeerPath::kDirect});
+  EXPECT_EQ(device().AccessTo(device(1)), PeerAccess{PeerPath::kDirect});
   EXPECT_EQ((*Copy(device(1), other, fresh)).Wait(), absl::OkStatus());
   EXPECT_EQ(Read(other, 1), "xy");
   EXPECT_EQ(Unasked(fake_.Problems()), "");

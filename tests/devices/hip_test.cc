@@ -229,6 +229,8 @@ TEST_F(Hip, CopiesGoFromGpuToGpu) {
   for (const int64_t access : {1, 0}) {
     fake_.Set("peer_access", access);
     Open();
+    EXPECT_EQ(device(1).AccessTo(device()),
+              PeerAccess{access == 1 ? PeerPath::kDirect : PeerPath::kThroughHost});
     const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
     Fill(a, "01234567", 0);
     const auto copied = Copy(device(1), b, a);

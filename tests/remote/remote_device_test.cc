@@ -32,7 +32,7 @@ TEST_F(RemoteDevices, CopiesBetweenDevicesOfAServerStayThere) {
   const auto devices = Open();
   ASSERT_EQ(devices.size(), 2u);
   Device &first = *devices[0], &second = *devices[1];
-  EXPECT_TRUE(second.Reaches(first));
+  EXPECT_EQ(second.AccessTo(first), PeerAccess{PeerPath::kDirect});
   EXPECT_FALSE(NeedsHost(first, second));
   const BufferView a = Whole(*first.Alloc(8)), b = Whole(*second.Alloc(8));
   const BufferView out = HostBuffer(*host_, "????????");
@@ -49,6 +49,7 @@ TEST_F(RemoteDevices, TwoServersNeedTheHost) {
   auto others = OpenRemote({.name = "o", .address = other.address()}, nullptr);
   ASSERT_TRUE(others.ok()) << others.status();
   EXPECT_TRUE(NeedsHost(*devices[0], *(*others)[0]));
+  EXPECT_EQ(devices[0]->AccessTo(*(*others)[0]), PeerAccess{});
   EXPECT_FALSE(NeedsHost(*devices[0], *host_));
   const BufferView theirs = Whole(*(*others)[0]->Alloc(4));
   const auto refused = Copy(*devices[0], Whole(*devices[0]->Alloc(4)), theirs);
@@ -76,8 +77,8 @@ TEST_F(RemoteDevices, EachTenantHasASessionOfItsOwn) {
   const auto there = *Connection::Connect(far_.address());
   const auto alice = devices[0]->ForTenant("local"), same = devices[1]->ForTenant("local");
   EXPECT_EQ(alice->name(), "r/CPU:0");
-  EXPECT_TRUE(alice->Reaches(*same)) << "one session for all devices";
-  EXPECT_FALSE(alice->Reaches(*devices[0]));
+  EXPECT_TRUE(alice->AccessTo(*same).reaches()) << "one session for all devices";
+  EXPECT_EQ(alice->AccessTo(*devices[0]), PeerAccess{});
   const BufferView buffer = Whole(*alice->Alloc(4));
   ASSERT_EQ(Copy(*alice, buffer, HostBuffer(*host_, "1234"))->Wait(), absl::OkStatus());
   const BufferView other = Whole(*devices[0]->Alloc(4));

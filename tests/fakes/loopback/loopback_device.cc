@@ -139,8 +139,11 @@ class LoopbackDevice : public Device {
   int64_t memory_footprint() const override { return inner_->memory_footprint(); }
   Rates rates() const override { return inner_->rates(); }
   bool host_visible() const override { return false; }
-  bool Reaches(const Device& other) const override {
-    return other.host_visible() || dynamic_cast<const LoopbackDevice*>(&other) != nullptr;
+  PeerAccess AccessTo(const Device& other) const override {
+    if (&other != this && dynamic_cast<const LoopbackDevice*>(&other) != nullptr) {
+      return {PeerPath::kDirect};
+    }
+    return Device::AccessTo(other);
   }
   ProgramLevel accepts() const override { return ProgramLevel::kTensorGraph; }
 
