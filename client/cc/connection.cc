@@ -175,6 +175,9 @@ absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices(std::vector<std:
                        .bytes_per_second = device.bytes_per_second(),
                        .generation = device.generation(),
                        .memory_generation = device.memory_generation()});
+    for (const v1::OperationRate& rate : device.rates()) {
+      devices.back().rates.emplace_back(rate.kind(), rate.per_second());
+    }
   }
   if (notes != nullptr) notes->assign(response.notes().begin(), response.notes().end());
   return devices;

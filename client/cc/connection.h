@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -86,6 +87,8 @@ struct DeviceInfo {
   double bytes_per_second = 0;
   // See Device::generation and memory_generation; 0 where the server does not say.
   uint64_t generation = 0, memory_generation = 0;
+  // Operations in a second by their kind ("f32", "matrix f16"), as far as they are known.
+  std::vector<std::pair<std::string, double>> rates = {};
 };
 
 // Whether a HOST:PORT or unix:PATH is reached from its own machine alone.

@@ -26,6 +26,17 @@ std::string Link(const DeviceInfo& device) {
   return out;
 }
 
+// ", f64 0.02, f32 0.05, matrix f16 0.8 T/s"; "" where none is known.
+std::string OperationRates(const DeviceInfo& device) {
+  std::string out;
+  for (const auto& [kind, per_second] : device.rates) {
+    char text[32];
+    std::snprintf(text, sizeof(text), " %.3g", per_second / 1e12);
+    out += StrCat(", ", kind, text);
+  }
+  return out.empty() ? out : out + " T/s";
+}
+
 }  // namespace
 
 absl::Status Devices(const Flags& flags) {
@@ -46,9 +57,9 @@ absl::Status Devices(const Flags& flags) {
     std::snprintf(memory, sizeof(memory), "%.2f of %.2f GiB",
                   static_cast<double>(device.memory_used) / kGiB,
                   static_cast<double>(device.memory_limit) / kGiB);
-    std::printf("%-*s %-8s %7d %22s  %s%s\n", name_width, device.name.c_str(),
+    std::printf("%-*s %-8s %7d %22s  %s%s%s\n", name_width, device.name.c_str(),
                 device.healthy ? "ok" : "failed", device.threads, memory, device.target.c_str(),
-                Link(device).c_str());
+                OperationRates(device).c_str(), Link(device).c_str());
     if (!device.healthy) std::printf("  %s\n", device.health.c_str());
   }
   for (const std::string& note : notes) std::printf("%s\n", note.c_str());

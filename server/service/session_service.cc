@@ -111,6 +111,13 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
       out->set_round_trip_ns(static_cast<uint64_t>(link->round_trip_ns));
       out->set_bytes_per_second(link->bytes_per_second);
     }
+    const ArithmeticRates rates = device->rates().flops;
+    for (const ArithmeticInfo& row : kArithmetics) {
+      if (rates[row.arithmetic] <= 0) continue;
+      v1::OperationRate* rate = out->add_rates();
+      rate->set_kind(std::string(row.text));
+      rate->set_per_second(rates[row.arithmetic]);
+    }
     out->set_generation(device->generation());
     out->set_memory_generation(device->memory_generation());
     out->set_healthy(health.ok());

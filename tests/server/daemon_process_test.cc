@@ -14,6 +14,7 @@
 namespace telegrad {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Output;
 using testing::RunProgram;
@@ -164,6 +165,7 @@ TEST_F(DaemonTest, CommandLine) {
   const Output devices = RunProgram(TELEGRAD, {"devices", "--address", address_});
   EXPECT_EQ(devices.exit_code, 0);
   EXPECT_THAT(devices.text, HasSubstr("CPU:0"));
+  EXPECT_THAT(devices.text, ContainsRegex(", f64 [0-9.e-]+, f32 [0-9.e-]+ T/s"));
   const Output stats = RunProgram(TELEGRAD, {"stats", "--address=unix:" + socket_});
   EXPECT_EQ(stats.exit_code, 0);
   EXPECT_THAT(stats.text, HasSubstr("telegrad_devices "));

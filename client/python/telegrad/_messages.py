@@ -108,6 +108,12 @@ class ListDevicesRequest(Message):
 
 
 @dataclass
+class OperationRate(Message):
+    kind: str = string(1)
+    per_second: float = double(2)
+
+
+@dataclass
 class Device(Message):
     name: str = string(1)
     target: str = string(2)
@@ -122,6 +128,7 @@ class Device(Message):
     bytes_per_second: float = double(11)
     generation: int = uint64(12)
     memory_generation: int = uint64(13)
+    rates: list[OperationRate] = repeated(14, OperationRate)
 
 
 @dataclass
