@@ -40,9 +40,23 @@ std::vector<NamedTarget> Targets() {
     if (bytes == 64) target.converts = {DType::kFloat16};
     targets.push_back({StrCat("cpu", bytes), target});
   }
+  Target transforms = targets.back().target;
+  transforms.vector_bytes = 32;
+  transforms.winograd = true;
+  targets.push_back({"winograd", transforms});
+  Target ordered = transforms;
+  ordered.deterministic = true;
+  targets.push_back({"ordered", ordered});
   targets.push_back({"sm_80", *NvidiaTarget(8, 0, 108, 163840)});
+  targets.push_back({"gfx942", AmdTarget(*FindAmdProcessor("gfx942"), 304)});
   targets.push_back({"opencl", OpenClTarget(20)});
   targets.push_back({"pocl", OpenClProcessor(2, 64)});
+  Target unknown = OpenClTarget(5);
+  unknown.arch = "unknown";
+  unknown.vector_bytes = 8;
+  unknown.warp = 48;
+  unknown.group_threads = 480;
+  targets.push_back({"unknown", unknown});
   return targets;
 }
 
