@@ -11,15 +11,13 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/types/machine_costs.h"
+
 namespace telegrad {
 namespace {
 
-constexpr double kMinBlock = 32;  // iterations that a block reduces at least
-// A strip is as long as what a processor loads ahead, of a few rows: it begins anew in each page.
-// Its accumulators stay in the first cache from row to row of strips, so a tile of many gains
-// nothing, and few lines of each row at a time keep more rows in flight.
-constexpr double kPageBytes = 4096, kStripBytes = 2 * kPageBytes, kPieceBytes = 256;
-constexpr int64_t kRows = 8, kLeastRows = 2;
+constexpr double kMinBlock = 32;   // iterations that a block reduces at least
+constexpr int64_t kLeastRows = 2;  // of a strip
 
 class Chooser {
  public:
@@ -34,7 +32,8 @@ class Chooser {
         kept_(work.all & ~work.own),
         lanes_(lanes & kept_),
         part_(PartBytes(target)),
-        target_(target) {}
+        target_(target),
+        costs_(CostsOf(target).thread) {}
 
   BlockChoice Run() const {
     if (!work_.is_reduce() || lanes_ == 0 || s_.whole != 0) return {};
@@ -124,11 +123,13 @@ class Chooser {
     }
     if (rows == nullptr || rows->stride[r] != 1 || rows->stride[folded] == kIrregular) return {};
     const auto step = static_cast<double>(std::abs(rows->stride[folded]) * rows->bytes);
-    if (step < kPageBytes || TileOf(r) * static_cast<double>(rows->bytes) >= kPageBytes) return {};
+    const double page = costs_.page_bytes;
+    if (step < page || TileOf(r) * static_cast<double>(rows->bytes) >= page) return {};
     if (order_.loops.empty() || order_.loops.back() != r || Trips(r) < 2) return {};
     int64_t upcast = upcast_[r];
     const int64_t vector = widths_[r] * rows->bytes;
-    while (upcast % 2 == 0 && static_cast<double>(upcast * vector) > kPieceBytes) upcast /= 2;
+    while (upcast % 2 == 0 && static_cast<double>(upcast * vector) > costs_.piece_bytes)
+      upcast /= 2;
     const int64_t tile = upcast * widths_[r];
     const auto piece = static_cast<double>(tile * rows->bytes);
     const double trips = std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile));
@@ -136,11 +137,11 @@ class Chooser {
       if (!Has(rows->ranges, loop)) return {};  // it is read again
     }
     BlockChoice out;
-    out.amount = Divisor(folded, kRows);
+    out.amount = Divisor(folded, static_cast<double>(costs_.strip_rows));
     // Each thread has one at least, but for strips of less than a page. All are of about the same
     // size: the last one is moved back, and computes again what it has in common with another.
     const double each = r == order_.thread ? trips / target_.threads : trips;
-    const double most = std::ceil(std::clamp(each * piece, kPageBytes, kStripBytes) / piece);
+    const double most = std::ceil(std::clamp(each * piece, page, costs_.strip_bytes) / piece);
     out.parts = static_cast<int64_t>(std::ceil(trips / std::ceil(trips / most)));
     if (upcast < upcast_[r]) out.upcast = upcast;
     const bool whole = most >= trips;
@@ -163,6 +164,7 @@ class Chooser {
   const RangeSet kept_, lanes_;
   const double part_;
   const Target& target_;
+  const ThreadCosts& costs_;
 };
 
 }  // namespace

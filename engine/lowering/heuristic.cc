@@ -28,6 +28,7 @@
 #include "engine/lowering/stage.h"
 #include "engine/lowering/tile_cost.h"
 #include "engine/lowering/tile_search.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
@@ -43,10 +44,7 @@ constexpr double kMinOutside = 64;  // iterations around it, for each thread
 constexpr int kMostShares = 4;
 constexpr double kWorthAnotherTile = 0.98;
 
-constexpr double kCyclesAThread = 30'000;  // at least, of those that share a loop
-
 constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
-constexpr int64_t kChains = 8;        // accumulators that hide the latency of an addition
 
 class CpuHeuristic {
  public:
@@ -56,6 +54,7 @@ class CpuHeuristic {
                std::span<const Tile::Part> avoided = {})
       : s_(std::move(shape)),
         target_(target),
+        costs_(CostsOf(target).thread),
         peels_(peels),
         rank_(rank),
         avoided_(avoided),
@@ -203,8 +202,8 @@ class CpuHeuristic {
     for (const MemoryAccess& a : work.accesses) {
       if (!Has(a.ranges, tile.lanes)) continue;
       // A row that begins anywhere lies in one line more.
-      const auto row = static_cast<double>(tile.Of(tile.lanes) * a.bytes) + kLineBytes;
-      if (s_.Iterations(a.ranges & work.own) * row > kFirstLevelCacheBytes) return false;
+      const auto row = static_cast<double>(tile.Of(tile.lanes) * a.bytes) + costs_.line_bytes;
+      if (s_.Iterations(a.ranges & work.own) * row > costs_.first_level_bytes) return false;
     }
     if (3 * (kMaxRanges - room_) > kMaxRanges) return false;  // both parts have their own ranges
     if ((whole + tile.width) * 20 < (whole + rest) * 21) return false;
@@ -237,7 +236,7 @@ class CpuHeuristic {
     for (const Work::Operation& o : work.operations) cost += o.cost;
     chains = static_cast<int64_t>(static_cast<double>(chains) * std::max(1.0, cost));
     int64_t most = 1;
-    while (2 * most * chains <= kChains && 2 * most <= Left(range) / 2) most *= 2;
+    while (2 * most * chains <= costs_.chains && 2 * most <= Left(range) / 2) most *= 2;
     if (most < 2) return;
     const int64_t step = lanes_[range] * upcast_[range];
     if (peels_ && s_.size[range] >= 4 * step * most) Peel(range, step * most);
@@ -333,7 +332,7 @@ class CpuHeuristic {
     int64_t units = trips(order.thread);
     if (parts > 0) units *= (trips(order.loops[1]) + parts - 1) / parts;
     // As many threads as it is worth waking: see devices/cpu/launch_cost.h.
-    const auto busy = static_cast<int64_t>(std::min(predicted_ / kCyclesAThread, 1e6));
+    const auto busy = static_cast<int64_t>(std::min(predicted_ / costs_.wake, 1e6));
     const int64_t threads = std::clamp<int64_t>(busy, 1, target_.threads);
     const int64_t most = (units + threads - 1) / threads;
     shared_ = {order.thread, tile[static_cast<size_t>(order.thread)]};
@@ -356,7 +355,7 @@ class CpuHeuristic {
       for (RangeSet set = work.all; set != 0; set &= set - 1) {
         lanes *= static_cast<double>(lanes_[std::countr_zero(set)]);
       }
-      cycles += CyclesOf(s_, work) / lanes;
+      cycles += CyclesOf(s_, work, target_) / lanes;
     }
     const double units = std::ceil(cycles / static_cast<double>(trips(order.thread)) /
                                    static_cast<double>(target_.unit_cycles));
@@ -375,6 +374,7 @@ class CpuHeuristic {
 
   const KernelShape s_;
   const Target& target_;
+  const ThreadCosts& costs_;
   const bool peels_;
   const size_t rank_;
   const Avoided avoided_;
@@ -394,14 +394,15 @@ class CpuHeuristic {
 };
 
 // nullopt where nothing is around the stores: there is nothing to order or to share.
-std::optional<KernelShape> ReadLoops(UOp sink, std::span<const Program::Argument> arguments) {
-  return sink.src(0).is(Op::kEnd) ? ReadShape(sink, arguments) : std::nullopt;
+std::optional<KernelShape> ReadLoops(UOp sink, const Target& target,
+                                     std::span<const Program::Argument> arguments) {
+  return sink.src(0).is(Op::kEnd) ? ReadShape(sink, target, arguments) : std::nullopt;
 }
 
 }  // namespace
 
 MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
-  std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
@@ -409,7 +410,7 @@ MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const
 std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
                                    const Target& target, size_t most) {
   std::vector<RankedMoves> out;
-  const std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {{}};
   for (size_t rank = 0; rank < most; ++rank) {
     CpuHeuristic heuristic(*shape, target, /*peels=*/false, rank);
@@ -422,14 +423,14 @@ std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> 
 
 double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
                      const MoveList& moves) {
-  const std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   return shape ? CpuHeuristic(*shape, target, /*peels=*/false).Predict(moves) : 0;
 }
 
 // A tile that is a little slower may divide the shared loop among the threads more evenly: 11
 // iterations take two threads as long as 12.
 MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
-  std::optional<KernelShape> shape = ReadLoops(sink, arguments);
+  std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {};
   std::vector<Tile::Part> avoided;
   MoveList best;

@@ -10,19 +10,25 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/checked.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
-double CostOf(UOp u) {
-  if (u.is(Op::kFDiv) || u.is(Op::kRecip) || u.is(Op::kSqrt)) return 16;
-  return u.is(Op::kMulAcc) ? 1 : ByteSize(u.dtype()) == 8 ? 2 : 1;
+double CostOf(UOp u, const ThreadCosts& costs) {
+  if (u.is(Op::kFDiv) || u.is(Op::kRecip) || u.is(Op::kSqrt)) return costs.division;
+  return u.is(Op::kMulAcc) ? 1 : ByteSize(u.dtype()) == 8 ? costs.wide : 1;
 }
 
 class ShapeReader {
  public:
-  ShapeReader(UOp sink, Dependence d, std::span<const Program::Argument> arguments)
-      : g_(*sink.graph()), sink_(sink), order_(PostOrder(sink)), arguments_(arguments) {
+  ShapeReader(UOp sink, Dependence d, const ThreadCosts& costs,
+              std::span<const Program::Argument> arguments)
+      : g_(*sink.graph()),
+        sink_(sink),
+        order_(PostOrder(sink)),
+        costs_(costs),
+        arguments_(arguments) {
     shape_.d = std::move(d);
   }
 
@@ -143,7 +149,7 @@ class ShapeReader {
                          IsFloat(u.dtype());  // with the sum's addition
       if (inside && !fused && Is(u.op(), kAlu) && u.dtype() != DType::kInt64 &&
           !IsBool(u.dtype())) {
-        work.operations.push_back({ranges, CostOf(u), ByteSize(u.dtype())});
+        work.operations.push_back({ranges, CostOf(u, costs_), ByteSize(u.dtype())});
       }
       for (uint32_t s : u.src_ids()) stack.push_back(g_.at(s));
     }
@@ -220,6 +226,7 @@ class ShapeReader {
   const Graph& g_;
   const UOp sink_;
   const std::vector<uint32_t> order_;
+  const ThreadCosts& costs_;
   const std::span<const Program::Argument> arguments_;
   std::vector<RangeSet> enclosing_;            // of ENDs and STOREs, by node
   std::vector<std::vector<int64_t>> strides_;  // by range and node
@@ -286,10 +293,11 @@ bool KernelShape::IsPackable(const Work& work, const MemoryAccess& a) const {
          Iterations(work.all & ~work.own & ~a.ranges) >= kMinReuse;
 }
 
-std::optional<KernelShape> ReadShape(UOp sink, std::span<const Program::Argument> arguments) {
+std::optional<KernelShape> ReadShape(UOp sink, const Target& target,
+                                     std::span<const Program::Argument> arguments) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
-  return ShapeReader(sink, *std::move(d), arguments).Run();
+  return ShapeReader(sink, *std::move(d), CostsOf(target).thread, arguments).Run();
 }
 
 }  // namespace telegrad

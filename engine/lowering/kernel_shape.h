@@ -10,11 +10,10 @@
 #include "engine/ir/program.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
-inline constexpr double kLineBytes = 64;  // of a cache
-inline constexpr double kFirstLevelCacheBytes = 32 << 10;
 // A copy that is read less often costs more than it saves.
 inline constexpr double kMinReuse = 6;
 
@@ -86,8 +85,9 @@ bool WritesWhatItReads(UOp sink);
 // element may be computed twice. What is read once a nest is complete may be.
 bool OverwritesWhatItReads(UOp sink);
 
-// nullopt: too many ranges. `arguments` tell which PARAMs are
+// nullopt: too many ranges. `target` says what operations cost, `arguments` which PARAMs are
 // weights.
-std::optional<KernelShape> ReadShape(UOp sink, std::span<const Program::Argument> arguments = {});
+std::optional<KernelShape> ReadShape(UOp sink, const Target& target,
+                                     std::span<const Program::Argument> arguments = {});
 
 }  // namespace telegrad

@@ -13,21 +13,21 @@
 #include <cmath>
 
 #include "engine/lowering/block_choice.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
-
-// Cycles for a byte that the worker's own cache does not have, where the access is in lines.
-constexpr double kCyclesPerByte = 0.12;
-// Of a packed copy, which is read as it lies and so is loaded ahead.
-constexpr double kCyclesPerPackedByte = 0.05;
-constexpr double kCyclesPerCopy = 0.5;  // of an element, from where lanes lie apart
 
 class Orderer {
  public:
   Orderer(const KernelShape& shape, const std::vector<int64_t>& tile, const Target& target,
           RangeSet vectors, int blocked)
-      : s_(shape), tile_(tile), target_(target), vectors_(vectors), blocked_(blocked) {}
+      : s_(shape),
+        tile_(tile),
+        target_(target),
+        costs_(CostsOf(target).thread),
+        vectors_(vectors),
+        blocked_(blocked) {}
 
   LoopOrder Run() {
     std::vector<int> loops;
@@ -89,7 +89,7 @@ class Orderer {
   // Cycles of what is computed together of one value of the other ranges, roughly.
   double Cost(const Work& work) const {
     double cost = 1;
-    for (const Work::Operation& o : work.operations) cost += 0.5 * o.cost;
+    for (const Work::Operation& o : work.operations) cost += costs_.operation * o.cost;
     return cost;
   }
 
@@ -113,7 +113,7 @@ class Orderer {
         const bool ordered = std::ranges::find(order, static_cast<int>(r)) != order.end();
         elements *= static_cast<double>(ordered ? tile_[r] : s_.size[r]);
       }
-      cycles += times * elements * kCyclesPerCopy;
+      cycles += times * elements * costs_.copy;
     }
     return cycles;
   }
@@ -131,13 +131,13 @@ class Orderer {
       } else {
         const auto stride = static_cast<double>(std::abs(a.stride[r]));
         span += stride * (n - 1);
-        dense |= n * stride * static_cast<double>(a.bytes) >= kLineBytes && stride <= 2;
+        dense |= n * stride * static_cast<double>(a.bytes) >= costs_.line_bytes && stride <= 2;
       }
     }
     const auto bytes = static_cast<double>(a.bytes);
-    double out = elements * (dense ? bytes : kLineBytes);
-    if (regular) out = std::min(out, span * bytes + kLineBytes);
-    return std::min(out, a.buffer_bytes + kLineBytes);
+    double out = elements * (dense ? bytes : costs_.line_bytes);
+    if (regular) out = std::min(out, span * bytes + costs_.line_bytes);
+    return std::min(out, a.buffer_bytes + costs_.line_bytes);
   }
 
   // Cycles for what the worker's cache does not keep.
@@ -163,7 +163,8 @@ class Orderer {
           }
         }
       }
-      total += bytes * (s_.IsPackable(work, a) ? kCyclesPerPackedByte : kCyclesPerByte);
+      // A packed copy is read as it lies.
+      total += bytes * (s_.IsPackable(work, a) ? costs_.missed_in_stream : costs_.missed);
     }
     return total;
   }
@@ -195,6 +196,7 @@ class Orderer {
   const KernelShape& s_;
   const std::vector<int64_t>& tile_;
   const Target& target_;
+  const ThreadCosts& costs_;
   const RangeSet vectors_;
   const int blocked_;
 };

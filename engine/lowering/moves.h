@@ -59,9 +59,8 @@ absl::StatusOr<UOp> ApplyMoves(Rewriter& b, UOp sink, const std::vector<RangeMov
 // ranges, at least one. Ranges with LOCAL parts on the same axis are iterated by the same threads:
 // no LOAD, STORE or reduction depends on two of them. What the amounts do not divide is rounded up:
 // loads and stores of the iterations that the kernel does not have are gated, reductions skip them.
-// A store that does not depend on an axis is done by its first thread. `unit` has the instructions
-// of TENSORCORE.
+// A store that does not depend on an axis is done by its first thread.
 absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves,
-                                        MatrixUnit unit);
+                                        const Target& target);
 
 }  // namespace telegrad

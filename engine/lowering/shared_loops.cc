@@ -12,12 +12,12 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
-constexpr double kMaxAgain = 0.1;   // of the work, that is done again in more iterations
-constexpr double kOperation = 0.5;  // cycles of one, and of an access
+constexpr double kMaxAgain = 0.1;  // of the work, that is done again in more iterations
 
 struct Pair {
   UOp shared, loop;
@@ -64,12 +64,12 @@ std::optional<Pair> FindPair(UOp sink, const Target& target) {
   if (!IsType(p.shared, AxisType::kThread) || !IsType(p.loop, AxisType::kLoop)) return std::nullopt;
   if (!p.shared.src(0).is_const() || !p.loop.src(0).is_const()) return std::nullopt;
   if (!AreOutermost(sink, p)) return std::nullopt;
-  const std::optional<KernelShape> s = ReadShape(sink);
+  const std::optional<KernelShape> s = ReadShape(sink, target);
   if (!s || !AreIndependent(sink, s->d, p)) return std::nullopt;
   const int loop = s->d.IndexOf(p.loop);
   double all = 0, again = 0;
   for (const Work& work : s->works) {
-    const double cycles = CyclesOf(*s, work);
+    const double cycles = CyclesOf(*s, work, target);
     all += cycles;
     if (!Has(work.all, loop)) again += cycles * static_cast<double>(SizeOf(p.loop) - 1);
   }
@@ -104,7 +104,7 @@ UOp Join(Rewriter& b, UOp sink, const Pair& p) {
 
 }  // namespace
 
-double CyclesOf(const KernelShape& shape, const Work& work) {
+double CyclesOf(const KernelShape& shape, const Work& work, const Target& target) {
   RangeSet scalar = work.all;
   for (RangeSet set = work.all; set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);
@@ -113,7 +113,7 @@ double CyclesOf(const KernelShape& shape, const Work& work) {
   double cost = 0;
   for (const Work::Operation& o : work.operations) cost += o.cost;
   cost = std::max(cost, static_cast<double>(work.accesses.size()));
-  return shape.Iterations(scalar) * cost * kOperation;
+  return shape.Iterations(scalar) * cost * CostsOf(target).thread.operation;
 }
 
 UOp ShareLoops(Rewriter& b, UOp sink, const Target& target) {

@@ -14,6 +14,6 @@ UOp ShareLoops(Rewriter& b, UOp sink, const Target& target);
 
 // Predicted cycles of all iterations of a work, by its operations and accesses alone; those of
 // lanes that are a vector are one.
-double CyclesOf(const KernelShape& shape, const Work& work);
+double CyclesOf(const KernelShape& shape, const Work& work, const Target& target);
 
 }  // namespace telegrad

@@ -22,19 +22,23 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
-constexpr double kFar = 1024;  // bytes between rows
-// Of rows that are nearer, which processors load ahead, a copy has to be read more often.
+// Of rows that are near, which processors load ahead, a copy has to be read more often.
 constexpr double kMinReuseOfNear = 2 * kMinReuse;
-constexpr double kMaxPanelBytes = 768 << 10;  // of the private memory that a program may have
 
 class Stager {
  public:
   Stager(Rewriter& b, Piece* piece, KernelShape shape, const Target& target)
-      : b_(b), g_(*b.graph()), piece_(*piece), sink_(piece->root), s_(std::move(shape)) {
+      : b_(b),
+        g_(*b.graph()),
+        piece_(*piece),
+        sink_(piece->root),
+        s_(std::move(shape)),
+        costs_(CostsOf(target).thread) {
     limit_ = PanelBytes(target);
     FindOrders();
     room_ = kMaxRanges - static_cast<int>(s_.size.size());
@@ -147,29 +151,29 @@ class Stager {
         panel.masked |= Has(a.gate, r) && !nests_;
       } else if (folded) {
         far &= a.stride[r] == kIrregular ||
-               static_cast<double>(std::abs(a.stride[r]) * a.bytes) >= kFar;
+               static_cast<double>(std::abs(a.stride[r]) * a.bytes) >= costs_.near_rows;
       }
     }
     if (!vector || (panel.ranges & work.own) == 0) return {};
     panel.near = panel.whole() && !far;
-    if (panel.whole() && TouchedBytes(work, a, panel.ranges) < kFirstLevelCacheBytes) return {};
+    if (panel.whole() && TouchedBytes(work, a, panel.ranges) < costs_.first_level_bytes) return {};
     return panel;
   }
 
   // Bytes of the lines that a panel of whole vectors lies in; 0 where its rows are neighbours.
   double TouchedBytes(const Work& work, const MemoryAccess& a, RangeSet panel) const {
     const double row = CopyBytes(a, panel & ~work.own);
-    double lines = std::ceil(row / kLineBytes);
+    double lines = std::ceil(row / costs_.line_bytes);
     bool aligned = true;
     for (RangeSet set = panel & work.own; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (a.stride[r] == kIrregular) continue;
       const auto step = static_cast<double>(std::abs(a.stride[r]) * a.bytes);
       if (step < 2 * row) return 0;
-      aligned &= std::fmod(step, kLineBytes) == 0;
+      aligned &= std::fmod(step, costs_.line_bytes) == 0;
     }
     if (!aligned) ++lines;
-    return s_.Iterations(panel & work.own) * lines * kLineBytes;
+    return s_.Iterations(panel & work.own) * lines * costs_.line_bytes;
   }
   double CopyBytes(const MemoryAccess& a, RangeSet ranges) const {
     return s_.Iterations(ranges) * static_cast<double>(a.bytes);
@@ -408,6 +412,7 @@ class Stager {
   Piece& piece_;
   const UOp sink_;
   const KernelShape s_;
+  const ThreadCosts& costs_;
   absl::flat_hash_map<uint32_t, std::vector<int>> orders_;  // by REDUCE, outermost first
   std::vector<int> order_;                                  // of the REDUCE that is looked at
   int64_t next_id_ = 0, next_slot_ = 0;
@@ -419,12 +424,13 @@ class Stager {
 }  // namespace
 
 double PanelBytes(const Target& target) {
-  return std::min(kMaxPanelBytes, static_cast<double>(target.cache_bytes) * 0.5);
+  return std::min(CostsOf(target).thread.panel_bytes,
+                  static_cast<double>(target.cache_bytes) * 0.5);
 }
 
 absl::StatusOr<UOp> StageLoads(Rewriter& b, Piece* piece, const Target& target) {
   if (!piece->root.src(0).is(Op::kEnd)) return piece->root;
-  std::optional<KernelShape> shape = ReadShape(piece->root, piece->arguments);
+  std::optional<KernelShape> shape = ReadShape(piece->root, target, piece->arguments);
   if (!shape) return piece->root;
   const UOp staged = Stager(b, piece, *std::move(shape), target).Run();
   if (!staged.valid()) return b.graph()->status();

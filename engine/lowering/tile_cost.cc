@@ -14,32 +14,24 @@ namespace {
 
 constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
 
-// Cycles, of a processor that loads twice in each. Operations that are narrower than a vector begin
-// no more than twice in each, too.
-constexpr double kLoad = 0.5, kStore = 1, kNarrow = 0.5, kUnaligned = 0.3, kShuffle = 0.8;
-constexpr double kLaneGate = 0.7, kBranch = 1.5, kGather = 1.6;
-constexpr double kLoop = 1.5;  // of an iteration
-constexpr int64_t kPage = 4096;
-constexpr double kEvicted = 4;  // of a load that the first-level cache has lost
-constexpr double kSecondLevelCyclesPerByte = 1.0 / 26;  // from the second-level cache
-// From the cache that all workers share, of rows that the processor loads ahead.
-constexpr double kSharedCyclesPerByte = 1.0 / 60;
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int kMaxStride = 4;      // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
 // How many lines that lie `step` bytes apart the first-level cache keeps, which finds a line by its
 // place in a page. Other operands want some, too.
-int64_t LinesKept(int64_t step) {
-  const int64_t apart = std::gcd(step, kPage);
-  const int64_t sets = kPage / std::max<int64_t>(apart, static_cast<int64_t>(kLineBytes));
-  const int64_t ways = static_cast<int64_t>(kFirstLevelCacheBytes) / kPage;
+int64_t LinesKept(int64_t step, const ThreadCosts& costs) {
+  const auto page = static_cast<int64_t>(costs.page_bytes);
+  const int64_t apart = std::gcd(step, page);
+  const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
+  const int64_t ways = static_cast<int64_t>(costs.first_level_bytes) / page;
   return sets * ways * 3 / 4;
 }
 
 }  // namespace
 
-TileCost::TileCost(const KernelShape& shape, const Target& target) : s_(shape), target_(target) {
+TileCost::TileCost(const KernelShape& shape, const Target& target)
+    : s_(shape), target_(target), costs_(CostsOf(target).thread) {
   for (int r : s_.outer) outer_ |= Bit(r);
   // What a kernel copies is in memory at the same time.
   const auto copying = std::ranges::count_if(s_.works, [](const Work& work) {
@@ -73,36 +65,40 @@ double TileCost::Repeats(const Work& work, RangeSet ranges, const Tile& tile) co
 }
 
 double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reuse) const {
-  if (std::isinf(reuse) && Has(a.ranges, tile.lanes)) return kLoad;
-  if (reuse > 1 && IsRough(a, tile)) return kLoad + (LoadCycles(a, tile) + kStore) / reuse;
+  if (std::isinf(reuse) && Has(a.ranges, tile.lanes)) return costs_.load;
+  if (reuse > 1 && IsRough(a, tile))
+    return costs_.load + (LoadCycles(a, tile) + costs_.store) / reuse;
   double gate = 0;
   if (IsMasked(a, tile)) {
-    gate = kLaneGate;
+    gate = costs_.lane_gate;
   } else if (a.gate != 0) {
     // One test for all copies of a tile that share it, as the elements of a window's row do.
     const bool shared = a.rows < 0 || (a.row % tile.Of(a.rows) == 0);
-    gate = kBranch / (shared ? static_cast<double>(tile.Copies(a.ranges)) : 1);
+    gate = costs_.branch / (shared ? static_cast<double>(tile.Copies(a.ranges)) : 1);
   }
-  if (!Has(a.ranges, tile.lanes)) return kLoad + gate;
+  if (!Has(a.ranges, tile.lanes)) return costs_.load + gate;
   const int64_t stride = a.stride[tile.lanes];
-  if (stride == 1) return kLoad + (tile.width * a.bytes > 32 ? kUnaligned : 0) + gate;
+  if (stride == 1)
+    return costs_.load + (tile.width * a.bytes > costs_.aligned_bytes ? costs_.unaligned : 0) +
+           gate;
   if (stride > 1 && stride <= kMaxStride && !a.store) {
-    return static_cast<double>(stride) * (kLoad + kUnaligned + kShuffle) + gate;
+    return static_cast<double>(stride) * (costs_.load + costs_.unaligned + costs_.shuffle) + gate;
   }
-  const double exchanges =
-      std::max(kShuffle, 1.0 / target_.vector_rate) * std::log2(static_cast<double>(tile.width));
-  if (reuse > 1) return kLoad + (2 * kLoad + exchanges) / reuse;
+  const double exchanges = std::max(costs_.shuffle, 1.0 / target_.vector_rate) *
+                           std::log2(static_cast<double>(tile.width));
+  if (reuse > 1) return costs_.load + (2 * costs_.load + exchanges) / reuse;
   if (const double used = RowShare(a, tile); used > 0) {
     // A row begins anywhere, so that it lies in two lines.
-    return (2 * (a.store ? kStore : kLoad) + exchanges) / used;
+    return (2 * (a.store ? costs_.store : costs_.load) + exchanges) / used;
   }
-  const double lane = kGather * (a.store ? 2 : 1) + (Crowds(a, tile) ? kEvicted : 0);
-  return static_cast<double>(tile.width) * lane + 2;
+  const double lane =
+      (a.store ? costs_.scatter : costs_.gather) + (Crowds(a, tile) ? costs_.evicted : 0);
+  return static_cast<double>(tile.width) * lane + costs_.apart;
 }
 
-bool TileCost::Crowds(const MemoryAccess& a, const Tile& tile) {
+bool TileCost::Crowds(const MemoryAccess& a, const Tile& tile) const {
   const int64_t stride = a.stride[tile.lanes];
-  return stride != kIrregular && tile.Of(tile.lanes) > LinesKept(stride * a.bytes);
+  return stride != kIrregular && tile.Of(tile.lanes) > LinesKept(stride * a.bytes, costs_);
 }
 
 bool TileCost::IsMasked(const MemoryAccess& a, const Tile& tile) const {
@@ -215,7 +211,7 @@ bool TileCost::Conflicts(const Work& work, const MemoryAccess& a, const Tile& ti
   return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
            if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
              return false;
-           return p.amount > LinesKept(a.stride[p.range] * a.bytes);
+           return p.amount > LinesKept(a.stride[p.range] * a.bytes, costs_);
          });
 }
 
@@ -225,22 +221,23 @@ double TileCost::BytesOf(const Work& work, const MemoryAccess& a, const Tile& ti
   const auto copies = static_cast<double>(tile.Copies(a.ranges));
   if (stride == 0) return WalksLines(work, a) ? BytesOfLines(a, tile) : copies * bytes;
   if (RowShare(a, tile) > 0) return copies * bytes * width;
-  if (stride == kIrregular) return copies * width * kLineBytes;
-  return copies * width * std::min(kLineBytes, bytes * static_cast<double>(std::abs(stride)));
+  if (stride == kIrregular) return copies * width * costs_.line_bytes;
+  return copies * width *
+         std::min(costs_.line_bytes, bytes * static_cast<double>(std::abs(stride)));
 }
 
 bool TileCost::WalksLines(const Work& work, const MemoryAccess& a) const {
   if (!work.is_reduce() || (a.ranges & work.own) == 0 || s_.IsPackable(work, a)) return false;
   for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
     const int64_t step = a.stride[std::countr_zero(set)];
-    if (step != kIrregular && static_cast<double>(std::abs(step) * a.bytes) < kLineBytes) {
+    if (step != kIrregular && static_cast<double>(std::abs(step) * a.bytes) < costs_.line_bytes) {
       return false;
     }
   }
   return true;
 }
 
-double TileCost::BytesOfLines(const MemoryAccess& a, const Tile& tile) {
+double TileCost::BytesOfLines(const MemoryAccess& a, const Tile& tile) const {
   double rows = 1, row = static_cast<double>(a.bytes);
   for (const Tile::Part& p : tile.parts) {
     if (!Has(a.ranges, p.range)) continue;
@@ -248,13 +245,13 @@ double TileCost::BytesOfLines(const MemoryAccess& a, const Tile& tile) {
     const double span = step == kIrregular ? HUGE_VAL
                                            : static_cast<double>(std::abs(step) * a.bytes) *
                                                  static_cast<double>(p.amount);
-    if (span <= 2 * kLineBytes) {
+    if (span <= 2 * costs_.line_bytes) {
       row = std::max(row, span);
     } else {
       rows *= static_cast<double>(p.amount);
     }
   }
-  return rows * std::ceil(row / kLineBytes) * kLineBytes;
+  return rows * std::ceil(row / costs_.line_bytes) * costs_.line_bytes;
 }
 
 double TileCost::Cycles(const Work& work, const Tile& tile) const {
@@ -262,7 +259,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   int64_t operands = 0, longest = 0, tested = 0;
   for (const MemoryAccess& a : work.accesses) {
     const double reuse = ReuseOf(work, a, tile);
-    const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? kEvicted : 0);
+    const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? costs_.evicted : 0);
     const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
     (a.store ? stores : memory) += cycles;
     if (a.store) continue;
@@ -294,10 +291,11 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
     iterations *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
   }
   // What a reduction walks over seldom stays in the first-level cache until the next tile.
-  if (work.is_reduce() && FoldedIterations(work, tile) * bytes > kFirstLevelCacheBytes) {
-    memory += bytes * kSecondLevelCyclesPerByte;
+  if (work.is_reduce() && FoldedIterations(work, tile) * bytes > costs_.first_level_bytes) {
+    memory += bytes * costs_.second_level;
   }
-  const double one = std::max(memory, compute) + 0.2 * std::min(memory, compute) + kLoop;
+  const double one =
+      std::max(memory, compute) + costs_.exposed * std::min(memory, compute) + costs_.loop;
   double total = iterations * one + again;
   // What a reduced result costs to store, and to add up over its lanes.
   if (work.is_reduce())
@@ -308,7 +306,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
 double TileCost::OperationCycles(const Work::Operation& o, const Tile& tile) const {
   const int64_t lanes = Has(o.ranges, tile.lanes) ? tile.width : 1;
   const double vectors = static_cast<double>(lanes * o.bytes) / target_.vector_bytes;
-  return std::max(kNarrow, std::min(vectors, 1.0) / target_.vector_rate);
+  return std::max(costs_.operation, std::min(vectors, 1.0) / target_.vector_rate);
 }
 
 double TileCost::RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const {
@@ -323,7 +321,7 @@ double TileCost::RereadCycles(const Work& work, const MemoryAccess& a, const Til
       const int r = std::countr_zero(set);
       copies *= std::ceil(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
     }
-    cycles += (copies - 1) * bytes * kSharedCyclesPerByte;
+    cycles += (copies - 1) * bytes * costs_.shared;
   }
   return cycles;
 }
@@ -340,7 +338,7 @@ double TileCost::FoldedIterations(const Work& work, const Tile& tile) const {
 double TileCost::StoreCycles(const Work& work, const Tile& tile) const {
   const RangeSet kept = work.all & ~work.own;
   if (Has(work.own, tile.lanes)) {
-    return static_cast<double>(tile.Copies(kept)) * 2 *
+    return static_cast<double>(tile.Copies(kept)) * costs_.lane_sum *
            std::log2(static_cast<double>(tile.width) + 1);
   }
   double cycles = static_cast<double>(tile.Copies(kept));

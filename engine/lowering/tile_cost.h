@@ -1,12 +1,12 @@
-// What the heuristic predicts for one work with one register tile: cycles of a processor that loads
-// twice and computes Target::vector_rate times in each. Nothing here chooses;
-// tile_search.cc compares.
+// What the heuristic predicts for one work with one register tile: cycles of a processor with the
+// costs of its target's row (engine/types/machine_costs.h) that computes Target::vector_rate times
+// in each. Nothing here chooses; tile_search.cc compares.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/lowering/kernel_shape.h"
-#include "engine/types/target.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 
@@ -78,7 +78,7 @@ class TileCost {
   bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
   // Whether the lanes of a tile share few sets of the first-level cache.
-  static bool Crowds(const MemoryAccess& a, const Tile& tile);
+  bool Crowds(const MemoryAccess& a, const Tile& tile) const;
 
   // What the copies of a load bring into the first-level cache, where neighbours are used later.
   double BytesOf(const Work& work, const MemoryAccess& a, const Tile& tile) const;
@@ -86,7 +86,7 @@ class TileCost {
   // Whether a load that all lanes share reads another line of the cache in each step of a
   // reduction; and the bytes of the lines that the copies of a tile read in one step.
   bool WalksLines(const Work& work, const MemoryAccess& a) const;
-  static double BytesOfLines(const MemoryAccess& a, const Tile& tile);
+  double BytesOfLines(const MemoryAccess& a, const Tile& tile) const;
 
   // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
   double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const;
@@ -101,6 +101,7 @@ class TileCost {
 
   const KernelShape& s_;
   const Target& target_;
+  const ThreadCosts& costs_;
   RangeSet outer_ = 0;      // the loops that can be ordered
   RangeSet scattered_ = 0;  // in which some store is not contiguous
   double panel_bytes_ = 0;  // that a copy of masked lanes may have, of those that the kernel copies

@@ -21,39 +21,20 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/moves.h"
 #include "engine/lowering/workgroup_matmul.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
-constexpr int64_t kThreads = 256;  // of a workgroup
-constexpr int64_t kFewThreads = 128;
-constexpr int64_t kStep =
-    32;  // neighbouring threads, where the target does not say how many go in step
 constexpr double kShortFold = 32;       // iterations that a thread does alone
 constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
-constexpr int64_t kAccumulators = 4;
 constexpr int64_t kShortRow = 16;
 constexpr size_t kMaxReplicatedFold =
     64;                             // operations of a reduction that gets several accumulators
 constexpr int kMaxOtherRanges = 4;  // that a move makes
 
-// Of a matrix product: threads, or warps, and what each has of the result.
-struct ProductTile {
-  int64_t threads_m, threads_n, m, n, k;
-  int64_t rows() const { return threads_m * m; }
-  int64_t columns() const { return threads_n * n; }
-};
-// Multiples of instructions of 16 x 8 x 16, and of 16 x 16 x 16. At most 64 registers for sums and
-// 24 for fragments where these are of 32 threads.
-constexpr ProductTile kInstructionTiles[] = {
-    {2, 2, 2 * 16, 8 * 8, 2 * 16},
-    {2, 2, 2 * 16, 4 * 8, 2 * 16},
-    {2, 2, 16, 4 * 8, 2 * 16},
-    {2, 2, 16, 2 * 8, 2 * 16},
-};
-constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
-// Of one thread that shares nothing: rows, and columns in vectors, as many as the registers hold
-// beside a vector of each of its columns and one of a row.
+// Of a product of one thread that shares nothing: rows, and columns in vectors, as many as the
+// registers hold beside a vector of each of its columns and one of a row.
 constexpr ProductTile kThreadTiles[] = {
     {1, 1, 8, 2, 1}, {1, 1, 4, 2, 1}, {1, 1, 4, 1, 1}, {1, 1, 2, 1, 1}};
 
@@ -62,7 +43,8 @@ class WorkgroupHeuristic {
   WorkgroupHeuristic(KernelShape shape, const Target& target)
       : s_(std::move(shape)),
         target_(target),
-        step_(target.warp > 1 ? target.warp : kStep),
+        costs_(CostsOf(target).group),
+        step_(target.warp > 1 ? target.warp : costs_.step),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
         lanes_(s_.size.size(), 1) {}
 
@@ -96,7 +78,7 @@ class WorkgroupHeuristic {
   }
   double Iterations() const { return s_.Iterations(rows_); }
   // Threads that keep all processors busy.
-  double Wanted() const { return static_cast<double>(kThreads) * target_.threads; }
+  double Wanted() const { return static_cast<double>(costs_.threads) * target_.threads; }
 
   // Bytes that are neighbours along a range, of the works in `all`.
   double Neighbours(int r, RangeSet all) const {
@@ -189,8 +171,8 @@ class WorkgroupHeuristic {
         if (s_.size[r] > s_.size[longest]) longest = r;
       }
       done |= work.own;
-      if (s_.size[longest] % kAccumulators == 0) {
-        Add(Move::Kind::kUpcast, longest, kAccumulators);
+      if (s_.size[longest] % costs_.accumulators == 0) {
+        Add(Move::Kind::kUpcast, longest, costs_.accumulators);
       }
     }
   }
@@ -246,7 +228,7 @@ class WorkgroupHeuristic {
     const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
     if (narrow && !kind) return false;
     const ProductTile* tile =
-        narrow ? Pick(kInstructionTiles, m, n, k) : Pick(kRegisterTiles, m, n, k);
+        narrow ? Pick(costs_.instruction_tiles, m, n, k) : Pick(costs_.register_tiles, m, n, k);
     if (tile == nullptr && narrow) {  // for what is too small for these
       const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
       const ProductTile one[] = {{1, 1, mma.m, mma.n, mma.k}};
@@ -254,8 +236,8 @@ class WorkgroupHeuristic {
       if (Pick(one, m, n, k) != nullptr) tile = &one_instruction_;
     }
     if (tile == nullptr) return false;
-    constexpr int64_t kPadding = 16;  // elements, at most, of each row
-    const int64_t elements = (tile->rows() + tile->columns() + 2 * kPadding) * (tile->k + kPadding);
+    const int64_t padding = costs_.local_bytes;  // elements, at most, of each row
+    const int64_t elements = (tile->rows() + tile->columns() + 2 * padding) * (tile->k + padding);
     if (elements * ByteSize(p->a.dtype()) > target_.local_bytes) return false;
     Add(Move::Kind::kLocal, m, tile->threads_m, 1);
     if (narrow) {
@@ -287,7 +269,8 @@ class WorkgroupHeuristic {
     if (all >= static_cast<double>(lanes) * target_.threads * step_) {
       lanes_[fastest_] = lanes;
     }
-    int64_t left = all < Wanted() * static_cast<double>(lanes_[fastest_]) ? kFewThreads : kThreads;
+    int64_t left = all < Wanted() * static_cast<double>(lanes_[fastest_]) ? costs_.few_threads
+                                                                          : costs_.threads;
     std::vector<int> order{fastest_};
     for (size_t i = parallel_.size(); i-- > 0;) {
       if (parallel_[i] != fastest_) order.push_back(parallel_[i]);
@@ -337,7 +320,7 @@ class WorkgroupHeuristic {
             s_.works, [&](const Work& w) { return !Has(w.all, r) || (w.all & shared) == 0; });
         if (!alone) continue;
         const double part = Neighbours(r, work.all) / (1 + s_.Iterations(work.all));
-        const double score = static_cast<double>(std::min(s_.size[r], kThreads)) * (1 + part);
+        const double score = static_cast<double>(std::min(s_.size[r], costs_.threads)) * (1 + part);
         if (score > most) {
           most = score;
           best = r;
@@ -355,11 +338,11 @@ class WorkgroupHeuristic {
       longest = std::max(longest, s_.size[std::countr_zero(set)]);
     }
     const bool columns = fastest_ >= 0 && Has(rows_, fastest_) && !RowsAreNeighbours();
-    const bool many = Iterations() >= 8.0 * target_.threads;
+    const bool many = Iterations() >= costs_.busy * target_.threads;
     const auto wanted = static_cast<int64_t>(std::bit_ceil(
         static_cast<uint64_t>(many ? (longest + kFoldsPerThread - 1) / kFoldsPerThread : longest)));
     const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
-    const int64_t most = Iterations() < target_.threads ? target_.group_threads : kThreads;
+    const int64_t most = Iterations() < target_.threads ? target_.group_threads : costs_.threads;
     int64_t threads = std::clamp(wanted, std::min<int64_t>(all, step_), most);
     int beside = -1;  // the row range that has threads too
     int64_t rows = 1;
@@ -367,12 +350,12 @@ class WorkgroupHeuristic {
       beside = fastest_;
       rows = step_;
       threads = std::min(threads, most / rows);
-    } else if (threads < kFewThreads) {
+    } else if (threads < costs_.few_threads) {
       for (int r : parallel_) beside = Has(rows_, r) ? r : beside;
       const auto size =
           beside < 0 ? 1
                      : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(s_.size[beside])));
-      rows = std::min(kFewThreads / threads, size);
+      rows = std::min(costs_.few_threads / threads, size);
       if (rows * threads < step_) threads = step_ / rows;  // whole warps exchange
     }
     if (beside >= 0) Add(Move::Kind::kLocal, beside, rows, columns ? 0 : 1);
@@ -382,8 +365,8 @@ class WorkgroupHeuristic {
       if (!columns && s_.size[r] >= 2 * threads) lanes_[r] = AlignedLanes(r);
       const int64_t steps = Left(r) / threads;
       const bool folded = s_.d.ranges[r].arg(1) == static_cast<int64_t>(AxisType::kReduce);
-      if (folded && lanes_[r] == 1 && steps % kAccumulators == 0 && Left(r) % threads == 0) {
-        Add(Move::Kind::kUpcast, r, kAccumulators);
+      if (folded && lanes_[r] == 1 && steps % costs_.accumulators == 0 && Left(r) % threads == 0) {
+        Add(Move::Kind::kUpcast, r, costs_.accumulators);
       }
       Add(Move::Kind::kLocal, r, threads, columns ? 1 : 0);
       Add(Move::Kind::kVectorize, r, lanes_[r]);
@@ -394,6 +377,7 @@ class WorkgroupHeuristic {
 
   const KernelShape s_;
   const Target& target_;
+  const GroupCosts& costs_;
   const int64_t step_;  // threads that are best kept together
   int room_;            // for ranges
   std::vector<int64_t> lanes_;
@@ -407,7 +391,7 @@ class WorkgroupHeuristic {
 }  // namespace
 
 MoveList PickWorkgroupMoves(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadShape(sink);
+  std::optional<KernelShape> shape = ReadShape(sink, target);
   if (!shape) return {};
   return WorkgroupHeuristic(*std::move(shape), target).Run();
 }

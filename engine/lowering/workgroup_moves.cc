@@ -25,12 +25,12 @@
 #include "engine/lowering/workgroup.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/lowering/workgroup_stage.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kMaxGroupRanges = 3;
-constexpr int kPadBytes = 16;  // the widest access; also the gap of rows in local memory
 
 AxisType AxisOf(Move::Kind kind) {
   switch (kind) {
@@ -47,9 +47,9 @@ AxisType AxisOf(Move::Kind kind) {
 
 class Splitter {
  public:
-  Splitter(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves, MatrixUnit unit,
+  Splitter(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves, const Target& target,
            Dependence d)
-      : b_(b), g_(*b.graph()), sink_(sink), moves_(moves), unit_(unit), d_(std::move(d)) {
+      : b_(b), g_(*b.graph()), sink_(sink), moves_(moves), target_(target), d_(std::move(d)) {
     for (UOp range : d_.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
     axes_of_.resize(d_.ranges.size(), 0);
   }
@@ -101,11 +101,11 @@ class Splitter {
       return std::ranges::any_of(moves_, [&](const RangeMove& m) { return m.kind == kind; });
     };
     if (!has(Move::Kind::kStage)) return absl::OkStatus();
-    const std::optional<KernelShape> shape = ReadShape(sink_);
+    const std::optional<KernelShape> shape = ReadShape(sink_, target_);
     if (shape) product_ = FindMatmul(*shape);
     if (!product_) return Internal("lowering: a reduction is staged that is not a matrix product");
     if (!has(Move::Kind::kTensorcore)) return absl::OkStatus();
-    fragments_ = FragmentsFor(b_, unit_, product_->a.dtype(), next_id_++);
+    fragments_ = FragmentsFor(b_, target_.matrix, product_->a.dtype(), next_id_++);
     if (!fragments_) return Internal("lowering: TENSORCORE without a matrix instruction");
     parallel_.push_back(fragments_->lane);
     return absl::OkStatus();
@@ -289,16 +289,18 @@ class Splitter {
       if (IsThreads(range)) threads.push_back(range);
     }
     const bool mma = fragments_.has_value();
+    const int local_bytes = CostsOf(target_).group.local_bytes;
     std::array<Panel, 2> panels;
     for (size_t i = 0; i < panels.size(); ++i) {
       const UOp load = i == 0 ? p.a : p.b;
       const bool by_k = mma && StrideOf(load.src(0).src(1), p.k) == 1;
       // MFMA reads 8 bytes of 16 rows at once, which with the other gap would meet in pairs.
-      const int pad_bytes = by_k && unit_ == MatrixUnit::kMfma ? kPadBytes / 2 : kPadBytes;
+      const int pad_bytes =
+          by_k && target_.matrix == MatrixUnit::kMfma ? local_bytes / 2 : local_bytes;
       const int64_t pad = pad_bytes / ByteSize(load.dtype());
       const PanelPlan plan{load, side(i == 0 ? p.m : p.n), side(p.k), by_k,
                            pad,  static_cast<int64_t>(i)};
-      panels[i] = MakePanel(b_, plan, threads, loop, with_, kPadBytes, &next_id_);
+      panels[i] = MakePanel(b_, plan, threads, loop, with_, local_bytes, &next_id_);
     }
     const auto staged = [&](size_t i, const FragmentPlace* at) {
       const UOp filled = g_.Make(Op::kAfter, {panels[i].buffer, panels[0].fill, panels[1].fill});
@@ -351,7 +353,7 @@ class Splitter {
   Graph& g_;
   const UOp sink_;
   const std::vector<RangeMove>& moves_;
-  const MatrixUnit unit_;
+  const Target& target_;
   const Dependence d_;
   int64_t next_id_ = 0;
   std::vector<unsigned> axes_of_;  // by range: the thread axes that it has parts on, as bits
@@ -368,10 +370,10 @@ class Splitter {
 }  // namespace
 
 absl::StatusOr<UOp> ApplyWorkgroupMoves(Rewriter& b, UOp sink, const std::vector<RangeMove>& moves,
-                                        MatrixUnit unit) {
+                                        const Target& target) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
-  return Splitter(b, sink, moves, unit, *std::move(d)).Run();
+  return Splitter(b, sink, moves, target, *std::move(d)).Run();
 }
 
 }  // namespace telegrad

@@ -73,7 +73,7 @@ class Drawer {
     for (; tries > 0; --tries) {
       Move move{.kind = kinds[static_cast<size_t>(Below(std::ssize(kinds)))]};
       if (move.kind != Kind::kSeparate) {
-        const std::optional<KernelShape> shape = ReadShape(kernel_.root);
+        const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
         if (!shape || shape->d.ranges.empty()) return absl::OkStatus();
         const auto r = static_cast<size_t>(Below(std::ssize(shape->d.ranges)));
         move.range = shape->d.ranges[r].arg(0);
@@ -99,7 +99,7 @@ class Drawer {
   }
 
   absl::Status Staged() {
-    const std::optional<KernelShape> shape = ReadShape(kernel_.root);
+    const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
     const std::optional<Matmul> p = shape ? FindMatmul(*shape) : std::nullopt;
     if (!p || !space_.target().stages) return absl::OkStatus();
     const int64_t m = p->m.arg(0), n = p->n.arg(0), k = p->k.arg(0);

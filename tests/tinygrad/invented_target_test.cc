@@ -1,10 +1,11 @@
-// A target that no processor is: waves of 48 threads, workgroups of up to 480, and accesses of 8
-// bytes. It is a value and nothing else; all captured graphs lower for it, are proved, run in the
-// interpreter, which finds races, and agree.
+// A target that no processor is, so that its costs are those of the table's last row: waves of 48
+// threads, workgroups of up to 480, and accesses of 8 bytes. It is a value and nothing else; all
+// captured graphs lower for it, are proved, run in the interpreter, which finds races, and agree.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "engine/types/machine_costs.h"
 #include "tests/conformance/run_lowered.h"
 #include "tests/tinygrad/lowered_captures.h"
 
@@ -24,6 +25,8 @@ Target Invented() {
   target.cache_bytes = 0;
   return target;
 }
+
+TEST(InventedTarget, HasNoRowOfItsOwn) { EXPECT_EQ(CostsOf(Invented()).arch, ""); }
 
 TEST(InventedTarget, CapturedGraphsAgree) { testing::ExpectLoweredCapturesAgree(Invented()); }
 

@@ -46,7 +46,7 @@ class Editor {
   std::vector<MoveList> Run() {
     const auto base = space_.Add(moves_);
     if (!base.ok()) return {};
-    const std::optional<KernelShape> shape = ReadShape(base->root);
+    const std::optional<KernelShape> shape = ReadShape(base->root, space_.target());
     if (!shape) return {};
     first_ = base->done.size();
     for (size_t i = first_; i < moves_.size(); ++i) Change(i);

@@ -10,9 +10,9 @@
 namespace telegrad {
 namespace {
 
-absl::Status Read(MovedKernel* kernel) {
+absl::Status Read(MovedKernel* kernel, const Target& target) {
   if (kernel->shape != nullptr) return absl::OkStatus();
-  std::optional<KernelShape> shape = ReadShape(kernel->root);
+  std::optional<KernelShape> shape = ReadShape(kernel->root, target);
   if (!shape) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
   kernel->shape = std::make_shared<const KernelShape>(*std::move(shape));
   return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel
     if (kernel.peeled && !peel) {
       return FailedPrecondition("move ", Print(move), ": SEPARATE stands after the last PEEL");
     }
-    if (checked == Checked::kYes || peel) TG_RETURN_IF_ERROR(Read(&kernel));
+    if (checked == Checked::kYes || peel) TG_RETURN_IF_ERROR(Read(&kernel, target));
     if (!peel) {
       if (checked == Checked::kYes) {
         TG_RETURN_IF_ERROR(CheckMove(*kernel.shape, kernel.pending, move, target));
@@ -69,12 +69,12 @@ absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel
 
 absl::StatusOr<UOp> Finish(Rewriter& b, const Target& target, MovedKernel kernel, Checked checked) {
   if (kernel.peeled) return FailedPrecondition("moves: SEPARATE stands after the last PEEL");
-  TG_RETURN_IF_ERROR(Read(&kernel));
+  TG_RETURN_IF_ERROR(Read(&kernel, target));
   if (checked == Checked::kYes) {
     TG_RETURN_IF_ERROR(CheckComplete(*kernel.shape, kernel.pending, target));
   }
   const std::vector<RangeMove> moves = Resolve(*kernel.shape, kernel.pending);
-  return target.has_workgroups() ? ApplyWorkgroupMoves(b, kernel.root, moves, target.matrix)
+  return target.has_workgroups() ? ApplyWorkgroupMoves(b, kernel.root, moves, target)
                                  : ApplyMoves(b, kernel.root, moves);
 }
 

@@ -10,6 +10,7 @@
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/workgroup_matmul.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
@@ -19,7 +20,6 @@ using Kind = Move::Kind;
 constexpr int64_t kMaxAmount = 1024;        // of what is written out or held in registers
 constexpr int64_t kMaxReplicas = 1024;      // of a work
 constexpr double kMaxOperations = 1 << 14;  // of a work with its replicas
-constexpr int64_t kLocalPadding = 16;       // elements of a staged row, at most
 
 class Checker {
  public:
@@ -373,7 +373,8 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
   if (staged != tile[2]) return no("STAGE needs the amount of the tile of the reduction's range");
   if (folds_by_threads) return no("threads and lanes do not share a staged reduction");
-  const int64_t elements = (tile[0] + tile[1] + 2 * kLocalPadding) * (tile[2] + kLocalPadding);
+  const int64_t padding = CostsOf(target).group.local_bytes;  // elements, at most, of each row
+  const int64_t elements = (tile[0] + tile[1] + 2 * padding) * (tile[2] + padding);
   if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
     return no("the staged operands are more than local memory");
   }

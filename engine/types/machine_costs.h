@@ -1,0 +1,126 @@
+// What kinds of processors take for what programs do, and how much their caches and workgroups
+// hold: the numbers by which the schedule and the lowering choose among programs that are all
+// correct. They ask for their target's row and have no such number themselves.
+//
+// What the system says of the one processor that code is for, such as its vectors' width, its
+// threads and the size of a worker's cache, is in Target.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+// Into what large reductions are cut.
+struct ReductionSplit {
+  int64_t few_results;    // fewer leave threads without work
+  int64_t parts;          // so many parts and results together give each some
+  int64_t elements;       // reducing fewer takes no longer than a second launch
+  int64_t part_elements;  // so many into one result take a thread for milliseconds
+};
+
+// What the schedule weighs, in simple operations of one element of f32.
+struct ScheduleCosts {
+  double load_byte, store_byte;
+  double launch;
+  double division;  // and a square root
+  double gather;    // of the access to an element whose place is computed
+  double near;      // recomputing what takes no more is nearer than any memory
+  double spread;    // less work is not worth spreading over threads
+  double busy;      // iterations: of fewer, threads are left without work
+  // Iterations of a loop that a sum of products computes together and so reads once: rows of the
+  // largest register tile, and f32 of the widest vector.
+  int64_t tile;
+  double slice_bytes;   // that pass between two nests through the cache of one thread
+  double panel_bytes;   // of an operand that a cache keeps for all of a product's tiles
+  double shared_bytes;  // of one that the cache of all threads keeps for all of a row's
+  int64_t kept_bytes;   // of a thread's private memory, beside its accumulators and copies
+  ReductionSplit split;
+  // Cycles of a thread for an element of a convolution's transformed input, and of the products:
+  // computing it, which reads or writes scattered memory, and moving it between the kernels.
+  double transformed_input, transformed_product;
+  // For an element of the weight: the transformed one has 27 more bytes for each that it has, which
+  // a run reads from memory.
+  double transformed_weight;
+};
+
+// What one thread with vectors takes, in cycles, for targets without workgroups.
+struct ThreadCosts {
+  // Operations: those that are narrower than a vector take as long as one.
+  double operation;
+  double division, wide;  // of a division or square root, and of 8 bytes: in operations
+  int64_t chains;         // accumulators that hide the latency of an addition
+  double load, store;
+  double unaligned;         // more, of a vector that may lie in two lines,
+  int64_t aligned_bytes;    // which one of at most so many bytes seldom does
+  double shuffle;           // exchanging lanes between two vectors
+  double lane_sum;          // a step of adding up the lanes of one
+  double lane_gate;         // a mask of lanes
+  double branch;            // a test that lanes have in common
+  double gather, scatter;   // of each lane, where they lie apart,
+  double apart;             // and of all of them
+  double copy;              // of an element, from where lanes lie apart into a copy
+  double loop;              // of an iteration
+  double exposed;           // of memory or arithmetic, whichever is less: the part not hidden
+  double wake;              // at least, of each thread that is woken to share a loop
+  double evicted;           // more, of a load that the first-level cache has lost
+  double second_level;      // of a byte from the second-level cache
+  double shared;            // from the cache that all workers share, of rows loaded ahead
+  double missed;            // of a byte that the worker's own cache does not have,
+  double missed_in_stream;  // and of one of a stream, which is loaded ahead
+  double line_bytes, page_bytes;
+  double first_level_bytes;  // which finds a line by its place in a page
+  double near_rows;          // bytes between rows that are loaded ahead
+  double panel_bytes;        // of copies in private memory, at most
+  // Of what is read at a time where rows are pages apart: a strip is as long as what is loaded
+  // ahead, of a few rows, as it begins anew in each page. Its accumulators stay in the first-level
+  // cache from row to row of strips, so a tile of many gains nothing, and few lines of each row at
+  // a time, a piece, keep more rows in flight.
+  double strip_bytes, piece_bytes;
+  int64_t strip_rows;
+};
+
+// Of a matrix product: threads, or warps, and what each has of the result.
+struct ProductTile {
+  int64_t threads_m, threads_n, m, n, k;
+  int64_t rows() const { return threads_m * m; }
+  int64_t columns() const { return threads_n * n; }
+};
+
+// What suits workgroups, for targets that have them.
+struct GroupCosts {
+  int64_t threads, few_threads;  // of a workgroup, and of one where there is little to do
+  int64_t step;                  // neighbouring threads, where the target has no warps
+  int64_t accumulators;          // of a thread, whose loads then need not wait for each other
+  double busy;                   // workgroups for each processor that hide each other's waiting
+  // Of a thread's access to local memory at most; also between rows there, so that these do not
+  // fall onto the same banks.
+  int local_bytes;
+  // Of matrix instructions and of registers, the largest first.
+  std::span<const ProductTile> instruction_tiles, register_tiles;
+};
+
+struct MachineCosts {
+  std::string_view arch;  // Target::arch, or how it begins
+  ScheduleCosts schedule;
+  ThreadCosts thread;
+  GroupCosts group;
+};
+
+// The row of machine_costs.cc for the kind of processor, or the one for all others, whose `arch` is
+// empty.
+const MachineCosts& CostsOf(std::string_view arch);
+inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.arch); }
+
+// Of connections between devices, whatever these are: bytes from which on 2n(n-1) transfers of
+// parts are cheaper than 2(n-1) of everything, and from which on what an all-to-all has to hold on
+// each device at once is more than it saves in steps.
+struct LinkCosts {
+  int64_t parts_bytes, ring_bytes;
+};
+inline constexpr LinkCosts kLinkCosts{int64_t{64} << 10, int64_t{64} << 20};
+
+}  // namespace telegrad
