@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/types/machine_costs.h"
+
 namespace telegrad {
 namespace {
 
 // A CAT of more sources is built from parts in memory: a kernel reads from all sources of a CAT.
 constexpr size_t kMaxCat = 16;
-// Below the first, 2(n-1) transfers of everything are cheaper than 2n(n-1) of parts. From the
-// second on, what an all-to-all has to hold on each device at once is more than it saves in steps.
-constexpr int64_t kManyBytes = int64_t{64} << 10;
-constexpr int64_t kRingBytes = int64_t{64} << 20;
 
 constexpr Op kFoldOps[] = {Op::kAdd, Op::kMul, Op::kMax};
 
@@ -102,9 +100,9 @@ UOp Empty(Graph* g, DType dtype, ShapeView dims) {
 }  // namespace
 
 AllReduceAlgorithm ChooseAllReduce(int64_t bytes, int64_t instances, bool over_links) {
-  if (bytes < kManyBytes || instances < 2) return AllReduceAlgorithm::kNaive;
+  if (bytes < kLinkCosts.parts_bytes || instances < 2) return AllReduceAlgorithm::kNaive;
   // Of two devices each is the other's neighbour, and an all-to-all needs fewer steps.
-  const bool ring = over_links || bytes >= kRingBytes;
+  const bool ring = over_links || bytes >= kLinkCosts.ring_bytes;
   if (ring && instances > 2) return AllReduceAlgorithm::kRing;
   return AllReduceAlgorithm::kAllToAll;
 }

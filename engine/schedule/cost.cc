@@ -29,9 +29,8 @@ UOp BelowViews(UOp u, bool* expands) {
   return u;
 }
 
-}  // namespace
-
-double OpCost(Op op) {
+// An op that decompositions spell out is as many as it then has.
+double OpCost(Op op, const ScheduleCosts& costs) {
   switch (op) {
     case Op::kExp2:
     case Op::kLog2:
@@ -47,7 +46,7 @@ double OpCost(Op op) {
     case Op::kFloorMod:
     case Op::kCDiv:
     case Op::kCMod:
-      return 6;
+      return costs.division;
     case Op::kBitcast:
     case Op::kCast:
       return 0.5;
@@ -55,6 +54,8 @@ double OpCost(Op op) {
       return 1;
   }
 }
+
+}  // namespace
 
 double FoldedExtent(UOp reduce) {
   double extent = 1;
@@ -76,7 +77,7 @@ bool IsContraction(UOp reduce) {
 }
 
 std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32_t>& order,
-                                    const std::vector<bool>& stored) {
+                                    const std::vector<bool>& stored, const ScheduleCosts& machine) {
   std::vector<NodeCost> costs(order.empty() ? 0 : order.back() + 1);
   for (uint32_t id : order) {
     const Op op = graph.op(id);
@@ -107,8 +108,8 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
                                : std::min(1.0, CountOf(graph, s) / here);
       cost.work += op == Op::kGather && i == 0 ? work : work * share;
     }
-    if (Is(op, kAlu)) cost.work += OpCost(op);
-    if (op == Op::kGather) cost.work += 4;
+    if (Is(op, kAlu)) cost.work += OpCost(op, machine);
+    if (op == Op::kGather) cost.work += machine.gather;
     if (op == Op::kReduce) {
       ++cost.level;
       cost.work = (cost.work + 1) * FoldedExtent(u);

@@ -1,24 +1,14 @@
 // What the fusion decision weighs: arithmetic, memory traffic and launches, all in simple ALU
-// operations of one element. Measured on a processor with vectors of 64 bytes: a simple operation
-// of one f32 element costs about 0.02 ns, 4 bytes through the second-level cache about 0.15 ns and
-// through memory 0.5 ns, a launch about 1 us.
+// operations of one element.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
-
-inline constexpr double kLoadCostPerByte = 0.5;
-inline constexpr double kStoreCostPerByte = 6;
-inline constexpr double kLaunchCost = 20'000;
-// Operands of a product that is summed are used again from registers: what is recomputed there is
-// recomputed once for each register tile.
-inline constexpr double kTileReuse = 16;
-
-double OpCost(Op op);
 
 // Several: kSeveral stands for all of them.
 inline constexpr uint32_t kSeveral = 0xffffffff;
@@ -39,9 +29,9 @@ bool IsContraction(UOp reduce);
 // Elements reduced into one.
 double FoldedExtent(UOp reduce);
 
-// The costs of the nodes of `order`, by id, where the nodes of `stored` are in memory once they are
-// computed.
+// The costs of the nodes of `order`, by id, on a machine with `costs`, where the nodes of `stored`
+// are in memory once they are computed.
 std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32_t>& order,
-                                    const std::vector<bool>& stored);
+                                    const std::vector<bool>& stored, const ScheduleCosts& costs);
 
 }  // namespace telegrad

@@ -65,7 +65,7 @@ std::vector<bool> FusionPlanner::FirstGuess() const {
 }
 
 absl::Status FusionPlanner::PlanOnce() {
-  costs_ = EstimateCosts(graph_, plan_.order, stored_);
+  costs_ = EstimateCosts(graph_, plan_.order, stored_, options_.costs);
   drafts_.clear();
   plan_.decision.assign(size_, Materialize::kFused);
   plan_.aliases.clear();
@@ -116,8 +116,7 @@ absl::Status FusionPlanner::Visit(uint32_t id) {
 }
 
 void FusionPlanner::EmitKernels() {
-  for (const NestGroup& group :
-       JoinNests(graph_, drafts_, stored_values_, options_.private_bytes)) {
+  for (const NestGroup& group : JoinNests(graph_, drafts_, stored_values_, options_)) {
     PlannedKernel kernel;
     for (int d : group.drafts) {
       Draft& draft = drafts_[d];

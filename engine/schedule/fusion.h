@@ -57,10 +57,11 @@ struct FusionPlan {
 };
 
 struct FusionOptions {
+  const ScheduleCosts& costs;
   // What a thread may keep for itself between the nests of a kernel; 0: nothing, it is stored.
   int64_t private_bytes = 0;
   // Roots (STOREs and values) whose kernels write nothing else.
-  absl::flat_hash_set<uint32_t> alone;
+  absl::flat_hash_set<uint32_t> alone = {};
 };
 
 // `sink` is the root of a verified tensor graph.

@@ -16,10 +16,6 @@ constexpr size_t kMaxUsers = 64;           // that a value may have and share a 
 constexpr int kMaxFolds = 4;               // reductions that one holds inside of each other
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
-// A reduction of less work is not worth spreading over threads.
-constexpr double kSmallWork = 32'768;
-constexpr double kMinParallel = 16;
-constexpr double kMaxPositionWork = 12;
 
 std::string Ratio(double x) {
   return StrCat(std::min(x, 1e9) < 10 ? std::round(x * 10) / 10 : std::round(std::min(x, 1e9)));
@@ -82,20 +78,22 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   double computed = 0, loaded = 0;
   for (const KernelUse& use : uses) {
     const double count = drafts_[use.draft].Count(use.access.ranges());
-    const double reuse = use.tiled ? kTileReuse : 1;
+    // Recomputed operands of a sum of products are used again from registers.
+    const double reuse = use.tiled ? static_cast<double>(options_.costs.tile) : 1;
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
   }
   if (computed <= elements) return Materialize::kFused;
   const double work = costs_[id].work;
   // What a few operations make of positions, such as a mask, is nearer than any memory.
-  if (!cost.reads && work <= kMaxPositionWork && uses.size() <= kMaxRecomputedUses) {
+  if (!cost.reads && work <= options_.costs.near && uses.size() <= kMaxRecomputedUses) {
     return Materialize::kFused;
   }
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));
+  const ScheduleCosts& costs = options_.costs;
   const double redone = (computed - elements) * work;
-  const double moved = bytes * (elements * kStoreCostPerByte + loaded * kLoadCostPerByte);
-  const double launch = Home(u, uses) >= 0 ? 0 : kLaunchCost;
+  const double moved = bytes * (elements * costs.store_byte + loaded * costs.load_byte);
+  const double launch = Home(u, uses) >= 0 ? 0 : costs.launch;
   if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;
   *why = StrCat("stored: ", uses.size(), uses.size() == 1 ? " use computes" : " uses compute",
                 " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
@@ -110,7 +108,7 @@ bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
   const bool folded = (set & ~draft.LoopSet()) != 0;
   if (cost.contraction != 0 && (folded || loops != draft.LoopSet())) {
     const auto elements = static_cast<double>(NumElements(u.shape()));
-    if (elements * cost.work > kSmallWork) {
+    if (elements * cost.work > options_.costs.spread) {
       *why = folded ? "stored: its sum of products would run inside another reduction"
                     : "stored: its sum of products would lose its tile to other loops";
       return false;
@@ -123,8 +121,9 @@ bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
       return false;
     }
   }
-  const bool serial = draft.Product(loops) < kMinParallel && (folded || loops != draft.LoopSet());
-  if (serial && draft.Count(set) * cost.work > kSmallWork) {
+  const bool serial =
+      draft.Product(loops) < options_.costs.busy && (folded || loops != draft.LoopSet());
+  if (serial && draft.Count(set) * cost.work > options_.costs.spread) {
     *why = "stored: inside its user too few threads could share it";
     return false;
   }

@@ -25,8 +25,7 @@ bool Repeats(UOp index) {
 // Whether register tiles of a sum of products would not cover the kernel's loops evenly: the last
 // one is then moved back, and computes again what it may not have written over. Without that, a
 // matrix of 197 rows (a prime) ran at a third of the speed of one of 196.
-bool NeedsTilesThatRepeat(UOp kernel) {
-  constexpr int64_t kTile = 16;  // rows of the largest tile, and lanes of the widest vector of f32
+bool NeedsTilesThatRepeat(UOp kernel, int64_t tile) {
   const Graph& graph = *kernel.graph();
   bool products = false, uneven = false;
   for (uint32_t id : PostOrder(kernel)) {
@@ -38,7 +37,7 @@ bool NeedsTilesThatRepeat(UOp kernel) {
     }
     if (u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
       const UOp size = u.src(0);
-      uneven |= !size.is_const() || (size.const_word() > kTile && size.const_word() % kTile != 0);
+      uneven |= !size.is_const() || (size.const_word() > tile && size.const_word() % tile != 0);
     }
   }
   return products && uneven;
@@ -105,7 +104,7 @@ FrozenGraph UniteArguments(UOp kernel, int64_t written, int64_t read) {
 // Arguments of kernel number k: a result that begins to live, an operand that it may replace.
 std::optional<std::pair<int64_t, int64_t>> DyingOperand(const ScheduledKernel& kernel,
                                                         const std::vector<Lifetime>& lifetimes,
-                                                        int64_t k) {
+                                                        int64_t k, int64_t tile) {
   const auto temporary = [&](int64_t argument) -> const Lifetime* {
     const BufferRef ref = kernel.arguments[argument];
     return ref.kind == BufferRef::Kind::kTemporary ? &lifetimes[ref.index] : nullptr;
@@ -114,7 +113,7 @@ std::optional<std::pair<int64_t, int64_t>> DyingOperand(const ScheduledKernel& k
     return ref.kind == BufferRef::Kind::kTemporary && lifetimes[ref.index].first < k &&
            lifetimes[ref.index].last == k;
   });
-  if (!any || NeedsTilesThatRepeat(kernel.graph.root())) return std::nullopt;
+  if (!any || NeedsTilesThatRepeat(kernel.graph.root(), tile)) return std::nullopt;
   for (const auto& [written, read] : InPlaceArguments(kernel.graph.root())) {
     const Lifetime *w = temporary(written), *r = temporary(read);
     if (w != nullptr && r != nullptr && w->first == k && r->first < k && r->last == k) {
@@ -126,7 +125,7 @@ std::optional<std::pair<int64_t, int64_t>> DyingOperand(const ScheduledKernel& k
 
 }  // namespace
 
-void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes) {
+void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes, int64_t tile) {
   std::vector<int32_t> same(lifetimes->size());
   std::iota(same.begin(), same.end(), 0);
   for (size_t k = 0; k < schedule->kernels.size(); ++k) {
@@ -134,7 +133,7 @@ void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes) {
     for (BufferRef& ref : kernel.arguments) {
       if (ref.kind == BufferRef::Kind::kTemporary) ref.index = same[ref.index];
     }
-    while (const auto pair = DyingOperand(kernel, *lifetimes, static_cast<int64_t>(k))) {
+    while (const auto pair = DyingOperand(kernel, *lifetimes, static_cast<int64_t>(k), tile)) {
       const auto [written, read] = *pair;
       const int32_t to = kernel.arguments[read].index, from = kernel.arguments[written].index;
       kernel.graph = UniteArguments(kernel.graph.root(), written, read);

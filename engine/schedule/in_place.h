@@ -11,6 +11,7 @@ namespace telegrad {
 // Where a kernel begins the life of a temporary and ends that of another, and each element of the
 // one depends on no more of the other than the same element, they become one temporary. It keeps
 // the place of the first in `schedule->temporaries` and `*lifetimes`; the others are removed.
-void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes);
+// Not where register tiles of `tile` rows (ScheduleCosts) would have to compute elements again.
+void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes, int64_t tile);
 
 }  // namespace telegrad

@@ -10,31 +10,25 @@
 namespace telegrad {
 namespace {
 
-// Nests of one kernel: iterations of the loops that they share, and bytes that pass between them in
-// one.
+// Nests of one kernel: iterations of the loops that they share.
 constexpr double kMinShared = 8;
-constexpr double kMaxSlice = 512 * 1024;
 constexpr size_t kMaxNests = 4;
-// Of a loop that a register tile needs, so many iterations stay with each nest, if what they read
-// again is no more than this.
-constexpr int64_t kSharedTile = 16;
-constexpr double kMaxReread = 256 * 1024;
 // Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
 // What their sums of products read again, of few terms each, comes from a cache.
 constexpr int64_t kMaxRows = 64, kMinRows = 8;
 // A mask ends the loops of each tile where it hides the rest, which is little of few tiles.
 constexpr double kMinTiles = 4;
 constexpr double kMaxTerms = 256;
-constexpr double kMaxRowsReread = 4 * 1024 * 1024;
 
 class Joiner {
  public:
   Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values,
-         int64_t private_bytes)
+         const FusionOptions& options)
       : graph_(graph),
         drafts_(drafts),
         values_(values),
-        private_(static_cast<double>(private_bytes)) {}
+        costs_(options.costs),
+        private_(static_cast<double>(options.private_bytes)) {}
 
   std::vector<NestGroup> Run() && {
     group_of_.resize(drafts_.size());
@@ -111,7 +105,7 @@ class Joiner {
     if (shared == 0 || iterations < kMinShared) return;
     const auto bytes = static_cast<double>(
         BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
-    if (bytes / iterations > kMaxSlice || PassesOutside(from, to)) return;
+    if (bytes / iterations > costs_.slice_bytes || PassesOutside(from, to)) return;
     for (int d : a.drafts) group_of_[d] = to;
     b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
     b.shared = shared;
@@ -147,7 +141,7 @@ class Joiner {
         if (draft.contraction == kSeveral) return 0;
         for (const Draft::Operand& operand : draft.operands) {
           const bool stays = (operand.ranges & last) == 0;
-          if (stays && operand.bytes / draft.Product(operand.ranges & all) > kMaxRowsReread) {
+          if (stays && operand.bytes / draft.Product(operand.ranges & all) > costs_.shared_bytes) {
             return 0;
           }
         }
@@ -158,7 +152,7 @@ class Joiner {
     const Draft& outer = drafts_[Find(value.writer)];
     const double row = BytesOfValue(value.node) / outer.Product(all);
     const auto fits = [&](int64_t rows) {
-      return static_cast<double>(rows) * row <= std::min(kMaxSlice, private_ / 2);
+      return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, private_ / 2);
     };
     const double n = outer.ranges[shared - 1].size;
     int64_t rows = kMaxRows;
@@ -188,16 +182,15 @@ class Joiner {
   // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
   // each of which that operand is read again: from a cache, or not at all. The tile's iterations of
   // the last shared loop; `*shared` shrinks to what is shared.
-  static int64_t LimitSharing(const Draft& draft, const std::vector<double>& reread, int* shared) {
+  int64_t LimitSharing(const Draft& draft, const std::vector<double>& reread, int* shared) const {
     for (int loop = 0; loop < *shared; ++loop) {
       if (reread[loop] == 0) continue;
       *shared = loop;
       const auto size = static_cast<int64_t>(draft.ranges[loop].size);
-      const bool tiles =
-          reread[loop] <= kMaxReread && size % kSharedTile == 0 && size / kSharedTile > 1;
-      if (!tiles) return 1;
+      const int64_t tile = costs_.tile;
+      if (reread[loop] > costs_.panel_bytes || size % tile != 0 || size / tile < 2) return 1;
       ++*shared;
-      return kSharedTile;
+      return tile;
     }
     return 1;
   }
@@ -262,6 +255,7 @@ class Joiner {
   const Graph& graph_;
   const Drafts& drafts_;
   const std::vector<StoredValue>& values_;
+  const ScheduleCosts& costs_;
   const double private_;
   std::vector<int> group_of_;                   // by draft
   std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
@@ -271,8 +265,9 @@ class Joiner {
 }  // namespace
 
 std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values, int64_t private_bytes) {
-  return Joiner(graph, drafts, values, private_bytes).Run();
+                                 const std::vector<StoredValue>& values,
+                                 const FusionOptions& options) {
+  return Joiner(graph, drafts, values, options).Run();
 }
 
 }  // namespace telegrad

@@ -25,8 +25,9 @@ struct NestGroup {
 };
 
 // Each draft that is left is in one group. `values` by consumers first. A thread may keep up to
-// `private_bytes` of a group's values for itself.
+// `private_bytes` of the options of a group's values for itself.
 std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values, int64_t private_bytes);
+                                 const std::vector<StoredValue>& values,
+                                 const FusionOptions& options);
 
 }  // namespace telegrad

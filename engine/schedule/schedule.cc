@@ -30,9 +30,6 @@
 namespace telegrad {
 namespace {
 
-// Of a thread's private memory, which its accumulators and copies need as well.
-constexpr int64_t kKeptBytes = int64_t{1} << 20;
-
 struct Item {
   std::vector<MemoryId> writes;  // the memory that it fills, and the STOREs that it performs
   std::vector<std::string> reasons;
@@ -395,7 +392,7 @@ class Scheduler {
       }
       EmitKernel(std::move(kernel), &schedule, &lifetimes);
     }
-    WriteInPlace(&schedule, &lifetimes);
+    WriteInPlace(&schedule, &lifetimes, target_.machine->schedule.tile);
     for (ScheduledKernel& kernel : schedule.kernels) {
       for (size_t a = 0; a < kernel.arguments.size(); ++a) {
         const BufferRef ref = kernel.arguments[a];
@@ -429,10 +426,12 @@ class Scheduler {
 }  // namespace
 
 ScheduleOptions ScheduleOptions::For(const Target& target) {
-  if (target.has_workgroups()) return {};
+  const MachineCosts& machine = CostsOf(target);
+  if (target.has_workgroups()) return {.machine = &machine};
   const int64_t lanes = target.vector_bytes / ByteSize(DType::kFloat32);
   return {
-      .private_bytes = kKeptBytes,
+      .machine = &machine,
+      .private_bytes = machine.schedule.kept_bytes,
       .multiply_adds = target.winograd && !target.deterministic ? lanes * target.vector_rate : 0,
       .fixed_sums = target.deterministic};
 }
@@ -444,7 +443,8 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
   }
-  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.fixed_sums, budget));
+  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
+                                             target.fixed_sums, budget));
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }
@@ -452,8 +452,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   Budget::Held held(budget);
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
-  FusionOptions options;
-  options.private_bytes = target.private_bytes;
+  FusionOptions options{.costs = target.machine->schedule, .private_bytes = target.private_bytes};
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

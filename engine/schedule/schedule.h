@@ -10,6 +10,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/machine_costs.h"
 #include "engine/types/target.h"
 #include "engine/types/var_value.h"
 
@@ -45,6 +46,7 @@ struct Schedule {
 
 // What a schedule has to know of the target that it is for.
 struct ScheduleOptions {
+  const MachineCosts* machine = &CostsOf("");
   // Memory that a thread may keep for itself while it goes through a kernel's nests, where one
   // thread does all of an iteration of them; 0: there is none.
   int64_t private_bytes = 0;

@@ -14,8 +14,9 @@ namespace {
 std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
                         const ScheduleOptions& options) {
   std::string key(hash.view());
-  StrAppend(&key, " ", options.private_bytes, " ", options.multiply_adds, " ",
-            options.transformed_bytes, options.fixed_sums ? " fixed" : "");
+  StrAppend(&key, " ", options.machine->arch, " ", options.private_bytes, " ",
+            options.multiply_adds, " ", options.transformed_bytes,
+            options.fixed_sums ? " fixed" : "");
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);
   for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);

@@ -13,17 +13,13 @@
 namespace telegrad {
 namespace {
 
-// Fewer results than this leave threads without work...
-constexpr int64_t kFewResults = 16;
-// ...and so many parts and results give each some.
-constexpr int64_t kParts = 64;
-// A smaller reduction takes no longer than a second launch.
-constexpr int64_t kManyElements = int64_t{1} << 17;
-// So many elements into one result take a thread for milliseconds. A reduction of many more is cut
-// into parts of about so many, for others want the device and the client may cancel: launches are
-// cut between results only. Where there are many results, each part is a value to be kept.
-constexpr int64_t kElementsOfPart = int64_t{1} << 22;
+// What takes a thread for many milliseconds is cut, for others want the device and the client may
+// cancel: launches are cut between results only. Where there are many results, each part is a value
+// to be kept.
 constexpr int64_t kMostParts = 1 << 14;
+// The parts of a float sum whose order is fixed decide how it rounds: no machine has others.
+constexpr ReductionSplit kFixedSplit{
+    .few_results = 0, .parts = 64, .elements = int64_t{1} << 17, .part_elements = int64_t{1} << 22};
 
 // Whether its parts follow from its length alone.
 bool IsFixed(UOp reduce, bool fixed) {
@@ -37,27 +33,28 @@ int64_t Extent(UOp reduce) {
 }
 
 // `sums_products`: see SumsProducts; false where the order is not fixed.
-bool ShouldSplit(UOp u, bool fixed, bool sums_products) {
+bool ShouldSplit(UOp u, const ReductionSplit& split, bool fixed, bool sums_products) {
   if (!u.is(Op::kReduce) || u.src(0).shape().size() >= kMaxRank) return false;
   const int64_t results = NumElements(u.shape());
   if (results <= 0) return false;
   const int64_t extent = Extent(u);
   if (IsFixed(u, fixed)) {
-    return extent >= (sums_products ? 8 * kElementsOfPart : kManyElements);
+    return extent >= (sums_products ? 8 * kFixedSplit.part_elements : kFixedSplit.elements);
   }
-  return results < kFewResults ? extent * results >= kManyElements
-                               : results <= kMostParts && extent >= 8 * kElementsOfPart;
+  return results < split.few_results ? extent * results >= split.elements
+                                     : results <= kMostParts && extent >= 8 * split.part_elements;
 }
 
 // Into how many, of an axis of n.
-int64_t PartsOf(UOp reduce, bool fixed, bool sums_products, int64_t n) {
+int64_t PartsOf(UOp reduce, const ReductionSplit& split, bool fixed, bool sums_products,
+                int64_t n) {
   if (IsFixed(reduce, fixed)) {
-    const int64_t least = sums_products ? 1 : kParts;
-    return std::min(n, std::max(least, Extent(reduce) / kElementsOfPart));
+    const int64_t least = sums_products ? 1 : kFixedSplit.parts;
+    return std::min(n, std::max(least, Extent(reduce) / kFixedSplit.part_elements));
   }
   const int64_t results = NumElements(reduce.shape());
-  const int64_t for_threads = kParts / results;
-  const int64_t for_time = std::min(Extent(reduce) / kElementsOfPart, kMostParts * 8 / results);
+  const int64_t for_threads = split.parts / results;
+  const int64_t for_time = std::min(Extent(reduce) / split.part_elements, kMostParts * 8 / results);
   return std::min(n, std::max<int64_t>({for_threads, for_time, 1}));
 }
 
@@ -69,12 +66,13 @@ UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
 }
 
 // `reduce` with `x` for its source, in `g`.
-UOp Split(Graph* g, UOp reduce, bool fixed, bool sums_products, UOp x) {
+UOp Split(Graph* g, UOp reduce, const ReductionSplit& split, bool fixed, bool sums_products,
+          UOp x) {
   const std::span<const int64_t> axes = reduce.arg().subspan(1);
   const Shape shape(x.shape().begin(), x.shape().end());
   const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
   const int64_t n = shape[axis];
-  const int64_t parts = PartsOf(reduce, fixed, sums_products, n);
+  const int64_t parts = PartsOf(reduce, split, fixed, sums_products, n);
   const int64_t length = n / parts, rest = n % parts;
   const auto kind = static_cast<ReduceKind>(reduce.arg(0));
   const auto range = [&](int64_t offset, int64_t size) {
@@ -102,14 +100,15 @@ UOp Split(Graph* g, UOp reduce, bool fixed, bool sums_products, UOp x) {
 
 }  // namespace
 
-absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budget* budget) {
+absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, const ReductionSplit& split,
+                                            bool fixed, Budget* budget) {
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
   std::optional<NodeMap<uint32_t>> beneath;
   if (fixed) beneath = BeneathViews(from, order);
   const auto sums_products = [&](UOp u) { return beneath && SumsProducts(u, *beneath); };
-  const auto splits = [&](UOp u) { return ShouldSplit(u, fixed, sums_products(u)); };
+  const auto splits = [&](UOp u) { return ShouldSplit(u, split, fixed, sums_products(u)); };
   if (std::ranges::none_of(order, [&](uint32_t id) { return splits(from.at(id)); })) return graph;
   auto out = std::make_shared<Graph>();
   NodeMap<uint32_t> made(from);
@@ -121,7 +120,7 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, bool fixed, Budge
     for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
     UOp copy;
     if (splits(u)) {
-      copy = Split(out.get(), u, fixed, sums_products(u), src[0]);
+      copy = Split(out.get(), u, split, fixed, sums_products(u), src[0]);
     } else {
       copy =
           out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));

@@ -30,12 +30,6 @@ constexpr double kWeights[kPoints][kTaps] = {  // G
     {1.0 / 24, -1.0 / 12, 1.0 / 6},
     {0, 0, 1}};
 
-// Cycles of a thread for an element of the transformed input and of the products: computing it,
-// which reads or writes scattered memory, and moving it between the kernels.
-constexpr double kCyclesATileElement = 5.5, kCyclesAProduct = 3;
-// For an element of the weight: the transformed one has 27 more bytes for each that it has, which a
-// run reads from memory.
-constexpr double kCyclesAWeight = 27;
 constexpr double kWorthIt = 0.85;  // of the predicted cycles of the convolution itself
 
 int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
@@ -163,9 +157,10 @@ class Transformer {
     for (const UOp range : w_.outer) pixels *= static_cast<double>(SizeOf(range));
     const double points = kPoints * kPoints * static_cast<double>(tiles_);
     const double direct = kTaps * kTaps * pixels * products / rate;
-    const double transformed = points * products / rate + products * kCyclesAWeight +
-                               points * (kCyclesATileElement * static_cast<double>(channels_) +
-                                         kCyclesAProduct * static_cast<double>(outputs_));
+    const ScheduleCosts& costs = options.machine->schedule;
+    const double transformed = points * products / rate + products * costs.transformed_weight +
+                               points * (costs.transformed_input * static_cast<double>(channels_) +
+                                         costs.transformed_product * static_cast<double>(outputs_));
     return transformed < kWorthIt * direct;
   }
 
