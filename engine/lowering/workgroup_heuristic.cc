@@ -26,8 +26,6 @@
 namespace telegrad {
 namespace {
 
-constexpr double kShortFold = 32;       // iterations that a thread does alone
-constexpr int64_t kFoldsPerThread = 8;  // elements of a row, at least, where there are many rows
 constexpr int64_t kShortRow = 16;
 constexpr size_t kMaxReplicatedFold =
     64;                             // operations of a reduction that gets several accumulators
@@ -62,7 +60,7 @@ class WorkgroupHeuristic {
       longest = std::max(longest, s_.Iterations(work.all & ~rows_));
     }
     fastest_ = Fastest();
-    if (longest < kShortFold || s_.in_place) {
+    if (longest < costs_.alone || s_.in_place) {
       Elements();
     } else if (rows_ != s_.parallel || Iterations() < Wanted() || RowsAreNeighbours()) {
       Rows();
@@ -74,7 +72,7 @@ class WorkgroupHeuristic {
 
  private:
   bool IsLong(const Work& work) const {
-    return work.is_reduce() && s_.Iterations(work.own) >= kShortFold;
+    return work.is_reduce() && s_.Iterations(work.own) >= costs_.alone;
   }
   double Iterations() const { return s_.Iterations(rows_); }
   // Threads that keep all processors busy.
@@ -340,7 +338,7 @@ class WorkgroupHeuristic {
     const bool columns = fastest_ >= 0 && Has(rows_, fastest_) && !RowsAreNeighbours();
     const bool many = Iterations() >= costs_.busy * target_.threads;
     const auto wanted = static_cast<int64_t>(std::bit_ceil(
-        static_cast<uint64_t>(many ? (longest + kFoldsPerThread - 1) / kFoldsPerThread : longest)));
+        static_cast<uint64_t>(many ? (longest + costs_.elements - 1) / costs_.elements : longest)));
     const auto all = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
     const int64_t most = Iterations() < target_.threads ? target_.group_threads : costs_.threads;
     int64_t threads = std::clamp(wanted, std::min<int64_t>(all, step_), most);

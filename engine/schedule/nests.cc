@@ -10,9 +10,7 @@
 namespace telegrad {
 namespace {
 
-// Nests of one kernel: iterations of the loops that they share.
-constexpr double kMinShared = 8;
-constexpr size_t kMaxNests = 4;
+constexpr size_t kMaxNests = 4;  // of one kernel
 // Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
 // What their sums of products read again, of few terms each, comes from a cache.
 constexpr int64_t kMaxRows = 64, kMinRows = 8;
@@ -102,7 +100,7 @@ class Joiner {
     const auto common = static_cast<size_t>(tile > 1 ? shared - 1 : shared);
     if (ranges > Drafts::kMaxRanges + common * (nests - 1)) return;
     const double iterations = Iterations(outer, shared, tile);
-    if (shared == 0 || iterations < kMinShared) return;
+    if (shared == 0 || iterations < costs_.shared) return;
     const auto bytes = static_cast<double>(
         BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
     if (bytes / iterations > costs_.slice_bytes || PassesOutside(from, to)) return;
@@ -158,7 +156,8 @@ class Joiner {
     int64_t rows = kMaxRows;
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
     const bool few = static_cast<double>(rows) * kMinTiles > n;
-    while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < kMinShared)) rows /= 2;
+    while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < costs_.shared))
+      rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
   }
 

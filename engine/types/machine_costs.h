@@ -31,6 +31,7 @@ struct ScheduleCosts {
   double near;      // recomputing what takes no more is nearer than any memory
   double spread;    // less work is not worth spreading over threads
   double busy;      // iterations: of fewer, threads are left without work
+  double shared;    // iterations: loops of fewer do not make one kernel of two
   // Iterations of a loop that a sum of products computes together and so reads once: rows of the
   // largest register tile, and f32 of the widest vector.
   int64_t tile;
@@ -94,6 +95,8 @@ struct ProductTile {
 struct GroupCosts {
   int64_t threads, few_threads;  // of a workgroup, and of one where there is little to do
   int64_t step;                  // neighbouring threads, where the target has no warps
+  double alone;                  // iterations: a thread does fewer of a reduction by itself
+  int64_t elements;              // of a row for each thread at least, where there are many rows
   int64_t accumulators;          // of a thread, whose loads then need not wait for each other
   double busy;                   // workgroups for each processor that hide each other's waiting
   // Of a thread's access to local memory at most; also between rows there, so that these do not
