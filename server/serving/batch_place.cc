@@ -153,8 +153,10 @@ void Batcher::Learn(const Batch& batch) const {
   const int64_t ns =
       std::max<int64_t>(taken > 0 ? taken : batch.times.run_ns - batch.times.gathered_ns, 1);
   model_.instances()[batch.place]->time.Add(ns, batch.times.run_ns);
-  // Times that contain waiting for other batches tell nothing of a size.
-  if (taken > 0) batch.form->time->Add(taken, batch.times.run_ns);
+  // Times that contain waiting for other batches tell nothing of a size. Those of a request that
+  // was alone say little of it among many: it runs while those arrive, or while nobody else does.
+  LearnedTime& time = *batch.form->time;
+  if (taken > 0 && (batch.among_many || time.ns() == 0)) time.Add(taken, batch.times.run_ns);
 }
 
 // True if the batch runs elsewhere now, or again where the device has come back without the weights

@@ -216,7 +216,9 @@ Batcher::BatchPtr Batcher::TakeLocked(size_t place, int64_t now, int64_t* wake_n
   }
   if (!closed && IsTooEarlyLocked(place, rows)) return nullptr;
   if (!config.ragged.empty()) return TakeFirstLocked(count);
-  return TakeFirstLocked(BestCountLocked(place, count, *tails, now));
+  BatchPtr batch = TakeFirstLocked(BestCountLocked(place, count, *tails, now));
+  batch->among_many = count > 1;
+  return batch;
 }
 
 // A batch that ends at once asks for the next one from within, and an ensemble's step asks another

@@ -63,6 +63,7 @@ struct Batch {
   std::shared_ptr<const Form> form;
   std::shared_ptr<BufferSet> buffers;
   int64_t rows = 0;
+  bool among_many = false;  // its size was chosen while more requests than one waited
   BatchTimes times;
   std::shared_ptr<DeviceTime> taken = std::make_shared<DeviceTime>();
   TakenTime device_time = {};
