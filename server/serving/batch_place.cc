@@ -102,15 +102,18 @@ void Batcher::Release(const Batch& batch) const {
   instance.maker.expected_ns->fetch_sub(batch.expected_ns, std::memory_order_relaxed);
 }
 
-// Only where the device has nothing else to do: among others, a tenant that has nothing ready loses
-// its turn. Nor on another machine, where the end of a batch is known late.
+// Only while the device runs what is under way, whose form may yet be compiled, and has nothing
+// else to do: among others, a tenant that has nothing ready loses its turn. Nor on another machine,
+// where the end of a batch is known late.
 bool Batcher::IsTooEarlyLocked(size_t place, int64_t rows) const {
   const ServedModel::Instance& instance = *model_.instances()[place];
   if (running_[place] < instance.count) return false;
   if (!IsTooEarly(rows, instance.usual_rows.load(), instance.time.ns())) return false;
   const FormMaker& maker = instance.maker;
   const FairQueue* const queue = maker.env->devices->queue(*maker.device, QueueKind::kCompute);
-  return queue != nullptr && queue->works() <= running_[place] && !maker.device->link();
+  if (queue == nullptr || maker.device->link()) return false;
+  const int64_t works = queue->works();
+  return works >= instance.count && works <= running_[place];
 }
 
 // How many of the first `count` requests, which all have these tails, the next batch takes.
