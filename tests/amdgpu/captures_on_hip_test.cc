@@ -10,14 +10,9 @@ class CapturesOnHip : public ::testing::TestWithParam<int> {};
 
 TEST_P(CapturesOnHip, Agree) {
   FakeHip fake;
-  fake.Set("processor", GetParam());
-  fake.Set("memory", int64_t{1} << 30);
-  HipOptions options = FakeHipOptions();
-  options.devices = 1;
-  std::vector<std::string> notes;
-  auto devices = OpenHips(options, &notes);
-  ASSERT_EQ(devices.size(), 1u) << notes[0];
-  DeviceGraphRunner runner(std::move(devices[0]), {CompileInProcess(), nullptr, {}});
+  auto device = OpenFakeHip(fake, GetParam());
+  ASSERT_NE(device, nullptr);
+  DeviceGraphRunner runner(std::move(device), {CompileInProcess(), nullptr, {}});
   testing::ExpectCapturesAgree(runner, "TELEGRAD_HIP_EVERY", 12, /*exact=*/true,
                                GetParam() == 0x942 ? 0 : 6);
   EXPECT_EQ(fake.Problems(), "");

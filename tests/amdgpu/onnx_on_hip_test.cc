@@ -15,14 +15,9 @@ class OnnxOnHip : public ::testing::TestWithParam<int> {};
 
 TEST_P(OnnxOnHip, Agree) {
   FakeHip fake;
-  fake.Set("processor", GetParam());
-  fake.Set("memory", int64_t{1} << 30);
-  HipOptions options = FakeHipOptions();
-  options.devices = 1;
-  std::vector<std::string> notes;
-  auto devices = OpenHips(options, &notes);
-  ASSERT_EQ(devices.size(), 1u) << notes[0];
-  DeviceGraphRunner runner(std::move(devices[0]), {CompileInProcess(), nullptr, {}});
+  auto device = OpenFakeHip(fake, GetParam());
+  ASSERT_NE(device, nullptr);
+  DeviceGraphRunner runner(std::move(device), {CompileInProcess(), nullptr, {}});
   const char* folder = std::getenv("TELEGRAD_ONNX_CASES");
   const char* named = std::getenv("TELEGRAD_HIP_EVERY");
   const auto every = static_cast<size_t>(std::max(named == nullptr ? 4 : std::atoi(named), 1));

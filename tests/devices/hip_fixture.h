@@ -80,6 +80,19 @@ inline absl::StatusOr<ProgramImage> NextHip(const std::string& processor = "gfx9
 
 inline HipOptions FakeHipOptions() { return {.library = TELEGRAD_FAKE_HIP}; }
 
+// The one GPU of the fake library, as that processor (0x942) and with a GiB; null, with a failure,
+// where it cannot be opened.
+inline std::unique_ptr<Device> OpenFakeHip(FakeHip& fake, int processor) {
+  fake.Set("processor", processor);
+  fake.Set("memory", int64_t{1} << 30);
+  HipOptions options = FakeHipOptions();
+  options.devices = 1;
+  std::vector<std::string> notes;
+  auto devices = OpenHips(options, &notes);
+  EXPECT_EQ(devices.size(), 1u) << ::testing::PrintToString(notes);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
 inline Command NextHipCommand(std::shared_ptr<LoadedProgram> program, int32_t binding = 0,
                               int64_t offset = 0) {
   Command next;
