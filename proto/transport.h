@@ -15,6 +15,9 @@ inline constexpr uint32_t kGraphFormMax = 2;
 inline constexpr int kChunkBytes = 1 << 20;        // of tensor data in one message
 inline constexpr int kMaxMessageBytes = 80 << 20;  // a graph of kMaxGraphBytes and room around it
 inline constexpr int kPayloadField = 15;           // `data` of ExecuteRequest and ExecuteResponse
+// Operations, or answers, that travel in one message.
+inline constexpr int kMostGathered = 256;
+inline constexpr int kGatheredBytes = 16 << 10;  // of a message that takes no more of them
 
 // The header of a call that names the tenant for whom its caller acts.
 inline constexpr char kActsForHeader[] = "telegrad-acts-for";

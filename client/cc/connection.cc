@@ -127,6 +127,7 @@ absl::Status Connection::Hello() {
              .bulk_address = {},
              .binds_parts = response.binds_parts(),
              .copies = response.copies(),
+             .gathers = response.gathers(),
              .peer_key = response.peer_key(),
              .peers = {response.peers().begin(), response.peers().end()}};
   if (server_.data_address.empty()) server_.data_address = address_;

@@ -68,6 +68,7 @@ struct ServerInfo {
   Compression compression = Compression::kNone;  // as agreed
   bool binds_parts = false;                      // runs bind parts of buffers
   bool copies = false;                           // it copies between buffers
+  bool gathers = false;                          // it takes several operations in one message
   // Of its exchange of buffers with other servers, see HelloResponse in session.proto.
   std::string peer_key = {};
   std::vector<std::string> peers = {};

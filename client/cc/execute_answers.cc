@@ -44,9 +44,21 @@ absl::Status ExecuteStream::Receive() {
   ReceivedMessage message;
   v1::ExecuteResponse response;
   TG_RETURN_IF_ERROR(message.Take(incoming_, &response));
-  const Envelope& envelope = message.envelope();
-
   if (response.has_open()) return Opened(response.open());
+  TG_RETURN_IF_ERROR(Answered(response, message.envelope()));
+  v1::ExecuteResponse one;
+  for (const std::string& gathered : response.gathered()) {
+    if (!one.ParseFromString(gathered)) return Internal("a gathered answer could not be read");
+    if (one.gathered_size() > 0 || one.has_open() || one.has_read()) {
+      return Internal("an answer to operation ", one.op_id(), " may not be gathered with others");
+    }
+    TG_RETURN_IF_ERROR(Answered(one, {}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteStream::Answered(const v1::ExecuteResponse& response,
+                                     const Envelope& envelope) {
   Pending* pending;
   std::vector<Sent> taken;  // goes without the lock
   std::vector<Told> told;

@@ -44,6 +44,7 @@ void ExecuteStream::PrepareOpen() {
   open.set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(options_.lease)));
   open.set_token(token_);
   open.set_epoch(epoch_);
+  open.set_gathers(true);
   const grpc::Slice slice(request.SerializeAsString());
   outgoing_ = grpc::ByteBuffer(&slice, 1);
 }

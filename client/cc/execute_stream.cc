@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/wire/envelope.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/transport.h"
 
@@ -30,6 +31,10 @@ uint64_t NumMessages(bool chunked, uint64_t bytes) {
 }
 
 }  // namespace
+
+bool ExecuteStream::Outgoing::IsShort() const {
+  return !chunked && payload.left() == 0 && request.ByteSizeLong() <= kCopiedPayload;
+}
 
 ExecuteStream::Call::Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready)
     : stream_(stream) {
@@ -59,6 +64,8 @@ ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& optio
 }
 
 ExecuteStream::~ExecuteStream() {
+  pump_later_->Forget();
+  Pump();
   const bool in_order = EndIfIdle();
   {
     MutexLock lock(mutex_);
@@ -142,6 +149,10 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
   {
     ReleasableLock lock(mutex_);
     while (!ended_ && (queue_.size() >= kMaxQueued || pending_.size() >= kMaxPending)) {
+      lock.unlock();
+      Burst::Flush();  // for what is waited for here may be put off
+      lock.lock();
+      if (ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending)) break;
       changed_.wait(lock);
     }
     if (ended_ && !failed_) {  // OnDone has the reason
@@ -165,7 +176,7 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completio
       Enqueue("sync", std::move(sync), Future<Done>(), {});
     }
   }
-  Pump();
+  if (!Burst::PutOff(pump_later_)) Pump();
 }
 
 void ExecuteStream::Cancel() { Cancel(0, next_operation() - 1); }
@@ -302,19 +313,47 @@ void ExecuteStream::Pump() {
   }
 }
 
+void ExecuteStream::PopQueued() {
+  queue_.pop_front();
+  if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
+}
+
+// Makes outgoing_ a message of the operations at the front of queue_ that are short.
+uint64_t ExecuteStream::PrepareGathered() {
+  const int most = connection_.server().gathers ? kMostGathered : 0;
+  Outgoing first = std::move(queue_.front());
+  PopQueued();
+  uint64_t id = first.id;
+  first.request.set_op_id(id);
+  std::string message = first.request.SerializeAsString(), one;
+  for (int i = 0; i < most && !queue_.empty() && message.size() < kGatheredBytes; ++i) {
+    Outgoing& next = queue_.front();
+    if (!next.IsShort()) break;
+    id = next.id;
+    next.request.set_op_id(id);
+    next.request.SerializeToString(&one);
+    AppendBytes(v1::ExecuteRequest::kGatheredFieldNumber, one, &message);
+    PopQueued();
+  }
+  const grpc::Slice slice(message);
+  outgoing_ = grpc::ByteBuffer(&slice, 1);
+  return id;
+}
+
 void ExecuteStream::PrepareQueued() {
   Outgoing& front = queue_.front();
-  const uint64_t id = front.id;
+  uint64_t id = front.id;
   if (options_.resumable) {
     front.request.set_acknowledged(received_);
     unacknowledged_ = 0;
   }
-  mutex_.unlock();
-  const bool last = PrepareMessage(front);
-  mutex_.lock();
-  if (last) {
-    queue_.pop_front();
-    if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
+  if (front.IsShort()) {
+    id = PrepareGathered();
+  } else {
+    mutex_.unlock();
+    const bool last = PrepareMessage(front);
+    mutex_.lock();
+    if (last) PopQueued();
   }
   if (!options_.resumable) return;
   const auto bytes = static_cast<int64_t>(outgoing_.Length());

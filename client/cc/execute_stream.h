@@ -1,5 +1,6 @@
 // The Execute stream behind a RemoteSession: a queue of operations going out, one message at a
-// time, and the operations that wait for their answers. It is one call of Compute.Execute, or, of a
+// time, with short operations gathered in one where the server takes that, and the operations that
+// wait for their answers. It is one call of Compute.Execute, or, of a
 // resumable session, one after another: messages are kept until it is known that the server took
 // them, and those that it did not are sent again over the next call.
 #pragma once
@@ -24,6 +25,7 @@
 #include "client/cc/remote_import.h"
 #include "client/cc/remote_session.h"
 #include "client/cc/transfer_meter.h"
+#include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 #include "engine/wire/envelope.h"
 #include "grpcpp/grpcpp.h"
@@ -104,6 +106,23 @@ class ExecuteStream {
     ExecuteStream* const stream_;
     grpc::ClientContext context_;
   };
+  // What a thread that handles a burst of events does at its end, unless the stream has gone.
+  class PumpLater final : public Burst::Part {
+   public:
+    explicit PumpLater(ExecuteStream* stream) : stream_(stream) {}
+    void EndOfBurst() override {
+      const MutexLock lock(mutex_);
+      if (stream_ != nullptr) stream_->Pump();
+    }
+    void Forget() {
+      const MutexLock lock(mutex_);
+      stream_ = nullptr;
+    }
+
+   private:
+    Mutex mutex_;
+    ExecuteStream* stream_ TG_GUARDED_BY(mutex_);
+  };
   // The next message to write.
   enum class Next { kNothing, kOpen, kRepeated, kAcknowledgement, kQueued };
 
@@ -113,6 +132,8 @@ class ExecuteStream {
     v1::ExecuteRequest request;
     OutPayload payload;
     bool chunked = false;
+    // Whether it is made into a message without reading a file or copying much.
+    bool IsShort() const;
   };
   struct Pending {
     uint64_t first = 0, last = 0;  // ids of its messages
@@ -121,7 +142,7 @@ class ExecuteStream {
   };
   // A message that the server may not have accepted.
   struct Sent {
-    uint64_t id = 0;
+    uint64_t id = 0;  // of its last operation
     grpc::ByteBuffer message;
     int64_t bytes = 0;
   };
@@ -134,7 +155,9 @@ class ExecuteStream {
   void Pump();
   Next NextLocked() const TG_REQUIRES(mutex_);
   void PrepareOpen() TG_REQUIRES(mutex_);
-  void PrepareQueued() TG_REQUIRES(mutex_);  // which it releases meanwhile
+  void PrepareQueued() TG_REQUIRES(mutex_);        // which it may release meanwhile
+  uint64_t PrepareGathered() TG_REQUIRES(mutex_);  // the id of the last operation
+  void PopQueued() TG_REQUIRES(mutex_);
   void PrepareAcknowledgement() TG_REQUIRES(mutex_);
   bool PrepareMessage(Outgoing& out);
   void Finish(const absl::Status& why);
@@ -150,6 +173,7 @@ class ExecuteStream {
   bool MayResumeLocked(absl::Status* why) TG_REQUIRES(mutex_);
 
   absl::Status Receive();
+  absl::Status Answered(const v1::ExecuteResponse& response, const Envelope& envelope);
   absl::Status Complete(Pending& pending, const v1::ExecuteResponse& response,
                         const Envelope& envelope, bool* finished);
   absl::Status TakeChunk(ReadTarget& target, const v1::ExecuteResponse& response,
@@ -166,6 +190,7 @@ class ExecuteStream {
   grpc::ByteBuffer outgoing_;  // of the thread that set writing_
 
   const Future<SessionTicket> ticket_;
+  const std::shared_ptr<PumpLater> pump_later_ = std::make_shared<PumpLater>(this);
 
   mutable Mutex mutex_;
   ConditionVariable changed_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad {
@@ -24,6 +25,7 @@ class Future {
 
   // Blocks until the result is there. Not to be called from a callback.
   const absl::StatusOr<T>& Get() const {
+    Burst::Flush();
     ReleasableLock lock(state_->mutex);
     while (!state_->set) state_->ready.wait(lock);
     return *state_->result;

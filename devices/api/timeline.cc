@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "devices/api/shared_timeline.h"
+#include "engine/base/burst.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -84,6 +85,7 @@ void Timeline::Signal(uint64_t value, const absl::Status& status) {
 
 absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
   const auto reached = [&] { return value_.load(std::memory_order_relaxed) >= value; };
+  Burst::Flush();
   ReleasableLock lock(mutex_);
   // A year stands for ever: the clock's arithmetic overflows near infinity.
   constexpr absl::Duration kLongest = absl::Hours(24 * 365);

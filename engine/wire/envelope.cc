@@ -194,4 +194,10 @@ std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes) {
   return head;
 }
 
+void AppendBytes(int field, std::string_view bytes, std::string* message) {
+  AppendVarint(PayloadTag(field), message);
+  AppendVarint(bytes.size(), message);
+  message->append(bytes);
+}
+
 }  // namespace telegrad

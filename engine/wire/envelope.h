@@ -48,4 +48,7 @@ absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
 // length.
 std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes);
 
+// Appends a field of bytes to a serialized message.
+void AppendBytes(int field, std::string_view bytes, std::string* message);
+
 }  // namespace telegrad

@@ -8,10 +8,13 @@
 #include <atomic>
 #include <utility>
 
+#include "engine/base/burst.h"
+
 namespace telegrad {
 namespace {
 
-// As many threads as gRPC's callbacks have: one per two processors.
+// Threads: one per two processors, as gRPC's callbacks have. On one processor a second thread would
+// only take turns with the first: gRPC wakes it to poll whenever the first has something to do.
 constexpr unsigned kLeastThreads = 2, kMostThreads = 16;
 // That may arrive at once without waiting until a thread expects them.
 constexpr int kExpected = 32;
@@ -103,8 +106,9 @@ CallQueue::CallQueue(grpc::ServerBuilder* builder, Open open)
 
 void CallQueue::Start() {
   for (int i = 0; i < kExpected; ++i) Expect();
+  const unsigned processors = std::max(std::thread::hardware_concurrency(), 1u);
   const unsigned threads =
-      std::clamp(std::thread::hardware_concurrency() / 2, kLeastThreads, kMostThreads);
+      std::min(processors, std::clamp(processors / 2, kLeastThreads, kMostThreads));
   for (unsigned i = 0; i < threads; ++i) {
     threads_.emplace_back([this] {
       pthread_setname_np(pthread_self(), "calls");
@@ -140,7 +144,13 @@ void CallQueue::Forget() {
 void CallQueue::Run() {
   void* event = nullptr;
   bool ok = false;
-  while (queue_->Next(&event, &ok)) static_cast<Call::Event*>(event)->Happened(ok);
+  while (queue_->Next(&event, &ok)) {
+    Burst burst;
+    do {
+      static_cast<Call::Event*>(event)->Happened(ok);
+    } while (burst.MayGoOn() && queue_->AsyncNext(&event, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+                                    grpc::CompletionQueue::GOT_EVENT);
+  }
 }
 
 }  // namespace telegrad

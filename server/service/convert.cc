@@ -137,6 +137,20 @@ void AnyToProto(const Answer& answer, v1::ExecuteResponse* response) {
   (is(ResultAs<Kinds>(answer)) || ...);
 }
 
+// Of any answer without data.
+void ToProto(const Answer& answer, v1::ExecuteResponse* response) {
+  response->set_op_id(answer.id);
+  if (answer.status.ok()) {
+    AnyToProto<RunResult, HasResult, PutResult, ImportResult, OpenResult>(answer, response);
+    return;
+  }
+  v1::Status& status = *response->mutable_status();
+  status.set_code(static_cast<uint32_t>(answer.status.raw_code()));
+  status.set_message(Message(answer.status));
+  status.set_retry_after_ms(static_cast<uint64_t>(RetryAfterMs(answer.status).value_or(0)));
+  status.set_device_lost(IsDeviceLost(answer.status));
+}
+
 grpc::ByteBuffer ToChunk(v1::ExecuteResponse& response, const ReadResult& read, uint64_t* sent,
                          bool* last) {
   const uint64_t size = std::min<uint64_t>(read.bytes - *sent, kChunkBytes);
@@ -189,21 +203,25 @@ absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::st
 
 grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last) {
   v1::ExecuteResponse response;
-  response.set_op_id(answer.id);
   if (const auto* read = ResultAs<ReadResult>(answer); read != nullptr) {
+    response.set_op_id(answer.id);
     return ToChunk(response, *read, sent, last);
   }
   *last = true;
-  if (answer.status.ok()) {
-    AnyToProto<RunResult, HasResult, PutResult, ImportResult, OpenResult>(answer, &response);
-  } else {
-    response.mutable_status()->set_code(static_cast<uint32_t>(answer.status.raw_code()));
-    response.mutable_status()->set_message(Message(answer.status));
-    response.mutable_status()->set_retry_after_ms(
-        static_cast<uint64_t>(RetryAfterMs(answer.status).value_or(0)));
-    response.mutable_status()->set_device_lost(IsDeviceLost(answer.status));
-  }
+  ToProto(answer, &response);
   return ToMessage(response);
+}
+
+bool ToShortMessage(const Answer& answer, std::string* message) {
+  const auto* const run = ResultAs<RunResult>(answer);
+  if (run != nullptr ? run->traced != nullptr
+                     : answer.result != nullptr && ResultAs<HasResult>(answer) == nullptr) {
+    return false;
+  }
+  v1::ExecuteResponse response;
+  ToProto(answer, &response);
+  response.SerializeToString(message);
+  return true;
 }
 
 grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,8 @@ absl::Status SplitRequest(const ReceivedMessage& message, int64_t limit, std::st
 // `*sent` of it. Advances `*sent`; sets `*last` with the last message.
 grpc::ByteBuffer ToMessage(const Answer& answer, uint64_t* sent, bool* last);
 grpc::ByteBuffer ToMessage(const v1::ExecuteResponse& response);
+// The serialized message of an answer that is short whatever was asked for; false if it is not.
+bool ToShortMessage(const Answer& answer, std::string* message);
 // A message of a head and, unless they are none, the bytes of its payload field, which `owner`
 // keeps alive until the transport has sent them.
 grpc::ByteBuffer ToMessage(std::string head, const void* payload, size_t bytes,

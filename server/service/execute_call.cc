@@ -92,12 +92,14 @@ void ExecuteCall::OnReceived(bool ok) {
   }
   // reading_ stays set meanwhile, so that nobody else starts a read into incoming_.
   absl::Status status = take ? Accept() : absl::OkStatus();
+  if (take && status.ok()) status = AcceptGathered();
   {
     const MutexLock lock(mutex_);
     reading_ = accepting_ = false;
+    more_ = next_gathered_ < gathered_.size();
   }
   if (status.ok()) {
-    Pump();
+    PumpSoon();
   } else {
     Abort(std::move(status), /*keep=*/false);
   }
@@ -110,34 +112,69 @@ absl::Status ExecuteCall::Accept() {
   TG_RETURN_IF_ERROR(
       SplitRequest(message, registry_.limits().head_bytes, "raise --head-bytes", &envelope));
   const auto head_bytes = static_cast<int64_t>(envelope.head.size());
+  // Before protobuf makes objects of them.
+  TG_ASSIGN_OR_RETURN(const int64_t gathered,
+                      CountFields(envelope.head, v1::ExecuteRequest::kGatheredFieldNumber));
+  if (gathered > kMostGathered) {
+    return InvalidArgument(gathered, " operations are gathered in one message; at most ",
+                           kMostGathered, " may be");
+  }
   if (!request_.ParseFromString(envelope.head)) {
     return InvalidArgument("malformed message: not an ExecuteRequest");
   }
+  gathered_.Clear();
+  gathered_.Swap(request_.mutable_gathered());
+  next_gathered_ = 0;
   if (session_ == nullptr) {
     if (!request_.has_open())
       return FailedPrecondition("the first operation of a stream must be open");
+    if (!gathered_.empty()) return InvalidArgument("open is to come in a message of its own");
     return Open(request_.open());
   }
+  const bool has_data = envelope.payload_bytes > 0;
   if (request_.acknowledged() > 0) {
     session_->Acknowledge(request_.acknowledged());
-    if (request_.op_case() == v1::ExecuteRequest::OP_NOT_SET && envelope.payload_bytes == 0) {
-      return absl::OkStatus();
-    }
+    if (request_.op_case() == v1::ExecuteRequest::OP_NOT_SET && !has_data) return absl::OkStatus();
   }
+  std::unique_ptr<Payload> payload;
+  if (TakesData(request_)) {
+    payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
+  } else if (has_data) {
+    return InvalidArgument("operation ", request_.op_id(), " takes no data");
+  }
+  return Take(std::move(payload), head_bytes);
+}
+
+absl::Status ExecuteCall::AcceptGathered() {
+  while (next_gathered_ < gathered_.size()) {
+    {
+      const MutexLock lock(mutex_);
+      if (aborted_ || finished_ || !HasRoomLocked()) break;
+    }
+    if (session_->Congested()) break;
+    const std::string& one = gathered_.Get(next_gathered_++);
+    if (!request_.ParseFromString(one)) {
+      return InvalidArgument("a gathered operation is not an ExecuteRequest");
+    }
+    if (request_.gathered_size() > 0 || !request_.data().empty() || request_.has_open()) {
+      return InvalidArgument("operation ", request_.op_id(),
+                             " is gathered with others: it may not open a session, and has neither "
+                             "data nor gathered operations of its own");
+    }
+    TG_RETURN_IF_ERROR(Take(nullptr, static_cast<int64_t>(one.size())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExecuteCall::Take(std::unique_ptr<Payload> payload, int64_t head_bytes) {
   if (request_.op_id() <= last_op_) {
     return InvalidArgument("operation ", request_.op_id(), " follows ", last_op_,
                            "; ids must increase");
   }
   last_op_ = request_.op_id();
-  if (request_.has_cancel() && envelope.payload_bytes == 0) {
+  if (request_.has_cancel()) {
     session_->Cancel(*this, last_op_, request_.cancel().first(), request_.cancel().last());
     return absl::OkStatus();
-  }
-  std::unique_ptr<Payload> payload;
-  if (TakesData(request_)) {
-    payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
-  } else if (envelope.payload_bytes > 0) {
-    return InvalidArgument("operation ", last_op_, " takes no data");
   }
   TG_ASSIGN_OR_RETURN(Operation operation, ToOperation(request_, std::move(payload)));
   operation.head_bytes = head_bytes;
@@ -185,6 +222,7 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
   {
     const MutexLock lock(mutex_);
     session_ = session;
+    gathers_ = open.gathers();
     aborted = aborted_;
   }
   // The client may have gone before there was a session to leave.
@@ -227,7 +265,17 @@ void ExecuteCall::OnAnswer(Answer answer) {
   answers_.push_back(std::move(answer));
 }
 
-void ExecuteCall::OnProgress() { Pump(); }
+void ExecuteCall::OnProgress() { PumpSoon(); }
+
+// The answers of operations that came together go together, too.
+void ExecuteCall::PumpSoon() {
+  bool gathers;
+  {
+    const MutexLock lock(mutex_);
+    gathers = gathers_;
+  }
+  if (!gathers || !Burst::PutOff(shared_from_this())) Pump();
+}
 
 void ExecuteCall::Abort(absl::Status status, bool keep) {
   const std::shared_ptr<ExecuteCall> alive = shared_from_this();
@@ -259,12 +307,12 @@ void ExecuteCall::Pump() {
     if (finished_) return;
 
     const bool write = !writing_ && !aborted_ && !answers_.empty();
-    const bool read = !reading_ && !input_ended_ && !aborted_ && !congested &&
-                      answers_.size() < kMaxAnswers && answer_bytes_ < kMaxAnswerBytes;
+    const bool take = !reading_ && !input_ended_ && !aborted_ && !congested && HasRoomLocked();
+    const bool accept = take && more_, read = take && !more_;
     const bool finish =
         !write && !writing_ && starting_ == 0 && (aborted_ || (idle && answers_.empty()));
-    if (!write && !read && !finish) return;
-    Answer sent_in_full;  // what it holds is let go without the lock
+    if (!write && !take && !finish) return;
+    std::vector<Answer> sent_in_full;  // what they hold is let go without the lock
     grpc::WriteOptions options;
     if (write) {
       writing_ = true;
@@ -275,7 +323,8 @@ void ExecuteCall::Pump() {
       held_ = held ? held_ + 1 : 0;
       if (held) options.set_buffer_hint();
     }
-    if (read) reading_ = true;
+    if (take) reading_ = true;
+    if (accept) accepting_ = true;
     if (finish) finished_ = true;
     ++starting_;
     const absl::Status end = end_;
@@ -283,22 +332,51 @@ void ExecuteCall::Pump() {
     if (write) StartWrite(&outgoing_, options);
     if (read) StartRead(&incoming_);
     if (finish) return Finish(ToGrpc(end));
-    sent_in_full = {};
+    sent_in_full.clear();
+    absl::Status accepted = accept ? AcceptGathered() : absl::OkStatus();
     lock.lock();
     --starting_;
+    if (!accept) continue;
+    reading_ = accepting_ = false;
+    more_ = next_gathered_ < gathered_.size();
+    if (accepted.ok()) continue;
+    lock.unlock();
+    return Abort(std::move(accepted), /*keep=*/false);
   }
 }
 
-// Puts the next message into outgoing_; returns the answer once nothing of it is left.
-Answer ExecuteCall::NextMessage() {
+bool ExecuteCall::HasRoomLocked() const {
+  return answers_.size() < kMaxAnswers && answer_bytes_ < kMaxAnswerBytes;
+}
+
+// Puts the next message into outgoing_; returns the answers of which nothing is left.
+std::vector<Answer> ExecuteCall::NextMessage() {
+  std::vector<Answer> sent;
+  const auto done = [&]() TG_REQUIRES(mutex_) {
+    answer_bytes_ -= CopiedBytes(answers_.front());
+    sent.push_back(std::move(answers_.front()));
+    answers_.pop_front();
+    sent_ = 0;
+  };
+  std::string message, one;
+  while (gathers_ && !answers_.empty() && sent_ == 0 && sent.size() < kMostGathered &&
+         message.size() < kGatheredBytes && ToShortMessage(answers_.front(), &one)) {
+    if (sent.empty()) {
+      message.swap(one);
+    } else {
+      AppendBytes(v1::ExecuteResponse::kGatheredFieldNumber, one, &message);
+    }
+    done();
+  }
+  if (!sent.empty()) {
+    const grpc::Slice slice(message);
+    outgoing_ = grpc::ByteBuffer(&slice, 1);
+    return sent;
+  }
   bool last;
   outgoing_ = ToMessage(answers_.front(), &sent_, &last);
-  if (!last) return {};
-  answer_bytes_ -= CopiedBytes(answers_.front());
-  Answer answer = std::move(answers_.front());
-  answers_.pop_front();
-  sent_ = 0;
-  return answer;
+  if (last) done();
+  return sent;
 }
 
 }  // namespace telegrad

@@ -1,14 +1,18 @@
 // One Execute stream: it opens or resumes a session, passes messages to it as operations, and
-// sends its answers. It reads the next message when the session has the last one and has room;
-// it writes one message at a time.
+// sends its answers. It reads the next message when the session has the operations of the last one
+// and has room; it writes one message at a time. To a client that takes gathered answers it sends
+// those of a burst of events together.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/data/payload.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
@@ -18,6 +22,7 @@ namespace telegrad {
 
 class ExecuteCall final : public RawStream,
                           public AnswerSink,
+                          public Burst::Part,
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Owns itself until gRPC is done with it.
@@ -40,20 +45,26 @@ class ExecuteCall final : public RawStream,
   void OnAnswer(Answer answer) override;
   void OnProgress() override;
   void OnDetached(const absl::Status& why) override;
+  void EndOfBurst() override { Pump(); }
 
  private:
   ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::ServerContextBase& context,
               Tracer* tracer)
       : registry_(registry), caller_(std::move(caller)), context_(context), tracer_(tracer) {}
 
-  absl::Status Accept();  // the message in incoming_
+  absl::Status Accept();          // the message in incoming_
+  absl::Status AcceptGathered();  // what came with it, as far as there is room
+  absl::Status Take(std::unique_ptr<Payload> payload, int64_t head_bytes);  // request_
   absl::Status Open(const v1::Open& open);
   std::shared_ptr<OperationTrace> TraceOf(const v1::ExecuteRequest& request);
   // Ends the stream now. What the session has is dropped, unless it is to be kept and resumable.
   void Abort(absl::Status status, bool keep);
-  // Starts whatever can be started: the next read, the next write, the end.
+  // Starts whatever can be started: the next read, the next write, the end. PumpSoon: at the end of
+  // a burst of events.
   void Pump();
-  Answer NextMessage() TG_REQUIRES(mutex_);
+  void PumpSoon();
+  bool HasRoomLocked() const TG_REQUIRES(mutex_);
+  std::vector<Answer> NextMessage() TG_REQUIRES(mutex_);
 
   SessionRegistry& registry_;
   const Caller caller_;
@@ -67,6 +78,8 @@ class ExecuteCall final : public RawStream,
   grpc::ByteBuffer incoming_;
   v1::ExecuteRequest request_;
   uint64_t last_op_ = 0;
+  google::protobuf::RepeatedPtrField<std::string> gathered_;  // with the message at hand
+  int next_gathered_ = 0;                                     // the first that is not accepted yet
 
   Mutex mutex_;
   std::shared_ptr<Session> session_;  // set once, by the reader
@@ -79,6 +92,8 @@ class ExecuteCall final : public RawStream,
   int starting_ TG_GUARDED_BY(mutex_) = 0;
   bool reading_ TG_GUARDED_BY(mutex_) = false;
   bool accepting_ TG_GUARDED_BY(mutex_) = false;  // a message is on its way to the session
+  bool more_ TG_GUARDED_BY(mutex_) = false;       // some of gathered_ wait for room
+  bool gathers_ TG_GUARDED_BY(mutex_) = false;    // the client takes gathered answers
   bool writing_ TG_GUARDED_BY(mutex_) = false;
   bool begun_ TG_GUARDED_BY(mutex_) = false;        // to write
   bool input_ended_ TG_GUARDED_BY(mutex_) = false;  // no operation will follow

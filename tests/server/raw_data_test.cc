@@ -183,6 +183,40 @@ TEST_F(RawDataTest, OrdinaryProtobufMessagesDo) {
   EXPECT_EQ(Refusal(*stream, Pull(2, 0, 1)), grpc::StatusCode::NOT_FOUND);
 }
 
+// A message may hold many operations: those that the session has no room for wait in it.
+TEST_F(RawDataTest, GatheredOperationsWaitForRoom) {
+  constexpr int kMessages = 30, kGathered = 200, kOperations = kMessages * (1 + kGathered);
+  auto stream = OpenStream();
+  StartUpload(1, 6);  // behind which everything waits
+  const double before = Stat("telegrad_operations_total");
+  std::thread writer([&] {
+    for (int i = 0; i < kMessages; ++i) {
+      v1::ExecuteRequest request, one;
+      request.set_op_id(++op_);
+      request.mutable_read()->set_handle(1);
+      for (int j = 0; j < kGathered; ++j) {
+        one.set_op_id(++op_);
+        one.mutable_sync();
+        *request.add_gathered() = one.SerializeAsString();
+      }
+      execute_->Write(request);
+    }
+  });
+  constexpr int kRoom = 1024;
+  while (Stat("telegrad_operations_total") - before < kRoom) std::this_thread::yield();
+  for (int i = 0; i < 200; ++i) {  // so long that it would take more, if it did
+    ASSERT_LT(Stat("telegrad_operations_total") - before, kRoom + 5);
+  }
+  stream->call->Write(Chunk(1, 0, "abcdef"));
+  for (int i = 0; i < kOperations; ++i) {
+    v1::ExecuteResponse response;
+    ASSERT_TRUE(execute_->Read(&response)) << i;
+    ASSERT_EQ(response.status().code(), 0u) << response.status().message();
+    ASSERT_EQ(response.gathered_size(), 0) << "this client has not said that it takes them";
+  }
+  writer.join();
+}
+
 TEST_F(RawDataTest, ChunksThatAreNotWhatTheySayAreRefused) {
   auto stream = OpenStream();
   StartUpload(1, 64);
