@@ -18,6 +18,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
+#include "client/cc/call_events.h"
 #include "devices/drivers.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
@@ -259,6 +260,8 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
       [&](const std::string& address) { sessions.SetDataAddress(address); }, &watch, &metrics));
   // If anything fails from here on, the calls end before what serves them goes.
   const absl::Cleanup closed = [&] { listeners->Shutdown(std::chrono::system_clock::now()); };
+  CallEvents::Lend(listeners->calls());
+  const absl::Cleanup returned = [] { CallEvents::TakeBack(); };
   TG_ASSIGN_OR_RETURN(
       const auto http,
       HttpFrontEnd::Start(flags, serving.get(), authenticator.get(),
@@ -278,6 +281,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   });
   manager.Notify("STOPPING=1");
   if (serving != nullptr) serving->Drain();
+  CallEvents::TakeBack();
   DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();

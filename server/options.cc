@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "devices/remote/remote_device.h"
 #include "devices/remote/remote_peers.h"
+#include "engine/base/thread.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/ptxas.h"
 #include "server/admin/descriptors.h"
@@ -125,7 +126,7 @@ CompileService::Options CompilersOf(const Flags& flags) {
   constexpr int64_t kMostByDefault = 16;
   int64_t workers = flags.GetInt("compile-workers");
   if (workers < 0) {
-    workers = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostByDefault);
+    workers = std::min<int64_t>(AvailableProcessors(), kMostByDefault);
   }
   const bool opencl = flags.GetInt("opencl-devices") != 0;
   return {.workers = static_cast<int>(workers),

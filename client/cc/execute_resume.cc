@@ -150,13 +150,17 @@ void ExecuteStream::Reopen() {
   Call* const next = call.get();
   mutex_.lock();
   call_.swap(call);
-  writing_ = open_sent_ = call_ended_ = released_ = call_done_ = false;
+  open_sent_ = call_ended_ = released_ = call_done_ = false;
+  writing_ = true;  // nobody writes before it has started
   held_ = 0;
   incoming_.Clear();
   outgoing_.Clear();
   mutex_.unlock();
   call.reset();
   next->Start();
+  mutex_.lock();
+  writing_ = false;
+  mutex_.unlock();
   Pump();
   mutex_.lock();
 }

@@ -13,7 +13,6 @@
 
 #include "engine/base/status.h"
 #include "engine/wire/envelope.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "proto/transport.h"
 
 namespace telegrad {
@@ -36,19 +35,58 @@ bool ExecuteStream::Outgoing::IsShort() const {
   return !chunked && payload.left() == 0 && request.ByteSizeLong() <= kCopiedPayload;
 }
 
+// A session that cannot be resumed would end with its call.
+CallEvents::Use ExecuteStream::Call::Queue() {
+  return stream_->options_.resumable ? CallEvents::Use::OfAny([this] { TryCancel(); })
+                                     : CallEvents::Use::OfOwn();
+}
+
 ExecuteStream::Call::Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready)
-    : stream_(stream) {
+    : stream_(stream), use_(Queue()) {
   context_.set_wait_for_ready(wait_for_ready);
+  context_.set_initial_metadata_corked(true);
   grpc::GenericStub stub(connection.channel());
   // Without its token the server will refuse the stream, which says enough.
   connection.Authorize(&context_).IgnoreError();
-  stub.PrepareBidiStreamingCall(&context_, "/telegrad.v1.Compute/Execute", {}, this);
-  AddHold();  // for writes that are started outside of gRPC's callbacks
+  call_ = stub.PrepareCall(&context_, "/telegrad.v1.Compute/Execute", use_->queue());
 }
 
+// Nothing is told of the start: what it sends goes with the first message.
 void ExecuteStream::Call::Start() {
-  StartRead(&stream_->incoming_);
-  StartCall();
+  call_->StartCall(nullptr);
+  Read();
+}
+
+void ExecuteStream::Call::Read() {
+  Expect();
+  call_->Read(&stream_->incoming_, read_.tag());
+}
+
+void ExecuteStream::Call::Write(const grpc::ByteBuffer& message,
+                                const grpc::WriteOptions& options) {
+  Expect();
+  call_->Write(message, options, written_.tag());
+}
+
+void ExecuteStream::Call::EndWrites() {
+  Expect();
+  call_->WritesDone(writes_ended_.tag());
+}
+
+void ExecuteStream::Call::OnRead(bool ok) {
+  stream_->OnReadDone(*this, ok);
+  Told();
+}
+
+void ExecuteStream::Call::OnWritten(bool ok) {
+  stream_->OnWriteDone(ok);
+  Told();
+}
+
+void ExecuteStream::Call::Told() {
+  if (expected_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  use_.reset();
+  stream_->OnDone(status_);
 }
 
 ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options,
@@ -106,7 +144,7 @@ bool ExecuteStream::EndIfIdle() {
     ++starting_;
     call = call_.get();
   }
-  call->StartWritesDone();
+  call->EndWrites();
   {
     MutexLock lock(mutex_);
     --starting_;
@@ -273,7 +311,7 @@ void ExecuteStream::Pump() {
       released_ = true;
       Call* const call = call_.get();
       lock.unlock();
-      call->RemoveHold();  // the object may be destroyed after this
+      call->Release();  // this may be destroyed, too
       return;
     }
     const Next next = NextLocked();
@@ -307,7 +345,7 @@ void ExecuteStream::Pump() {
       held_ = 0;
     }
     lock.unlock();
-    call->StartWrite(&outgoing_, options);
+    call->Write(outgoing_, options);
     lock.lock();
     --starting_;
   }
@@ -380,7 +418,7 @@ void ExecuteStream::OnWriteDone(bool ok) {
 void ExecuteStream::OnReadDone(Call& call, bool ok) {
   absl::Status status = ok ? Receive() : absl::OkStatus();
   if (ok && status.ok()) {
-    call.StartRead(&incoming_);
+    call.Read();
     if (options_.resumable) Pump();
     return;
   }
@@ -395,6 +433,7 @@ void ExecuteStream::OnReadDone(Call& call, bool ok) {
     changed_.notify_all();
   }
   if (ok) call.TryCancel();
+  call.Finish();
   Pump();
 }
 

@@ -5,10 +5,12 @@
 // them, and those that it did not are sent again over the next call.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -18,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "client/cc/bulk_transfers.h"
+#include "client/cc/call_events.h"
 #include "client/cc/chunk_pool.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
@@ -28,8 +31,9 @@
 #include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 #include "engine/wire/envelope.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/support/client_callback.h"
+#include "proto/call_event.h"
 #include "proto/transport.h"
 #include "telegrad/v1/compute.pb.h"
 
@@ -93,18 +97,47 @@ class ExecuteStream {
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
-  class Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+  // One call of Compute.Execute. It tells the stream of each message that was read or written, and
+  // of its end, which is the last that it does.
+  class Call final {
    public:
     Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready);
-    void Start();
+    void Start();  // and the first read
+    void Read();
+    void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options);
+    void EndWrites();
     void TryCancel() { context_.TryCancel(); }
-    void OnReadDone(bool ok) override { stream_->OnReadDone(*this, ok); }
-    void OnWriteDone(bool ok) override { stream_->OnWriteDone(ok); }
-    void OnDone(const grpc::Status& status) override { stream_->OnDone(status); }
+    // No message is read any more.
+    void Finish() { call_->Finish(&status_, finished_.tag()); }
+    // No message is written any more; this may be gone when it returns.
+    void Release() { Told(); }
 
    private:
+    class Event final : public CallEvent {
+     public:
+      Event(Call* call, void (Call::*of)(bool ok)) : call_(call), of_(of) {}
+      void Happened(bool ok) override { (call_->*of_)(ok); }
+
+     private:
+      Call* const call_;
+      void (Call::* const of_)(bool ok);
+    };
+    CallEvents::Use Queue();
+    void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
+    void Told();
+    void OnRead(bool ok);
+    void OnWritten(bool ok);
+    void OnOther(bool /*ok*/) { Told(); }
+
     ExecuteStream* const stream_;
     grpc::ClientContext context_;
+    std::optional<CallEvents::Use> use_;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+    Event read_{this, &Call::OnRead}, written_{this, &Call::OnWritten};
+    Event writes_ended_{this, &Call::OnOther}, finished_{this, &Call::OnOther};
+    grpc::Status status_;
+    // What it is still to be told, and its release.
+    std::atomic<int> expected_ = 2;  // the end of Finish, too
   };
   // What a thread that handles a burst of events does at its end, unless the stream has gone.
   class PumpLater final : public Burst::Part {

@@ -18,6 +18,7 @@
 #include "devices/cpu/loader.h"
 #include "devices/cpu/rates.h"
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 
 namespace telegrad {
 namespace {
@@ -153,8 +154,7 @@ int64_t DefaultCpuMemory(const Cgroups& cgroups) {
 }
 
 void Complete(CpuOptions* options) {
-  if (options->threads < 1)
-    options->threads = static_cast<int>(std::thread::hardware_concurrency());
+  if (options->threads < 1) options->threads = AvailableProcessors();
   options->threads = std::clamp(options->threads, 1, WorkerPool::kMaxThreads);
   if (options->memory_limit < 1) options->memory_limit = DefaultCpuMemory();
 }

@@ -28,6 +28,7 @@
 #include "devices/worker/protocol.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 #include "engine/process/frame.h"
 
 namespace telegrad {
@@ -47,7 +48,7 @@ class DeviceServer {
         pool_(setup.threads),
         watch_(&pool_, setup.launch_limit_ns == 0 ? absl::InfiniteDuration()
                                                   : absl::Nanoseconds(setup.launch_limit_ns)),
-        spins_(std::thread::hardware_concurrency() > 1) {}
+        spins_(AvailableProcessors() > 1) {}
 
   void StartThreads() {
     std::thread([this] { _exit(TakeOrders()); }).detach();

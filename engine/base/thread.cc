@@ -1,5 +1,8 @@
 #include "engine/base/thread.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +16,13 @@ absl::StatusOr<std::thread> StartThread(std::function<void()> run) {
   } catch (const std::system_error& error) {
     return ResourceExhausted("the system starts no more threads: ", error.what());
   }
+}
+
+// A set of fixed size has room for 1,024 processors, of which a machine may have more.
+int AvailableProcessors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
+  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
 }
 
 }  // namespace telegrad

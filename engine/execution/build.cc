@@ -85,7 +85,7 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
       }
     }
   };
-  const size_t helpers = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency())) - 1;
+  const size_t helpers = std::min(n, static_cast<size_t>(AvailableProcessors())) - 1;
   std::vector<std::thread> threads;
   for (size_t i = 0; n > 0 && i < helpers; ++i) {
     auto thread = StartThread([&] {

@@ -9,48 +9,68 @@
 #include <utility>
 
 #include "engine/base/burst.h"
+#include "engine/base/thread.h"
+#include "proto/call_event.h"
 
 namespace telegrad {
 namespace {
 
 // Threads: one per two processors, as gRPC's callbacks have. On one processor a second thread would
 // only take turns with the first: gRPC wakes it to poll whenever the first has something to do.
-constexpr unsigned kLeastThreads = 2, kMostThreads = 16;
+constexpr int kLeastThreads = 2, kMostThreads = 16;
 // That may arrive at once without waiting until a thread expects them.
 constexpr int kExpected = 32;
+
+// Whether to look if a further event is there, which polls the sockets once more: not where it was
+// in vain the last times, but now and then.
+class LookAhead {
+ public:
+  bool IsWorthIt() { return in_vain_ < kInVain || ++in_vain_ % kNowAndThen == 0; }
+  bool Saw(bool event) {
+    if (event) in_vain_ = 0;
+    if (!event && in_vain_ < kInVain) ++in_vain_;
+    return event;
+  }
+
+ private:
+  static constexpr unsigned kInVain = 4, kNowAndThen = 16;
+  unsigned in_vain_ = 0;
+};
 
 }  // namespace
 
 class CallQueue::Call final : public StreamTransport {
  public:
   explicit Call(CallQueue* queue) : queue_(*queue) {
-    context_.AsyncNotifyWhenDone(&over_);
+    context_.AsyncNotifyWhenDone(over_.tag());
     queue_.service_.RequestCall(&context_, &stream_, queue_.queue_.get(), queue_.queue_.get(),
-                                &arrived_);
+                                arrived_.tag());
   }
 
   void Read(grpc::ByteBuffer* message) override {
     Expect();
-    stream_.Read(message, &received_);
+    stream_.Read(message, received_.tag());
   }
   void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) override {
     Expect();
-    stream_.Write(message, options, &sent_);
+    stream_.Write(message, options, sent_.tag());
   }
   void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
                       const grpc::Status& status) override {
-    stream_.WriteAndFinish(message, options, status, &finished_);
+    stream_.WriteAndFinish(message, options, status, finished_.tag());
   }
-  void Finish(const grpc::Status& status) override { stream_.Finish(status, &finished_); }
-
-  // What a completion queue reports.
-  struct Event {
-    Call* call;
-    void (Call::*of)(bool ok);
-    void Happened(bool ok) const { (call->*of)(ok); }
-  };
+  void Finish(const grpc::Status& status) override { stream_.Finish(status, finished_.tag()); }
 
  private:
+  class Event final : public CallEvent {
+   public:
+    Event(Call* call, void (Call::*of)(bool ok)) : call_(call), of_(of) {}
+    void Happened(bool ok) override { (call_->*of_)(ok); }
+
+   private:
+    Call* const call_;
+    void (Call::* const of_)(bool ok);
+  };
   void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
   void Told() {
     if (expected_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -106,10 +126,9 @@ CallQueue::CallQueue(grpc::ServerBuilder* builder, Open open)
 
 void CallQueue::Start() {
   for (int i = 0; i < kExpected; ++i) Expect();
-  const unsigned processors = std::max(std::thread::hardware_concurrency(), 1u);
-  const unsigned threads =
-      std::min(processors, std::clamp(processors / 2, kLeastThreads, kMostThreads));
-  for (unsigned i = 0; i < threads; ++i) {
+  const int processors = AvailableProcessors();
+  const int threads = std::min(processors, std::clamp(processors / 2, kLeastThreads, kMostThreads));
+  for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] {
       pthread_setname_np(pthread_self(), "calls");
       Run();
@@ -144,12 +163,17 @@ void CallQueue::Forget() {
 void CallQueue::Run() {
   void* event = nullptr;
   bool ok = false;
+  const auto is_next = [&] {
+    return queue_->AsyncNext(&event, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
+           grpc::CompletionQueue::GOT_EVENT;
+  };
+  LookAhead look_ahead;
   while (queue_->Next(&event, &ok)) {
     Burst burst;
-    do {
-      static_cast<Call::Event*>(event)->Happened(ok);
-    } while (burst.MayGoOn() && queue_->AsyncNext(&event, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) ==
-                                    grpc::CompletionQueue::GOT_EVENT);
+    CallEvent::Of(event)->Happened(ok);
+    while (burst.MayGoOn() && look_ahead.IsWorthIt() && look_ahead.Saw(is_next())) {
+      CallEvent::Of(event)->Happened(ok);
+    }
   }
 }
 

@@ -33,6 +33,10 @@ class CallQueue {
   // called again.
   void Stop();
 
+  // Calls that this process makes may use it, too, with a CallEvent as their tag; all of them are
+  // over before Stop.
+  grpc::CompletionQueue* queue() { return queue_.get(); }
+
  private:
   class Call;
   void Expect();

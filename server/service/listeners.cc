@@ -272,6 +272,12 @@ void Listeners::CancelCalls() {
   }
 }
 
+grpc::CompletionQueue* Listeners::calls() {
+  const auto kind =
+      std::ranges::find_if(kinds_, [](const Kind& k) { return k.listener & kOnCompute; });
+  return kind == kinds_.end() ? nullptr : kind->calls->queue();
+}
+
 void Listeners::Wait() {
   for (Kind& kind : kinds_) kind.server->Wait();
 }

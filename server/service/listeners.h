@@ -67,6 +67,9 @@ class Listeners {
   void CancelCalls();
   void Wait();
 
+  // Of the calls of clients' sessions, from Start to Shutdown; see CallQueue::queue.
+  grpc::CompletionQueue* calls();
+
  private:
   struct Kind {
     Listener listener;
