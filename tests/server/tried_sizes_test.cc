@@ -60,5 +60,32 @@ TEST_F(TriedSizesTest, ASizeThatIsTriedUnloadsNoModel) {
   EXPECT_EQ(asked_for_room_, 1);
 }
 
+// The size that is compiled is of use to later requests only.
+TEST_F(TriedSizesTest, RequestsAreAnsweredWhileASizeIsCompiled) {
+  InferTwoByTwo();
+  AwaitCompilers();
+  const int compiled = engine_.compiled;
+  std::promise<void> go, busy;
+  compilers_.Post(
+      [&, wait = go.get_future().share()] {
+        busy.set_value();
+        wait.wait();
+      },
+      tenant_->share);
+  busy.get_future().wait();
+  for (int i = 0; i < 8; ++i) {
+    auto first = Infer(2, 2), second = Infer(2, 2);
+    for (auto* answer : {&first, &second}) {
+      ASSERT_EQ(answer->wait_for(std::chrono::seconds(30)), std::future_status::ready)
+          << "pair " << i << " is held until a batch of two is compiled";
+      EXPECT_EQ(answer->get(), absl::OkStatus());
+    }
+  }
+  EXPECT_EQ(engine_.compiled, compiled) << "nothing could be";
+  go.set_value();
+  AwaitCompilers();
+  EXPECT_EQ(engine_.compiled, compiled + 1) << "a batch of two was asked for meanwhile";
+}
+
 }  // namespace
 }  // namespace telegrad
