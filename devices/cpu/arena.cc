@@ -1,6 +1,5 @@
-// Above 1 MiB: blocks of a multiple of 2 MiB, best fit first, coalesced when they come back, else
-// cut from the untouched end. Up to 1 MiB: pieces of slabs of 2 MiB, in four sizes to an octave.
-// Only what was handed out before needs zeroing; that happens outside of the lock.
+// Where an allocation lies is the Suballocator's; here is the memory behind it. Only what was
+// handed out before needs zeroing; that happens outside of the lock.
 #include "devices/cpu/arena.h"
 
 #include <fcntl.h>
@@ -8,7 +7,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -18,20 +16,11 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kBlock = int64_t{2} << 20;
-constexpr int64_t kLargestPiece = int64_t{1} << 20;
+constexpr int64_t kBlock = Suballocator::kBlock;
 constexpr int64_t kStep = 64;
 constexpr int64_t kMaxLimit = int64_t{1} << 62;  // with room for half as much again
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-int64_t Charge(int64_t size) { return RoundUp(std::max<int64_t>(size, 1), kStep); }
-
-// 64, 128, 192, 256, then 320, 384, 448, 512, 640, ...
-int64_t PieceSize(int64_t size) {
-  const auto bytes = static_cast<uint64_t>(Charge(size));
-  return RoundUp(static_cast<int64_t>(bytes),
-                 std::max<int64_t>(kStep, static_cast<int64_t>(std::bit_floor(bytes - 1) / 4)));
-}
 
 }  // namespace
 
@@ -76,19 +65,16 @@ Arena::Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_
       base_(base),
       capacity_(capacity),
       limit_(limit),
-      file_(std::move(file)) {}
+      file_(std::move(file)),
+      offsets_(capacity, kStep) {}
 
 void Arena::GiveBack() {
   if (!file_.valid()) return;
   MutexLock lock(mutex_);
-  for (const auto& [offset, bytes] : free_) {
+  for (const auto& [offset, bytes] : offsets_.free()) {
     fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
   }
-  if (free_.empty()) return;
-  const auto [last, length] = *free_.rbegin();
-  if (last + length != top_) return;
-  RemoveFree(last, length);
-  top_ = last;  // zero again
+  offsets_.LowerTop();  // zero again
 }
 
 Arena::~Arena() { munmap(mapping_, mapped_); }
@@ -100,11 +86,11 @@ int64_t Arena::used() const {
 
 int64_t Arena::footprint() const {
   MutexLock lock(mutex_);
-  return top_;
+  return offsets_.top();
 }
 
 absl::Status Arena::CheckRoom(int64_t size) const {
-  if (size <= limit_ && Charge(size) <= limit_ - used_) return absl::OkStatus();
+  if (size <= limit_ && offsets_.Charge(size) <= limit_ - used_) return absl::OkStatus();
   return ResourceExhausted("allocating ", size, " bytes with ", used_,
                            " in use would exceed the memory limit of ", limit_, " bytes");
 }
@@ -112,26 +98,26 @@ absl::Status Arena::CheckRoom(int64_t size) const {
 absl::Status Arena::Count(int64_t size) {
   const MutexLock lock(mutex_);
   TG_RETURN_IF_ERROR(CheckRoom(size));
-  used_ += Charge(size);
+  used_ += offsets_.Charge(size);
   return absl::OkStatus();
 }
 
 void Arena::Uncount(int64_t size) {
   const MutexLock lock(mutex_);
-  used_ -= Charge(size);
+  used_ -= offsets_.Charge(size);
 }
 
 absl::StatusOr<void*> Arena::Alloc(int64_t size) {
-  Span span;
+  Suballocator::Span span;
   {
     MutexLock lock(mutex_);
     TG_RETURN_IF_ERROR(CheckRoom(size));
-    span = size <= kLargestPiece ? TakePiece(PieceSize(size)) : TakeBlocks(RoundUp(size, kBlock));
+    span = offsets_.Take(size);
     if (span.offset < 0) {
       return ResourceExhausted("allocating ", size, " bytes: ", used_, " of ", limit_,
                                " bytes are in use, but no contiguous free range is long enough");
     }
-    used_ += Charge(size);
+    used_ += offsets_.Charge(size);
   }
   std::memset(base_ + span.offset, 0, std::min(span.dirty, RoundUp(size, kStep)));
   return base_ + span.offset;
@@ -140,99 +126,8 @@ absl::StatusOr<void*> Arena::Alloc(int64_t size) {
 void Arena::Free(void* at, int64_t size) {
   const int64_t offset = static_cast<char*>(at) - base_;
   MutexLock lock(mutex_);
-  used_ -= Charge(size);
-  if (size <= kLargestPiece) {
-    ReturnPiece(offset);
-  } else {
-    ReturnBlocks(offset, RoundUp(size, kBlock));
-  }
-}
-
-void Arena::AddFree(int64_t offset, int64_t bytes) {
-  free_.emplace(offset, bytes);
-  by_size_.emplace(bytes, offset);
-}
-
-void Arena::RemoveFree(int64_t offset, int64_t bytes) {
-  free_.erase(offset);
-  by_size_.erase({bytes, offset});
-}
-
-Arena::Span Arena::TakeBlocks(int64_t bytes) {
-  if (const auto fit = by_size_.lower_bound({bytes, 0}); fit != by_size_.end()) {
-    const auto [found, offset] = *fit;
-    RemoveFree(offset, found);
-    if (found > bytes) AddFree(offset + bytes, found - bytes);
-    return {offset, bytes};
-  }
-  // From the untouched end, together with what is free just before it.
-  int64_t offset = top_;
-  if (!free_.empty()) {
-    const auto [last, length] = *free_.rbegin();
-    if (last + length == top_) offset = last;
-  }
-  if (bytes > capacity_ - offset) return {};
-  const int64_t dirty = top_ - offset;
-  if (dirty > 0) RemoveFree(offset, dirty);
-  top_ = offset + bytes;
-  return {offset, dirty};
-}
-
-void Arena::ReturnBlocks(int64_t offset, int64_t bytes) {
-  const auto after = free_.find(offset + bytes);
-  if (after != free_.end()) {
-    const auto [next, length] = *after;
-    RemoveFree(next, length);
-    bytes += length;
-  }
-  auto before = free_.lower_bound(offset);
-  if (before != free_.begin() && std::prev(before)->first + std::prev(before)->second == offset) {
-    const auto [previous, length] = *std::prev(before);
-    RemoveFree(previous, length);
-    offset = previous;
-    bytes += length;
-  }
-  AddFree(offset, bytes);
-}
-
-Arena::Span Arena::TakePiece(int64_t piece) {
-  std::set<int64_t>& candidates = with_space_[piece];
-  if (candidates.empty()) {
-    const Span block = TakeBlocks(kBlock);
-    if (block.offset < 0) return {};
-    const int64_t index = block.offset / kBlock;
-    if (index >= static_cast<int64_t>(slabs_.size())) slabs_.resize(index + 1);
-    slabs_[index] = Slab{.piece = piece, .dirty = block.dirty, .free = {}};
-    candidates.insert(index);
-  }
-  const int64_t index = *candidates.begin();
-  Slab& slab = slabs_[index];
-  Span span{index * kBlock, piece};
-  if (!slab.free.empty()) {
-    span.offset += slab.free.back();
-    slab.free.pop_back();
-  } else {
-    span.offset += slab.untouched;
-    span.dirty = std::clamp<int64_t>(slab.dirty - slab.untouched, 0, piece);
-    slab.untouched += piece;
-  }
-  ++slab.live;
-  if (slab.free.empty() && slab.untouched + piece > kBlock) candidates.erase(index);
-  return span;
-}
-
-void Arena::ReturnPiece(int64_t offset) {
-  const int64_t index = offset / kBlock;
-  Slab& slab = slabs_[index];
-  std::set<int64_t>& candidates = with_space_[slab.piece];
-  if (--slab.live == 0) {
-    candidates.erase(index);
-    slab = Slab{};
-    ReturnBlocks(index * kBlock, kBlock);
-    return;
-  }
-  slab.free.push_back(offset - index * kBlock);
-  candidates.insert(index);
+  used_ -= offsets_.Charge(size);
+  offsets_.Return(offset, size);
 }
 
 }  // namespace telegrad

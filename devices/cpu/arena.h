@@ -4,13 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "devices/api/suballocator.h"
 #include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 
@@ -53,28 +50,9 @@ class Arena {
   int64_t footprint() const;
 
  private:
-  struct Span {
-    int64_t offset = -1;
-    int64_t dirty = 0;  // its first bytes, which are not known to be zero
-  };
-  // A block cut into pieces of one size.
-  struct Slab {
-    int64_t piece = 0;  // bytes; 0: not a slab
-    int64_t live = 0;
-    int64_t untouched = 0;  // offset in the slab from which no piece was handed out
-    int64_t dirty = 0;      // of the slab itself
-    std::vector<int64_t> free;
-  };
-
   Arena(char* mapping, int64_t mapped, char* base, int64_t capacity, int64_t limit, UniqueFd file);
 
   absl::Status CheckRoom(int64_t size) const TG_REQUIRES(mutex_);
-  Span TakeBlocks(int64_t bytes) TG_REQUIRES(mutex_);
-  void ReturnBlocks(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
-  void AddFree(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
-  void RemoveFree(int64_t offset, int64_t bytes) TG_REQUIRES(mutex_);
-  Span TakePiece(int64_t piece) TG_REQUIRES(mutex_);
-  void ReturnPiece(int64_t offset) TG_REQUIRES(mutex_);
 
   char* const mapping_;
   const int64_t mapped_;
@@ -85,14 +63,7 @@ class Arena {
 
   mutable Mutex mutex_;
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
-  int64_t top_ TG_GUARDED_BY(mutex_) = 0;  // no byte from here on was ever touched
-  // Offset to bytes, never adjacent.
-  std::map<int64_t, int64_t> free_ TG_GUARDED_BY(mutex_);
-  // (bytes, offset) of the same.
-  std::set<std::pair<int64_t, int64_t>> by_size_ TG_GUARDED_BY(mutex_);
-  std::vector<Slab> slabs_ TG_GUARDED_BY(mutex_);  // by offset / 2 MiB
-  // Piece size to slabs.
-  std::map<int64_t, std::set<int64_t>> with_space_ TG_GUARDED_BY(mutex_);
+  Suballocator offsets_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad
