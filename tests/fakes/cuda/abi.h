@@ -30,6 +30,32 @@ struct IpcHandle {
   char bytes[64];
 };
 
+// CUmemLocation; type 1 is a device's memory.
+struct MemoryLocation {
+  int type;
+  int id;
+};
+
+// CUmemAllocationProp
+struct AllocationProperties {
+  int type;  // 1: pinned
+  int handle_types;
+  MemoryLocation location;
+  void* win32_meta_data;
+  unsigned char compression;
+  unsigned char rdma_capable;
+  unsigned short usage;
+  unsigned char reserved[4];
+};
+static_assert(sizeof(AllocationProperties) == 32);
+
+// CUmemAccessDesc; flags 0: none, 3: to read and write.
+struct AccessDescription {
+  MemoryLocation location;
+  int flags;
+};
+static_assert(sizeof(AccessDescription) == 12);
+
 // CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNodeParams {
   Handle func;

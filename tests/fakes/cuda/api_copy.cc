@@ -6,6 +6,7 @@
 
 #include "tests/fakes/cuda/device_memory.h"
 #include "tests/fakes/cuda/scheduler.h"
+#include "tests/fakes/cuda/virtual_memory.h"
 #include "tests/fakes/cuda/work.h"
 
 using fakecuda::Call;
@@ -23,15 +24,16 @@ namespace {
 
 // Whether the context owns the bytes or may use them as a peer's.
 bool Reaches(Call& call, DevicePointer address, uint64_t bytes) {
-  const auto* allocation = call.driver().FindDevice(address, bytes);
-  if (allocation == nullptr) return call.driver().FindPinned(address, bytes) != nullptr;
-  return allocation->context == call.context().handle ||
-         call.context().peers.contains(allocation->context);
+  return call.driver().Reaches(call.context(), address, bytes) ||
+         call.driver().FindPinned(address, bytes) != nullptr;
 }
 
 bool Owns(Driver& driver, Handle context, DevicePointer address, uint64_t bytes) {
-  const auto* allocation = driver.FindDevice(address, bytes);
-  return allocation != nullptr && allocation->context == context;
+  if (const auto* const found = driver.FindDevice(address, bytes); found != nullptr) {
+    return found->context == context;
+  }
+  return fakecuda::IsMapped(driver, address, bytes, {driver.FindContext(context)->device},
+                            /*of_its_own=*/true);
 }
 
 // The stream if the current context may use it here.

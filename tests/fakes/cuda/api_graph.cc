@@ -50,10 +50,7 @@ bool ReadSide(Call& call, Handle context, const fakecuda::MemcpySide& side, uint
   if (side.type == fakecuda::kHost) {
     return side.host != nullptr && !fakecuda::IsDeviceAddress(*address);
   }
-  const auto* allocation = driver.FindDevice(*address, bytes);
-  const auto* owner = driver.FindContext(context);
-  return *device && allocation != nullptr &&
-         (allocation->context == context || owner->peers.contains(allocation->context));
+  return *device && driver.Reaches(*driver.FindContext(context), *address, bytes);
 }
 
 // Copies of one row, which are all that the fake has.

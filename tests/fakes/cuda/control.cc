@@ -5,6 +5,7 @@
 #include "tests/fakes/cuda/context_life.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/fakes/cuda/state.h"
+#include "tests/fakes/cuda/virtual_memory.h"
 
 using fakecuda::Call;
 using fakecuda::Driver;
@@ -58,6 +59,7 @@ FAKE_CUDA_API void fakeCudaReset() {
   while (!driver.contexts.empty()) {
     fakecuda::RemoveContext(driver, call.lock(), driver.contexts.begin()->first);
   }
+  fakecuda::DropVirtualMemory(driver);
   driver.graphs.clear();
   driver.host_allocations.clear();
   driver.destroyed_contexts.clear();

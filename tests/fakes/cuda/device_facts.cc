@@ -66,6 +66,7 @@ bool AttributeOf(const Knobs& knobs, int device, int attribute, int* value) {
       {89, 0},                                        // CONCURRENT_MANAGED_ACCESS
       {95, 1},                                        // COOPERATIVE_LAUNCH
       {97, shared},                                   // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+      {102, knobs.virtual_memory != 0 ? 1 : 0},       // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
       {106, 32},                                      // MAX_BLOCKS_PER_MULTIPROCESSOR
       {111, 1024},                                    // RESERVED_SHARED_MEMORY_PER_BLOCK
   };

@@ -10,7 +10,7 @@
 namespace fakecuda {
 namespace {
 
-constexpr uint64_t kRangeBytes = uint64_t{1} << 40;
+constexpr uint64_t kRangeBytes = uint64_t{1} << 43;
 constexpr uint64_t kGap = 4096;  // between allocations, so that running over an end is a fault
 
 struct Range {
@@ -32,20 +32,19 @@ Range& Reserved() {
 
 uint64_t RoundUp(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
 
-// 0 if there are not as many.
-uint64_t TakeAddresses(uint64_t bytes) {
+}  // namespace
+
+DevicePointer TakeAddresses(uint64_t bytes, uint64_t alignment) {
   Range& range = Reserved();
-  const uint64_t base = RoundUp(range.next, kAllocationAlign);
+  const uint64_t base = RoundUp(range.next, alignment);
   if (bytes > kRangeBytes || base + bytes + kGap > range.begin + kRangeBytes) return 0;
   range.next = base + bytes + kGap;
   return base;
 }
 
-}  // namespace
-
 DevicePointer MapDevice(Driver& driver, Handle context, uint64_t bytes,
                         std::shared_ptr<uint8_t> host) {
-  const uint64_t base = TakeAddresses(bytes);
+  const uint64_t base = TakeAddresses(bytes, kAllocationAlign);
   if (base == 0) return 0;
   Allocation& allocation = driver.allocations[base];
   allocation.context = context;
@@ -63,7 +62,7 @@ DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, boo
   auto* const host = new (std::nothrow) uint8_t[bytes];
   if (host == nullptr) return 0;
   std::memset(host, 0xcd, bytes);
-  const uint64_t base = TakeAddresses(bytes);
+  const uint64_t base = TakeAddresses(bytes, kAllocationAlign);
   if (base == 0) {
     delete[] host;
     return 0;

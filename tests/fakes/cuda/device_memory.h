@@ -15,6 +15,8 @@ DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, boo
 // Bytes of another process, which the device has there. 0 if there are no addresses left.
 DevicePointer MapDevice(Driver& driver, Handle context, uint64_t bytes,
                         std::shared_ptr<uint8_t> host);
+// As many addresses that were never used, at a multiple of `alignment`; 0 if there are none left.
+DevicePointer TakeAddresses(uint64_t bytes, uint64_t alignment);
 // Of an existing allocation.
 void FreeDevice(Driver& driver, DevicePointer base);
 

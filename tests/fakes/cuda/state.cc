@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tests/fakes/cuda/scheduler.h"
+#include "tests/fakes/cuda/virtual_memory.h"
 
 namespace fakecuda {
 
@@ -50,13 +51,24 @@ Allocation* Driver::FindPinned(uint64_t address, uint64_t bytes) {
   return Find(host_allocations, address, bytes);
 }
 
+bool Driver::Reaches(const Context& context, DevicePointer address, uint64_t bytes) {
+  if (const Allocation* const found = FindDevice(address, bytes); found != nullptr) {
+    return found->context == context.handle || context.peers.contains(found->context);
+  }
+  return IsMapped(*this, address, bytes, {context.device});
+}
+
 MemoryView Driver::View(const std::vector<Handle>& of) {
   std::set<Handle> visible(of.begin(), of.end());
+  std::set<int> devices;
   for (const Handle handle : of) {
     const Context* context = FindContext(handle);
-    if (context != nullptr) visible.insert(context->peers.begin(), context->peers.end());
+    if (context == nullptr) continue;
+    visible.insert(context->peers.begin(), context->peers.end());
+    devices.insert(context->device);
   }
   MemoryView view;
+  AddMapped(*this, devices, &view);
   for (const auto& [base, allocation] : allocations) {
     if (visible.contains(allocation.context)) view.push_back(allocation.region);
   }

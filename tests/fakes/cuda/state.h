@@ -75,6 +75,27 @@ struct Allocation {
   int file = -1;          // where its bytes then are
 };
 
+// Memory of cuMemCreate, which is of a device and of no context.
+struct PhysicalMemory {
+  int device = 0;
+  uint64_t bytes = 0;
+  int file = -1;  // a memfd with its bytes
+  int64_t mapped = 0;
+  bool released = false;  // goes when it is mapped nowhere
+};
+
+// Addresses without memory. The bytes that are mapped at them are in `host`, at the same offsets.
+struct Reservation {
+  uint64_t bytes = 0;
+  std::shared_ptr<uint8_t> host;
+};
+
+struct Mapping {
+  uint64_t bytes = 0;
+  Handle physical = 0;
+  std::set<int> access;  // devices that may use it
+};
+
 struct LoadedModule {
   Handle context = 0;
   std::vector<std::shared_ptr<const DeviceKernel>> kernels;
@@ -163,6 +184,9 @@ struct Driver {
   std::map<Handle, ExecutableGraph> executables;
   std::map<DevicePointer, Allocation> allocations;
   std::map<uint64_t, Allocation> host_allocations;  // pinned
+  std::map<Handle, PhysicalMemory> physical;
+  std::map<DevicePointer, Reservation> reservations;
+  std::map<DevicePointer, Mapping> mappings;
 
   uint64_t next_handle = 1;
   uint64_t next_number = 1;
@@ -174,6 +198,9 @@ struct Driver {
   // The allocation with all the bytes, of device or of pinned memory; null if there is none.
   Allocation* FindDevice(DevicePointer address, uint64_t bytes);
   Allocation* FindPinned(uint64_t address, uint64_t bytes);
+  // Whether work in the context may use all the bytes, which are its own, a peer's, or mapped with
+  // access for its device.
+  bool Reaches(const Context& context, DevicePointer address, uint64_t bytes);
   MemoryView View(const std::vector<Handle>& of);
 };
 

@@ -21,6 +21,7 @@ constexpr Attribute kAttributes[] = {
     {59, [](const fakecuda::Knobs&) -> int64_t { return 128; }},   // MemoryBusWidth, bits
     {60, [](const fakecuda::Knobs&) -> int64_t { return 1'000'000; }},  // MemoryClockRate, kHz
     {63, [](const fakecuda::Knobs& k) { return k.multiprocessors; }},   // MultiprocessorCount
+    {89, [](const fakecuda::Knobs& k) { return k.virtual_memory; }},    // VirtualMemoryManagement
     {74, [](const fakecuda::Knobs&) -> int64_t { return 64 << 10; }},   // MaxSharedMemoryPerBlock
 };
 

@@ -19,6 +19,29 @@ PASS_ON(hipIpcOpenMemHandle,
 PASS_ON(hipIpcCloseMemHandle, (DevicePointer address), cuIpcCloseMemHandle, (address))
 PASS_ON(hipMemGetInfo, (size_t* free, size_t* total), cuMemGetInfo_v2, (free, total))
 PASS_ON(hipMalloc, (DevicePointer * address, size_t bytes), cuMemAlloc_v2, (address, bytes))
+PASS_ON(hipMemGetAllocationGranularity,
+        (size_t* granularity, const fakecuda::AllocationProperties* properties, int option),
+        cuMemGetAllocationGranularity, (granularity, properties, option))
+PASS_ON(hipMemAddressReserve,
+        (DevicePointer * address, size_t bytes, size_t alignment, DevicePointer wish,
+         unsigned long long flags),
+        cuMemAddressReserve, (address, bytes, alignment, wish, flags))
+PASS_ON(hipMemAddressFree, (DevicePointer address, size_t bytes), cuMemAddressFree,
+        (address, bytes))
+PASS_ON(hipMemCreate,
+        (Handle * handle, size_t bytes, const fakecuda::AllocationProperties* properties,
+         unsigned long long flags),
+        cuMemCreate, (handle, bytes, properties, flags))
+PASS_ON(hipMemRelease, (Handle handle), cuMemRelease, (handle))
+PASS_ON(hipMemMap,
+        (DevicePointer address, size_t bytes, size_t offset, Handle handle,
+         unsigned long long flags),
+        cuMemMap, (address, bytes, offset, handle, flags))
+PASS_ON(hipMemUnmap, (DevicePointer address, size_t bytes), cuMemUnmap, (address, bytes))
+PASS_ON(hipMemSetAccess,
+        (DevicePointer address, size_t bytes, const fakecuda::AccessDescription* descriptions,
+         size_t count),
+        cuMemSetAccess, (address, bytes, descriptions, count))
 PASS_ON(hipHostMalloc, (void** address, size_t bytes, unsigned int flags), cuMemHostAlloc,
         (address, bytes, flags))
 PASS_ON(hipHostRegister, (void* address, size_t bytes, unsigned int flags), cuMemHostRegister_v2,
