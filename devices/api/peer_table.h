@@ -5,6 +5,7 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "devices/api/device.h"
 #include "engine/base/mutex.h"
@@ -21,6 +22,15 @@ class PeerTable {
     } else {
       direct_.erase({from, to});
     }
+  }
+  // Which others copy straight to and from memory of that one.
+  std::vector<int> Reaching(int to) const {
+    std::vector<int> out;
+    const MutexLock lock(mutex_);
+    for (const auto& [from, reached] : direct_) {
+      if (reached == to) out.push_back(from);
+    }
+    return out;
   }
   // Of the first to memory of the second, which is another. Programs run on their own device's
   // memory only.

@@ -25,6 +25,10 @@ using CUarray = struct CUarray_st*;
 using CUhostFn = stream::HostFunction;
 using CUresult = stream::Result;
 using CUipcMemHandle = stream::MemoryHandle;
+using CUmemGenericAllocationHandle = stream::PhysicalHandle;
+using CUmemAllocationProp = stream::MemoryProperties;
+using CUmemAccessDesc = stream::MemoryAccess;
+using CUmemAllocationGranularity_flags = stream::GranularityOption;
 
 enum CudaResult : int {
   CUDA_SUCCESS = 0,
@@ -68,6 +72,7 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
 };
 
 enum CUcomputemode : int { CU_COMPUTEMODE_PROHIBITED = 2 };

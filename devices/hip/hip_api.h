@@ -23,6 +23,10 @@ using hipGraphExec_t = stream::ExecHandle;
 using hipHostFn_t = stream::HostFunction;
 using hipError_t = stream::Result;
 using hipIpcMemHandle_t = stream::MemoryHandle;
+using hipMemGenericAllocationHandle_t = stream::PhysicalHandle;
+using hipMemAllocationProp = stream::MemoryProperties;
+using hipMemAccessDesc = stream::MemoryAccess;
+using hipMemAllocationGranularity_flags = stream::GranularityOption;
 
 enum HipResult : int {
   hipSuccess = 0,
@@ -55,6 +59,7 @@ enum hipDeviceAttribute_t : int {
   hipDeviceAttributeMemoryClockRate = 60,  // kHz
   hipDeviceAttributeMultiprocessorCount = 63,
   hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
+  hipDeviceAttributeVirtualMemoryManagementSupported = 89,
 };
 
 enum hipFunction_attribute : int {

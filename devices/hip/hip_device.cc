@@ -59,13 +59,16 @@ absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDrive
   const double memory_khz = get(hip::hipDeviceAttributeMemoryClockRate);
   const double bus_bits = get(hip::hipDeviceAttributeMemoryBusWidth);
   TG_RETURN_IF_ERROR(status);
-  // Not every version of the library tells; of a GPU that does one copy at a time, the rest is
-  // true.
-  int engines = 1;
-  if (driver.api().hipDeviceGetAttribute(&engines, hip::hipDeviceAttributeAsyncEngineCount,
-                                         context.device()) != hip::hipSuccess) {
-    engines = 1;
-  }
+  // Not every version of the library tells; of a GPU that does one copy at a time and maps no
+  // memory, the rest is true.
+  const auto get_if_known = [&](hip::hipDeviceAttribute_t attribute, int otherwise) {
+    int value = otherwise;
+    const auto got = driver.api().hipDeviceGetAttribute(&value, attribute, context.device());
+    return got == hip::hipSuccess ? value : otherwise;
+  };
+  const int engines = get_if_known(hip::hipDeviceAttributeAsyncEngineCount, 1);
+  out.virtual_memory =
+      get_if_known(hip::hipDeviceAttributeVirtualMemoryManagementSupported, 0) != 0;
   if (processors < 1) return FailedPrecondition("it has ", processors, " multiprocessors");
   out.target = AmdTarget(*processor, processors, local);
   out.rates.flops[Arithmetic::kVectorF32] =

@@ -31,17 +31,25 @@ Context::~Context() {
 
 std::string Context::title() const { return StrCat(name_, " (generation ", generation_, ")"); }
 
+void Context::OnDiscard(std::function<void()> give_back) {
+  const MutexLock lock(mutex_);
+  on_discard_.push_back(std::move(give_back));
+}
+
 void Context::Discard() {
   std::vector<std::shared_ptr<const void>> kept;
+  std::vector<std::function<void()>> on_discard;
   {
     ReleasableLock lock(mutex_);
     closing_ = true;
     while (uses_ > 0) unused_.wait(lock);
     kept.swap(kept_);
+    on_discard.swap(on_discard_);
   }
   const ExclusiveLock lock(life_);
   discarded_ = true;
   driver_->Reset(device_);
+  for (const auto& give_back : on_discard) give_back();
 }
 
 absl::StatusOr<std::shared_ptr<const void>> Context::UseByPeer() {

@@ -2,6 +2,7 @@
 // object of the GPU holds a reference to it, so it is destroyed last.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,6 +67,8 @@ class Context : public std::enable_shared_from_this<Context> {
   bool dead() const;
   void AddBell(std::shared_ptr<Bell> bell);
 
+  // `give_back` is called by Discard, for what the driver keeps when the context goes.
+  void OnDiscard(std::function<void()> give_back);
   // Gives the context back with all that is in it, once no peer's work uses memory of it. Once.
   void Discard();
   // For work of a peer with memory of this context, until that has ended: what is returned puts
@@ -110,6 +113,7 @@ class Context : public std::enable_shared_from_this<Context> {
   bool dead_ TG_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Bell>> bells_ TG_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const void>> kept_ TG_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> on_discard_ TG_GUARDED_BY(mutex_);
   std::vector<StreamHandle> streams_ TG_GUARDED_BY(mutex_);  // that are not given back
   bool closing_ TG_GUARDED_BY(mutex_) = false;
   int uses_ TG_GUARDED_BY(mutex_) = 0;  // by peers

@@ -32,6 +32,36 @@ struct MemoryHandle {
   char bytes[64];  // NOLINT(modernize-avoid-c-arrays): as the drivers'
 };
 
+// Memory that is mapped to addresses; no address, though some drivers declare a pointer.
+using PhysicalHandle = unsigned long long;  // NOLINT(google-runtime-int)
+
+// The memory of a device, by the driver's number.
+struct MemoryLocation {
+  int type = 1;
+  int device = 0;
+};
+
+// Of memory to be mapped: pinned, as all memory of GPUs is, shared with no process.
+struct MemoryProperties {
+  int type = 1;
+  int handle_types = 0;
+  MemoryLocation location;
+  void* win32_meta_data = nullptr;
+  uint64_t flags = 0;
+};
+static_assert(sizeof(MemoryProperties) == 32);
+
+// Who may read and write it.
+struct MemoryAccess {
+  MemoryLocation location;
+  int flags = 3;
+};
+static_assert(sizeof(MemoryAccess) == 12);
+
+// What multiples of bytes and addresses can be mapped.
+using GranularityOption = int;
+inline constexpr GranularityOption kLeastGranularity = 0;
+
 // Of a driver's function. These numbers, and those of the flags, are the same in all.
 using Result = int;
 inline constexpr Result kSuccess = 0;

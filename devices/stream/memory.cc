@@ -1,6 +1,7 @@
-// Freed blocks are kept by size; a block serves a request if at most an eighth of it would be
-// unused. Where memory is short, kept blocks go back to the library, by the thread that needs the
-// room; one for which the library then has none waits until the others have given back theirs.
+// Freed blocks of the library's are kept by size; a block serves a request if at most an eighth of
+// it would be unused. Where memory is short, kept blocks go back to the library, by the thread that
+// needs the room; one for which the library then has none waits until the others have given back
+// theirs.
 #include "devices/stream/memory.h"
 
 #include <algorithm>
@@ -50,9 +51,14 @@ absl::Status StreamMemory::Health() const {
 }
 
 absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Context> context,
-                                                           int64_t limit) {
+                                                           int64_t limit, bool is_virtual) {
   TG_ASSIGN_OR_RETURN(std::unique_ptr<Stream> zeroing, Stream::Create(context));
-  std::shared_ptr<Memories> out(new Memories(std::move(context), limit, std::move(zeroing)));
+  std::shared_ptr<Memories> out(new Memories(context, limit, std::move(zeroing)));
+  if (is_virtual) {
+    auto arena = VirtualArena::Create(context, limit, out->zeroing_->handle());
+    if (arena.ok()) out->arena_ = *std::move(arena);
+    TG_RETURN_IF_ERROR(context->health());
+  }
   const MutexLock lock(out->zeroing_mutex_);
   TG_ASSIGN_OR_RETURN(out->zeroed_, out->context_->TakeEvent(kUntimed));
   return out;
@@ -63,9 +69,11 @@ Memories::~Memories() {
   if (zeroed_ != nullptr) context_->ReturnEvent(zeroed_, kUntimed);
   const auto kept = std::move(kept_);
   const auto retired = std::move(retired_);
+  if (context_->stuck()) context_->Keep(arena_);
   context_->Release([&] {
     for (const auto& [bytes, address] : kept) context_->calls().memory_free(address);
     for (const Block& block : retired) context_->calls().memory_free(block.address);
+    if (arena_ != nullptr) arena_->Drop();
   });
 }
 
@@ -76,7 +84,7 @@ int64_t Memories::used() const {
 
 int64_t Memories::footprint() const {
   const MutexLock lock(mutex_);
-  return footprint_;
+  return footprint_ + ArenaBytes();
 }
 
 bool Memories::Makes(MemoryKind kind) const {
@@ -136,7 +144,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Alloc(MemoryKind kind, int64_t
   TG_RETURN_IF_ERROR(context_->health());
   TG_RETURN_IF_ERROR(context_->Enter());
   TG_ASSIGN_OR_RETURN(const Block block,
-                      kind == MemoryKind::kExported ? TakeNew(size) : Take(size));
+                      kind == MemoryKind::kExported ? TakeNew(kind, size) : Take(size));
   const auto zeroing = Zero(block, size);
   if (!zeroing.ok()) {
     Return(block, kind);
@@ -226,10 +234,11 @@ absl::StatusOr<Memories::Block> Memories::Take(int64_t size) {
       return block;
     }
   }
-  return TakeNew(size);
+  return TakeNew(MemoryKind::kDevice, size);
 }
 
-absl::StatusOr<Memories::Block> Memories::TakeNew(int64_t size) {
+// What others open is an allocation of the library's, for that alone has a handle that is bytes.
+absl::StatusOr<Memories::Block> Memories::TakeNew(MemoryKind kind, int64_t size) {
   int64_t bytes = 0;
   {
     const MutexLock lock(mutex_);
@@ -238,12 +247,34 @@ absl::StatusOr<Memories::Block> Memories::TakeNew(int64_t size) {
     if (bytes > limit_ - used_) return NoRoomLocked(size);
     used_ += bytes;
   }
-  auto block = Grow(bytes);
+  auto block =
+      kind == MemoryKind::kDevice && arena_ != nullptr ? TakeFromArena(bytes) : Grow(bytes);
   if (!block.ok()) {
     const MutexLock lock(mutex_);
     used_ -= bytes;
   }
   return block;
+}
+
+absl::StatusOr<Memories::Block> Memories::TakeFromArena(int64_t bytes) {
+  const auto take = [&] {
+    int64_t others = 0;
+    {
+      const MutexLock lock(mutex_);
+      others = footprint_;
+    }
+    return arena_->Take(bytes, limit_ - others);
+  };
+  auto address = take();
+  if (absl::IsResourceExhausted(address.status())) {
+    TG_RETURN_IF_ERROR(Shrink(0));
+    AwaitFrees();
+    address = take();
+  }
+  if (address.ok()) return Block{*address, bytes};
+  if (absl::IsResourceExhausted(address.status())) return OthersTookIt(address.status(), bytes);
+  TG_RETURN_IF_ERROR(context_->health());
+  return Grow(bytes);  // the driver maps none
 }
 
 // The bytes count before the library has them, so that what other threads allocate meanwhile stays
@@ -255,11 +286,18 @@ absl::StatusOr<Memories::Block> Memories::Grow(int64_t bytes) {
   }
   const auto address = AllocateFromLibrary(bytes);
   if (address.ok()) return Block{*address, bytes};
-  const MutexLock lock(mutex_);
-  footprint_ -= bytes;
+  {
+    const MutexLock lock(mutex_);
+    footprint_ -= bytes;
+  }
   if (!absl::IsResourceExhausted(address.status())) return address.status();
-  return ResourceExhausted(ToStd(address.status().message()), ": no room for ", bytes,
-                           " bytes, though of ", limit_, " only ", used_ - bytes,
+  return OthersTookIt(address.status(), bytes);
+}
+
+absl::Status Memories::OthersTookIt(const absl::Status& status, int64_t bytes) const {
+  const MutexLock lock(mutex_);
+  return ResourceExhausted(ToStd(status.message()), ": no room for ", bytes, " bytes, though of ",
+                           limit_, " only ", used_ - bytes,
                            " are in use: others have taken the GPU's memory");
 }
 
@@ -277,6 +315,14 @@ absl::StatusOr<Address> Memories::AllocateFromLibrary(int64_t bytes) {
 }
 
 absl::Status Memories::Shrink(int64_t left) {
+  if (arena_ != nullptr) {
+    int64_t others = 0;
+    {
+      const MutexLock lock(mutex_);
+      others = footprint_;
+    }
+    TG_RETURN_IF_ERROR(arena_->Shrink(left - others));
+  }
   std::vector<Block> dropped;
   size_t retired = 0;  // the first of them
   {
@@ -284,7 +330,8 @@ absl::Status Memories::Shrink(int64_t left) {
     for (const Block& block : retired_) footprint_ -= block.bytes;
     dropped.swap(retired_);
     retired = dropped.size();
-    while (footprint_ > left && !kept_.empty()) {
+    const int64_t of_arena = ArenaBytes();
+    while (footprint_ + of_arena > left && !kept_.empty()) {
       const auto largest = std::prev(kept_.end());
       footprint_ -= largest->first;
       dropped.push_back({largest->second, largest->first});
@@ -340,8 +387,11 @@ absl::StatusOr<uint64_t> Memories::AwaitZeroed(Context& waiter, StreamHandle str
 
 // What others may still have open is no other's memory.
 void Memories::Return(const Block& block, MemoryKind kind) {
+  const bool of_arena = arena_ != nullptr && arena_->Has(block.address);
+  if (of_arena) arena_->Return(block.address, block.bytes);
   const MutexLock lock(mutex_);
   used_ -= block.bytes;
+  if (of_arena) return;
   if (kind == MemoryKind::kExported) {
     retired_.push_back(block);
   } else {

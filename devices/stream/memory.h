@@ -1,6 +1,8 @@
-// A GPU's memory. Freed memory is kept for the next allocation of about its size, because the
-// library's own free may wait for everything that runs; where memory has to go back to the library
-// after all, no mutex is held meanwhile, so that allocations and frees of other threads go on. New
+// A GPU's memory. It comes from a VirtualArena where the driver has virtual memory management.
+// Where not, or where it refuses that, each allocation is one of the library's; what is freed of
+// these is kept for the next allocation of about its size, because the library's own free may wait
+// for everything that runs. Where memory has to go back to the library after all, no mutex is held
+// meanwhile, so that allocations and frees of other threads go on. New
 // memory is zeroed by the GPU on a stream of its own; the first use on another stream waits for
 // that. Exported memory is a block that is used for nothing else before or after. Memory of another
 // process is opened and closed, and neither zeroed nor counted.
@@ -16,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/stream/context.h"
+#include "devices/stream/virtual_arena.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad::stream {
@@ -64,9 +67,9 @@ class PinnedMemory final : public Memory {
 // Thread-safe.
 class Memories : public std::enable_shared_from_this<Memories> {
  public:
-  // `limit` bytes can be in use at once.
+  // `limit` bytes can be in use at once. `is_virtual`: the GPU has virtual memory management.
   static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
-                                                          int64_t limit);
+                                                          int64_t limit, bool is_virtual);
   ~Memories();
 
   // Of the GPU, of kind kDevice or kExported.
@@ -99,7 +102,9 @@ class Memories : public std::enable_shared_from_this<Memories> {
       : context_(std::move(context)), limit_(limit), zeroing_(std::move(zeroing)) {}
 
   absl::Status NoRoomLocked(int64_t size) const TG_REQUIRES(mutex_);
-  absl::StatusOr<Block> Take(int64_t bytes);
+  absl::Status OthersTookIt(const absl::Status& status, int64_t bytes) const;
+  absl::StatusOr<Block> Take(int64_t size);
+  absl::StatusOr<Block> TakeFromArena(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);
   absl::StatusOr<Address> AllocateFromLibrary(int64_t bytes);
   // Gives what is kept back to the library until at most `left` bytes are ours.
@@ -107,20 +112,22 @@ class Memories : public std::enable_shared_from_this<Memories> {
   // Waits for what other threads are giving back.
   void AwaitFrees();
   absl::StatusOr<uint64_t> Zero(const Block& block, int64_t bytes);
-  absl::StatusOr<Block> TakeNew(int64_t bytes);
+  absl::StatusOr<Block> TakeNew(MemoryKind kind, int64_t size);
   void Return(const Block& block, MemoryKind kind);
   void Close(Address address) const;
+  int64_t ArenaBytes() const { return arena_ == nullptr ? 0 : arena_->footprint(); }
 
   const std::shared_ptr<Context> context_;
   const int64_t limit_;
-  std::unique_ptr<Stream> zeroing_;  // null once no more is zeroed
+  std::unique_ptr<Stream> zeroing_;      // null once no more is zeroed
+  std::shared_ptr<VirtualArena> arena_;  // may be null
 
   mutable Mutex mutex_;  // never held during a call of the library
   std::multimap<int64_t, Address> kept_ TG_GUARDED_BY(mutex_);  // by size
   std::vector<Block> retired_ TG_GUARDED_BY(mutex_);  // was exported; goes with the next Shrink
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
   int64_t stacks_ TG_GUARDED_BY(mutex_) = 0;  // of that, and of the footprint
-  // Also what is about to be allocated, no longer what is being given back.
+  // Beside the arena's. Also what is about to be allocated, no longer what is being given back.
   int64_t footprint_ TG_GUARDED_BY(mutex_) = 0;
   int frees_ TG_GUARDED_BY(mutex_) = 0;  // threads that are giving blocks back
   ConditionVariable freed_;

@@ -36,7 +36,8 @@ StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description descrip
 absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr<Context> context,
                                                                  Description description,
                                                                  const Limits& limits) {
-  TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit));
+  TG_ASSIGN_OR_RETURN(auto memories, Memories::Create(context, description.memory_limit,
+                                                      description.virtual_memory));
   std::vector<std::unique_ptr<StreamQueue>> queues;
   const auto add = [&](const std::string& own_name, QueueCapability takes) {
     auto queue = StreamQueue::Create(context, {.name = StrCat(context->name(), " ", own_name),

@@ -26,6 +26,7 @@ struct Description {
   Rates rates;
   int64_t memory_limit = 0;
   int64_t resident_threads = 0;  // that it runs at once, for whose stacks its driver has memory
+  bool virtual_memory = false;   // whether addresses can be reserved and memory mapped there
   int copy_queues = 1;           // as many copies as it does at once, see CopyQueues
 };
 

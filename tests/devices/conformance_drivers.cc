@@ -97,10 +97,39 @@ FakeHip& ControlsOfHip() {
   return *fake;
 }
 
-// Of the fake library, with that processor.
-std::unique_ptr<Device> OpenFakeAmd(int64_t processor, const QueueLimits& limits) {
-  ControlsOfHip().Set("processor", processor);
-  return OpenFirst(&OpenHips, FakeHipOptions(), limits);
+// A GPU of the fake library, whose memory is the library's or mapped.
+TestedDriver FakeNvidia(std::string name, bool is_virtual) {
+  return {.name = std::move(name),
+          .open =
+              [is_virtual](const QueueLimits& limits) {
+                ControlsOfCuda().Set("virtual_memory", is_virtual ? 1 : 0);
+                return OpenFirst(&OpenCudas, FakeOptions(), limits);
+              },
+          .next = &NextImage,
+          .place = &CudaPlace,
+          .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
+          .hang = [] { ControlsOfCuda().Set("hang_launch", 1); },
+          .release = [] { ControlsOfCuda().Release(); },
+          .given_copies = [] { return ControlsOfCuda().Count("given_copies"); },
+          .problems = [] { return Unasked(ControlsOfCuda().Problems()); },
+          .queues = 3};
+}
+TestedDriver FakeAmd(std::string name, int64_t processor, const char* arch, bool is_virtual) {
+  return {.name = std::move(name),
+          .open =
+              [processor, is_virtual](const QueueLimits& limits) {
+                ControlsOfHip().Set("processor", processor);
+                ControlsOfHip().Set("virtual_memory", is_virtual ? 1 : 0);
+                return OpenFirst(&OpenHips, FakeHipOptions(), limits);
+              },
+          .next = [arch] { return NextHip(arch); },
+          .place = [arch] { return HipPlace(arch); },
+          .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
+          .hang = [] { ControlsOfHip().Set("hang_launch", 1); },
+          .release = [] { ControlsOfHip().Release(); },
+          .given_copies = [] { return ControlsOfHip().Count("given_copies"); },
+          .problems = [] { return Unasked(ControlsOfHip().Problems()); },
+          .queues = 3};
 }
 
 std::unique_ptr<Device> OpenFirstOpenCl(const QueueLimits& limits) {
@@ -295,20 +324,8 @@ std::vector<TestedDriver> AllDrivers() {
        },
        .no_alloc = "host arrays belong to the caller; they are imported",
        .no_programs = "host arrays are copied only"},
-      {.name = "cuda_fake",
-       .open =
-           [](const QueueLimits& limits) {
-             ControlsOfCuda();
-             return OpenFirst(&OpenCudas, FakeOptions(), limits);
-           },
-       .next = &NextImage,
-       .place = &CudaPlace,
-       .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
-       .hang = [] { ControlsOfCuda().Set("hang_launch", 1); },
-       .release = [] { ControlsOfCuda().Release(); },
-       .given_copies = [] { return ControlsOfCuda().Count("given_copies"); },
-       .problems = [] { return Unasked(ControlsOfCuda().Problems()); },
-       .queues = 3},
+      FakeNvidia("cuda_fake", /*is_virtual=*/false),
+      FakeNvidia("cuda_fake_virtual_memory", /*is_virtual=*/true),
       {.name = "cuda",
        .open = [](const QueueLimits& limits) { return OpenFirst(&OpenCudas, {}, limits); },
        .next = &NextImage,
@@ -321,26 +338,9 @@ std::vector<TestedDriver> AllDrivers() {
        .place = &PlaceCubin,
        .fault = &FaultRaw},
 #endif
-      {.name = "hip_fake_wave64",
-       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x942, limits); },
-       .next = [] { return NextHip("gfx942"); },
-       .place = [] { return HipPlace("gfx942"); },
-       .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
-       .hang = [] { ControlsOfHip().Set("hang_launch", 1); },
-       .release = [] { ControlsOfHip().Release(); },
-       .given_copies = [] { return ControlsOfHip().Count("given_copies"); },
-       .problems = [] { return Unasked(ControlsOfHip().Problems()); },
-       .queues = 3},
-      {.name = "hip_fake_wave32",
-       .open = [](const QueueLimits& limits) { return OpenFakeAmd(0x1100, limits); },
-       .next = [] { return NextHip("gfx1100"); },
-       .place = [] { return HipPlace("gfx1100"); },
-       .fault = [] { ControlsOfHip().Set("fault_launch", 1); },
-       .hang = [] { ControlsOfHip().Set("hang_launch", 1); },
-       .release = [] { ControlsOfHip().Release(); },
-       .given_copies = [] { return ControlsOfHip().Count("given_copies"); },
-       .problems = [] { return Unasked(ControlsOfHip().Problems()); },
-       .queues = 3},
+      FakeAmd("hip_fake_wave64", 0x942, "gfx942", /*is_virtual=*/false),
+      FakeAmd("hip_fake_wave32", 0x1100, "gfx1100", /*is_virtual=*/false),
+      FakeAmd("hip_fake_virtual_memory", 0x942, "gfx942", /*is_virtual=*/true),
       {.name = "hip",
        .open = [](const QueueLimits& limits) { return OpenFirst(&OpenHips, {}, limits); },
        .next = [] { return NextHip(OpenFirst(&OpenHips, {}, {})->target().arch); },

@@ -80,7 +80,9 @@ TEST(CudaApi, IsWhatCudaHSays) {
   code += "static_assert(CU_MEMHOSTALLOC_PORTABLE == telegrad::cuda::kMemHostAllocPortable);\n";
   for (const char* type :
        {"CUdevice", "CUdeviceptr", "CUresult", "CUdevice_attribute", "CUfunction_attribute",
-        "CUjit_option", "CUmemorytype", "CUDA_KERNEL_NODE_PARAMS_v2", "CUDA_MEMCPY3D_v2"}) {
+        "CUjit_option", "CUmemorytype", "CUmemGenericAllocationHandle", "CUmemAllocationProp",
+        "CUmemAccessDesc", "CUmemAllocationGranularity_flags", "CUDA_KERNEL_NODE_PARAMS_v2",
+        "CUDA_MEMCPY3D_v2"}) {
     code += SameSize(type);
   }
   for (const char* member :
@@ -96,6 +98,21 @@ TEST(CudaApi, IsWhatCudaHSays) {
         "dstPitch",      "dstHeight",   "WidthInBytes", "Height",    "Depth"}) {
     code += SameMember("CUDA_MEMCPY3D_v2", member);
   }
+  // The types that drivers have in common have the values that are used, and names of their own.
+  code +=
+      "constexpr telegrad::stream::MemoryProperties kMemory;\n"
+      "static_assert(kMemory.type == CU_MEM_ALLOCATION_TYPE_PINNED);\n"
+      "static_assert(kMemory.handle_types == CU_MEM_HANDLE_TYPE_NONE);\n"
+      "static_assert(kMemory.location.type == CU_MEM_LOCATION_TYPE_DEVICE);\n"
+      "static_assert(telegrad::stream::MemoryAccess().flags == "
+      "CU_MEM_ACCESS_FLAGS_PROT_READWRITE);\n"
+      "static_assert(telegrad::stream::kLeastGranularity == CU_MEM_ALLOC_GRANULARITY_MINIMUM);\n"
+      "static_assert(offsetof(CUmemAllocationProp, location) =="
+      " offsetof(telegrad::stream::MemoryProperties, location));\n"
+      "static_assert(offsetof(CUmemLocation, id) =="
+      " offsetof(telegrad::stream::MemoryLocation, device));\n"
+      "static_assert(offsetof(CUmemAccessDesc, flags) =="
+      " offsetof(telegrad::stream::MemoryAccess, flags));\n";
   // Each function has as many parameters of the same sizes; which are pointers, too.
   code +=
       "#include <type_traits>\n"

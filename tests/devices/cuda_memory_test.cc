@@ -1,5 +1,5 @@
-// Memory of a GPU, on the fake driver: what is kept for later, the limit, and what others do
-// meanwhile.
+// Memory of a GPU whose driver has no virtual memory management, on the fake driver: what is kept
+// for later, the limit, and what others do meanwhile.
 #include <chrono>
 #include <future>
 #include <thread>
@@ -13,7 +13,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST_F(Cuda, MemoryThatIsFreedServesTheNextAllocation) {
+class LibraryMemory : public Cuda {
+ protected:
+  void SetUp() override { fake_.Set("virtual_memory", 0); }
+  void TearDown() override { EXPECT_EQ(fake_.Count("maps"), 0); }
+};
+
+TEST_F(LibraryMemory, MemoryThatIsFreedServesTheNextAllocation) {
   Open();
   for (int i = 0; i < 10; ++i) {
     const BufferView buffer = Buffer(100'000 - i);
@@ -26,7 +32,7 @@ TEST_F(Cuda, MemoryThatIsFreedServesTheNextAllocation) {
   EXPECT_EQ(Read(Buffer(100'000)), std::string(100'000, '\0'));
 }
 
-TEST_F(Cuda, OutOfMemory) {
+TEST_F(LibraryMemory, OutOfMemory) {
   Open();
   const BufferView kept = Buffer(1000);
   {
@@ -46,7 +52,7 @@ TEST_F(Cuda, OutOfMemory) {
 
 // The library's free may wait for everything that the GPU runs. Only the thread that needs the room
 // waits with it.
-TEST_F(Cuda, OthersAllocateWhileMemoryGoesBackToTheLibrary) {
+TEST_F(LibraryMemory, OthersAllocateWhileMemoryGoesBackToTheLibrary) {
   CudaOptions options = FakeOptions();
   options.memory_limit = 16 << 20;
   Open(options);
@@ -69,7 +75,7 @@ TEST_F(Cuda, OthersAllocateWhileMemoryGoesBackToTheLibrary) {
 }
 
 // Within the limit there is room, but the library has it only when the other thread's free ends.
-TEST_F(Cuda, AnAllocationWaitsForMemoryThatGoesBack) {
+TEST_F(LibraryMemory, AnAllocationWaitsForMemoryThatGoesBack) {
   fake_.Set("memory", 10 << 20);
   CudaOptions options = FakeOptions();
   options.memory_limit = 10 << 20;
@@ -94,7 +100,7 @@ TEST_F(Cuda, AnAllocationWaitsForMemoryThatGoesBack) {
 
 // The driver has a stack for each thread that the GPU runs at once: as many bytes as a program
 // needs that needs the most.
-TEST_F(Cuda, StacksOfThreadsCount) {
+TEST_F(LibraryMemory, StacksOfThreadsCount) {
   fake_.Set("multiprocessors", 2);
   Open();
   constexpr int64_t kThreads = 2 * 2048;

@@ -159,21 +159,25 @@ TEST_F(Hip, AProcessorThatCodeIsNotMadeFor) {
 }
 
 TEST_F(Hip, LeavesNothingBehind) {
-  {
-    Open();
-    const BufferView buffer = Buffer(2);
-    const auto program = Next();
-    EXPECT_EQ(Run({NextHipCommand(program), NextHipCommand(program, 0, 1)}, {buffer}),
-              absl::OkStatus());
-    EXPECT_EQ(Read(buffer), "\1\1");
-    devices_.clear();
-    EXPECT_EQ(buffer.memory->size(), 2);  // which outlives its device
+  for (const int is_virtual : {0, 1}) {
+    fake_.Set("virtual_memory", is_virtual);
+    {
+      Open();
+      const BufferView buffer = Buffer(2);
+      const auto program = Next();
+      EXPECT_EQ(Run({NextHipCommand(program), NextHipCommand(program, 0, 1)}, {buffer}),
+                absl::OkStatus());
+      EXPECT_EQ(Read(buffer), "\1\1");
+      devices_.clear();
+      EXPECT_EQ(buffer.memory->size(), 2);  // which outlives its device
+    }
+    for (const char* counter :
+         {"live_allocations", "live_host_allocations", "live_streams", "live_events",
+          "live_modules", "live_graphs", "live_mappings", "live_reservations"}) {
+      EXPECT_EQ(fake_.Count(counter), 0) << counter;
+    }
+    EXPECT_EQ(fake_.Problems(), "");
   }
-  for (const char* counter : {"live_allocations", "live_host_allocations", "live_streams",
-                              "live_events", "live_modules", "live_graphs"}) {
-    EXPECT_EQ(fake_.Count(counter), 0) << counter;
-  }
-  EXPECT_EQ(fake_.Problems(), "");
 }
 
 // Launches.

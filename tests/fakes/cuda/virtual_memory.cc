@@ -62,6 +62,14 @@ Result CheckProperties(const Driver& driver, const AllocationProperties* propert
   return IsDevice(driver, properties->location) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+void CountPeerAccess(Driver& driver, const Mapping& mapping, int64_t sign) {
+  for (const int device : mapping.access) {
+    if (device != driver.physical.at(mapping.physical).device) {
+      driver.counters.live_peer_access += sign;
+    }
+  }
+}
+
 void FreeIfUnused(Driver& driver, Handle handle) {
   const auto it = driver.physical.find(handle);
   const PhysicalMemory& memory = it->second;
@@ -305,6 +313,7 @@ FAKE_CUDA_API int cuMemUnmap(DevicePointer address, size_t bytes) {
     const auto it = driver.mappings.find(address);
     const Handle handle = it->second.physical;
     address += it->second.bytes;
+    fakecuda::CountPeerAccess(driver, it->second, -1);
     driver.mappings.erase(it);
     --driver.counters.live_mappings;
     --driver.physical.at(handle).mapped;
@@ -336,6 +345,7 @@ FAKE_CUDA_API int cuMemSetAccess(DevicePointer address, size_t bytes,
     }
   }
   for (auto it = first; it != last; ++it) {
+    fakecuda::CountPeerAccess(driver, it->second, -1);
     for (size_t i = 0; i < count; ++i) {
       const auto& [location, flags] = descriptions[i];
       if (flags == fakecuda::kReadWrite) {
@@ -344,6 +354,7 @@ FAKE_CUDA_API int cuMemSetAccess(DevicePointer address, size_t bytes,
         it->second.access.erase(location.id);
       }
     }
+    fakecuda::CountPeerAccess(driver, it->second, 1);
   }
   return fakecuda::CUDA_SUCCESS;
 }

@@ -12,6 +12,10 @@ constexpr size_t kChunk = 2 << 20;
 
 class VirtualMemoryTest : public DriverTest {
  protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    cu.fakeCudaSet("virtual_memory", 1);
+  }
   static AllocationProperties On(int device) {
     return {.type = 1,
             .handle_types = 0,
