@@ -17,7 +17,7 @@
 namespace telegrad::stream {
 namespace {
 
-constexpr int64_t kAlignment = 256;
+constexpr int64_t kAlignment = VirtualArena::kAlignment;  // the library's is the same, or more
 constexpr int64_t kPage = 4096;
 constexpr int64_t kWaste = 8;  // a block that is kept serves if at most an eighth of it is too much
 
@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<Memories>> Memories::Create(std::shared_ptr<Conte
   std::shared_ptr<Memories> out(new Memories(context, limit, std::move(zeroing)));
   if (is_virtual) {
     auto arena = VirtualArena::Create(context, limit, out->zeroing_->handle());
-    if (arena.ok()) out->arena_ = *std::move(arena);
+    if (arena.ok()) out->arena_ = *std::move(arena);  // else all memory is the library's
     TG_RETURN_IF_ERROR(context->health());
   }
   const MutexLock lock(out->zeroing_mutex_);
@@ -82,10 +82,12 @@ int64_t Memories::used() const {
   return used_;
 }
 
-int64_t Memories::footprint() const {
+int64_t Memories::BytesBesideArena() const {
   const MutexLock lock(mutex_);
-  return footprint_ + ArenaBytes();
+  return footprint_;
 }
+
+int64_t Memories::footprint() const { return BytesBesideArena() + ArenaBytes(); }
 
 bool Memories::Makes(MemoryKind kind) const {
   const Calls& calls = context_->calls();
@@ -257,14 +259,7 @@ absl::StatusOr<Memories::Block> Memories::TakeNew(MemoryKind kind, int64_t size)
 }
 
 absl::StatusOr<Memories::Block> Memories::TakeFromArena(int64_t bytes) {
-  const auto take = [&] {
-    int64_t others = 0;
-    {
-      const MutexLock lock(mutex_);
-      others = footprint_;
-    }
-    return arena_->Take(bytes, limit_ - others);
-  };
+  const auto take = [&] { return arena_->Take(bytes, limit_ - BytesBesideArena()); };
   auto address = take();
   if (absl::IsResourceExhausted(address.status())) {
     TG_RETURN_IF_ERROR(Shrink(0));
@@ -315,14 +310,7 @@ absl::StatusOr<Address> Memories::AllocateFromLibrary(int64_t bytes) {
 }
 
 absl::Status Memories::Shrink(int64_t left) {
-  if (arena_ != nullptr) {
-    int64_t others = 0;
-    {
-      const MutexLock lock(mutex_);
-      others = footprint_;
-    }
-    TG_RETURN_IF_ERROR(arena_->Shrink(left - others));
-  }
+  if (arena_ != nullptr) TG_RETURN_IF_ERROR(arena_->Shrink(left - BytesBesideArena()));
   std::vector<Block> dropped;
   size_t retired = 0;  // the first of them
   {

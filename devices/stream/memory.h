@@ -2,10 +2,10 @@
 // Where not, or where it refuses that, each allocation is one of the library's; what is freed of
 // these is kept for the next allocation of about its size, because the library's own free may wait
 // for everything that runs. Where memory has to go back to the library after all, no mutex is held
-// meanwhile, so that allocations and frees of other threads go on. New
-// memory is zeroed by the GPU on a stream of its own; the first use on another stream waits for
-// that. Exported memory is a block that is used for nothing else before or after. Memory of another
-// process is opened and closed, and neither zeroed nor counted.
+// meanwhile, so that allocations and frees of other threads go on. New memory is zeroed by the GPU
+// on a stream of its own; the first use on another stream waits for that. Exported memory is a
+// block that is used for nothing else before or after. Memory of another process is opened and
+// closed, and neither zeroed nor counted.
 #pragma once
 
 #include <cstdint>
@@ -115,6 +115,8 @@ class Memories : public std::enable_shared_from_this<Memories> {
   absl::StatusOr<Block> TakeNew(MemoryKind kind, int64_t size);
   void Return(const Block& block, MemoryKind kind);
   void Close(Address address) const;
+  // Of the footprint.
+  int64_t BytesBesideArena() const;
   int64_t ArenaBytes() const { return arena_ == nullptr ? 0 : arena_->footprint(); }
 
   const std::shared_ptr<Context> context_;

@@ -13,7 +13,6 @@
 namespace telegrad::stream {
 namespace {
 
-constexpr int64_t kStep = 256;
 constexpr int64_t kMostChunks = 4096;  // of memory
 constexpr int64_t kSpareChunks = 32;   // of addresses, beyond twice the memory
 
@@ -52,7 +51,7 @@ VirtualArena::VirtualArena(std::shared_ptr<Context> context, StreamHandle zeroin
       chunk_(chunk),
       base_(base),
       capacity_(capacity),
-      offsets_(capacity / Suballocator::kBlock * Suballocator::kBlock, kStep),
+      offsets_(capacity / Suballocator::kBlock * Suballocator::kBlock, kAlignment),
       chunks_(static_cast<size_t>(capacity / chunk)) {}
 
 int64_t VirtualArena::footprint() const {

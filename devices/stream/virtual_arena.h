@@ -19,6 +19,8 @@ namespace telegrad::stream {
 // Thread-safe. All but Create, Has, footprint and Return work in the current context.
 class VirtualArena {
  public:
+  static constexpr int64_t kAlignment = 256;  // of an allocation
+
   // Of about `limit` bytes. `zeroing`: the stream on which memory is zeroed, which lives as long as
   // memory is taken. An error where the driver refuses the addresses.
   static absl::StatusOr<std::shared_ptr<VirtualArena>> Create(std::shared_ptr<Context> context,
@@ -26,9 +28,9 @@ class VirtualArena {
   VirtualArena(const VirtualArena&) = delete;
   VirtualArena& operator=(const VirtualArena&) = delete;
 
-  // `size` > 0 bytes at a multiple of 256, with whatever contents. Only what cannot be had of empty
-  // chunks makes the arena hold more than `most` bytes. RESOURCE_EXHAUSTED where neither has room:
-  // the driver, and the empty chunks.
+  // `size` > 0 bytes at a multiple of kAlignment, with whatever contents. Only what cannot be had
+  // of empty chunks makes the arena hold more than `most` bytes. RESOURCE_EXHAUSTED where neither
+  // has room: the driver, and the empty chunks.
   absl::StatusOr<Address> Take(int64_t size, int64_t most);
   // What Take returned, with the same size. No work uses it any more, but for its zeroing.
   void Return(Address address, int64_t size);

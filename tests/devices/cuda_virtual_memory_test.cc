@@ -101,6 +101,20 @@ TEST_F(VirtualMemory, ScatteredChunksServeALargeBuffer) {
   EXPECT_EQ(device().Alloc(1).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+// Of a buffer that was freed unused, the GPU may still have to zero the memory.
+TEST_F(VirtualMemory, ChunksMoveWhenTheyHaveBeenZeroed) {
+  OpenWith(8 * kChunk);
+  fake_.Set("hold", 1);
+  std::vector<BufferView> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back(Buffer(kChunk));
+  for (const int i : {0, 2, 4, 6}) buffers[static_cast<size_t>(i)] = {};
+  const BufferView large = Buffer(4 * kChunk);
+  EXPECT_EQ(fake_.Count("unmaps"), 4);
+  fake_.Set("hold", 0);
+  EXPECT_EQ(Read(large), std::string(4 * kChunk, '\0'));
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
 // Memory that others have taken of the GPU is made up for by empty chunks.
 TEST_F(VirtualMemory, WhereTheDriverHasNoneEmptyChunksAreMoved) {
   OpenWith(8 * kChunk);
