@@ -1,7 +1,8 @@
-// Each call has an LLVMContext of its own, so calls share nothing but LLVM's target registry. The
-// pipeline is O2: O1 leaves out the vectorizers, O3 gains nothing on kernels. A thread of a GPU has
-// no vector registers, so there vectors become scalars before anything else looks at them, but for
-// those that are loaded and stored.
+// Each call has an LLVMContext of its own, so calls share nothing but LLVM's target registry. Code
+// for GPUs goes through LLVM's O2: O1 leaves out the vectorizers, O3 gains nothing on kernels. A
+// thread of a GPU has no vector registers, so there vectors become scalars before anything else
+// looks at them, but for those that are loaded and stored. Code for the CPU goes through the passes
+// of O2 that change kernels (kCpuPasses).
 #include "engine/compile/compiler.h"
 
 #include <memory>
@@ -25,6 +26,7 @@
 #include "llvm/IRReader/IRReader.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/Error.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
@@ -58,6 +60,25 @@ constexpr Machine kMachines[] = {
 #include "engine/types/amd_processors.def"
 #undef AMD_PROCESSOR
 };
+
+// A kernel is one function that calls intrinsics only, its loops count from 0 in steps of 1, and
+// what is worth a vector is one already. So half of O2's passes, the interprocedural ones first of
+// all, find nothing in it, and of those that clean up after other passes O2 has more than it takes.
+// These are in O2's order what is left once each pass is taken out whose absence leaves the code of
+// kernels as it is, or as fast as it is. The vectorizers are for the scalar loops that are left.
+constexpr std::string_view kCpuPasses[] = {
+    // Buffers of registers become values, equal values one; branches on what is known go away. The
+    // loops of gated accesses need all of it before their first pass: the branches of a gate that
+    // tests what an earlier one has tested.
+    "simplifycfg", "sroa", "early-cse", "instcombine", "simplifycfg", "early-cse<memssa>",
+    "jump-threading", "correlated-propagation", "simplifycfg", "instcombine",
+    // Index arithmetic that does not change in a loop leaves it.
+    "reassociate", "loop-mssa(loop-rotate,licm)", "simplifycfg", "instcombine",
+    // Short loops become straight code, which is then simplified as such.
+    "loop(loop-idiom,indvars,loop-unroll-full)", "gvn", "instcombine", "jump-threading",
+    "correlated-propagation", "loop-vectorize", "slp-vectorizer",
+    // Several iterations of a loop of few instructions become one.
+    "loop-unroll<O2>", "instcombine"};
 
 void InitializeLlvm() {
   static std::once_flag once;
@@ -177,16 +198,38 @@ class Compilation {
     return absl::OkStatus();
   }
 
+  // LLVM's O2 for a machine without vector registers.
+  static llvm::ModulePassManager ScalarPasses(llvm::PassBuilder& builder) {
+    builder.registerPipelineStartEPCallback(
+        [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) {
+          passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass()));
+        });
+    return builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+  }
+
+  // kCpuPasses. INTERNAL where this LLVM does not know one.
+  absl::Status AddCpuPasses(llvm::PassBuilder& builder, llvm::ModulePassManager* passes) const {
+    std::string text = "function(";
+    for (std::string_view pass : kCpuPasses) {
+      StrAppend(&text, text.ends_with('(') ? "" : ",", pass);
+      // Else a pass that would find more to do the second time is an error.
+      if (pass == "instcombine") text += "<no-verify-fixpoint>";
+    }
+    llvm::Error error = builder.parsePassPipeline(*passes, text + ")");
+    if (!error) return absl::OkStatus();
+    return Bad("LLVM's passes: ", llvm::toString(std::move(error)));
+  }
+
   absl::Status Optimize() {
     llvm::PipelineTuningOptions tuning;
     tuning.LoopVectorization = wanted_.vectors;
     tuning.SLPVectorization = wanted_.vectors;
     llvm::PassBuilder builder(machine_.get(), tuning);
+    llvm::ModulePassManager passes;
     if (!wanted_.vectors) {
-      builder.registerPipelineStartEPCallback(
-          [](llvm::ModulePassManager& passes, llvm::OptimizationLevel) {
-            passes.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass()));
-          });
+      passes = ScalarPasses(builder);
+    } else {
+      TG_RETURN_IF_ERROR(AddCpuPasses(builder, &passes));
     }
     llvm::LoopAnalysisManager loops;
     llvm::FunctionAnalysisManager functions;
@@ -197,7 +240,7 @@ class Compilation {
     builder.registerFunctionAnalyses(functions);
     builder.registerLoopAnalyses(loops);
     builder.crossRegisterProxies(loops, functions, sccs, modules);
-    builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(*module_, modules);
+    passes.run(*module_, modules);
     return error_.empty() ? absl::OkStatus() : Bad("LLVM's optimizer: ", error_);
   }
 

@@ -47,6 +47,41 @@ TEST(Compile, MakesARelocatableElfObjectTheSameEachTime) {
   EXPECT_EQ(Compile(Returning("ret void"), "k", target)->binary, image->binary);
 }
 
+// The sum of the vectors of a loop, which a kernel keeps in a buffer of registers.
+TEST(Compile, KeepsBuffersOfRegistersInRegisters) {
+  const std::string ir =
+      "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n" +
+      Returning(
+          "entry:\n  %s = alloca [16 x float], align 64\n"
+          "  call void @llvm.memset.p0.i64(ptr %s, i8 0, i64 64, i1 false)\n  br label %head\n"
+          "head:\n  %i = phi i64 [ 0, %entry ], [ %next, %body ]\n"
+          "  %more = icmp slt i64 %i, %end\n  br i1 %more, label %body, label %exit\n"
+          "body:\n  %p = getelementptr <16 x float>, ptr %b, i64 %i\n"
+          "  %x = load <16 x float>, ptr %p, align 4\n"
+          "  %old = load <16 x float>, ptr %s, align 64\n"
+          "  %new = fadd <16 x float> %old, %x\n"
+          "  store <16 x float> %new, ptr %s, align 64\n"
+          "  %next = add nuw nsw i64 %i, 1\n  br label %head\n"
+          "exit:\n  %sum = load <16 x float>, ptr %s, align 64\n"
+          "  store <16 x float> %sum, ptr %b, align 4\n  ret void");
+  const auto assembly = CompileToAssembly(ir, "k", HostTarget(1));
+  ASSERT_TRUE(assembly.ok()) << assembly.status();
+  EXPECT_THAT(*assembly, testing::Not(HasSubstr("rsp")));
+}
+
+TEST(Compile, VectorizesScalarLoops) {
+  const std::string ir = Returning(
+      "entry:\n  br label %loop\n"
+      "loop:\n  %i = phi i64 [ 0, %entry ], [ %next, %loop ]\n"
+      "  %p = getelementptr inbounds float, ptr %b, i64 %i\n  %x = load float, ptr %p, align 4\n"
+      "  %y = fmul float %x, %x\n  store float %y, ptr %p, align 4\n"
+      "  %next = add nuw nsw i64 %i, 1\n  %more = icmp slt i64 %next, %end\n"
+      "  br i1 %more, label %loop, label %exit\nexit:\n  ret void");
+  const auto assembly = CompileToAssembly(ir, "k", HostTarget(1));
+  ASSERT_TRUE(assembly.ok()) << assembly.status();
+  EXPECT_THAT(*assembly, HasSubstr("mulps"));
+}
+
 // What a driver of CUDA 12.0 takes, which is version 8.0.
 TEST(Compile, MakesPtxForNvidia) {
   const std::string ir =
