@@ -5,6 +5,8 @@
 // of O2 that change kernels (kCpuPasses).
 #include "engine/compile/compiler.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -19,6 +21,8 @@
 #include "llvm/Analysis/LoopAnalysisManager.h"
 #include "llvm/IR/DiagnosticInfo.h"
 #include "llvm/IR/DiagnosticPrinter.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Instructions.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -65,7 +69,7 @@ constexpr Machine kMachines[] = {
 // what is worth a vector is one already. So half of O2's passes, the interprocedural ones first of
 // all, find nothing in it, and of those that clean up after other passes O2 has more than it takes.
 // These are in O2's order what is left once each pass is taken out whose absence leaves the code of
-// kernels as it is, or as fast as it is. The vectorizers are for the scalar loops that are left.
+// kernels as it is, or as fast as it is.
 constexpr std::string_view kCpuPasses[] = {
     // Buffers of registers become values, equal values one; branches on what is known go away. The
     // loops of gated accesses need all of it before their first pass: the branches of a gate that
@@ -79,6 +83,20 @@ constexpr std::string_view kCpuPasses[] = {
     "correlated-propagation", "loop-vectorize", "slp-vectorizer",
     // Several iterations of a loop of few instructions become one.
     "loop-unroll<O2>", "instcombine"};
+
+// Those of them that make vectors of scalars. They look at everything and find nothing where a
+// kernel stores vectors only.
+constexpr std::string_view kVectorizers[] = {"loop-vectorize", "slp-vectorizer"};
+
+bool StoresScalars(const llvm::Module& module) {
+  for (const llvm::Function& function : module) {
+    for (const llvm::Instruction& i : llvm::instructions(function)) {
+      const auto* store = llvm::dyn_cast<llvm::StoreInst>(&i);
+      if (store != nullptr && !store->getValueOperand()->getType()->isVectorTy()) return true;
+    }
+  }
+  return false;
+}
 
 void InitializeLlvm() {
   static std::once_flag once;
@@ -209,8 +227,10 @@ class Compilation {
 
   // kCpuPasses. INTERNAL where this LLVM does not know one.
   absl::Status AddCpuPasses(llvm::PassBuilder& builder, llvm::ModulePassManager* passes) const {
+    const bool scalars = StoresScalars(*module_);
     std::string text = "function(";
     for (std::string_view pass : kCpuPasses) {
+      if (!scalars && std::ranges::find(kVectorizers, pass) != std::end(kVectorizers)) continue;
       StrAppend(&text, text.ends_with('(') ? "" : ",", pass);
       // Else a pass that would find more to do the second time is an error.
       if (pass == "instcombine") text += "<no-verify-fixpoint>";
