@@ -117,11 +117,13 @@ class Scope:
   def __init__(self, module, parent=None, args=None, own=False):
     self.module, self.b, self.parent, self.args, self.own = module, module.b, parent, args, own
     self.values = {}   # (node, type) -> Value; those of TUPLE and FUNCTION are lists
+    self.has_invalid = True  # whether a value of the body may be Invalid
     self.effects = {}  # node -> {slot number: the last store to it that the node waits for}
 
   def run(self, root):
     root = self.root = without_ratios(root)
     order = list(root.toposort(enter_calls=False))
+    self.has_invalid = any(u.op is Ops.CONST and u.is_invalid for u in order)
     asked = {root: {root.dtype: None}}
     for u in reversed(order):
       if u.op is Ops.BUFFER and u.addrspace is AddrSpace.ALU and u in asked:  # not only in the shape that a PARAM says

@@ -147,6 +147,7 @@ def _undo(scope, step, x, mask, source, instance):
 
 def _valid(scope, root):
   """Where a value is not Invalid; None if it is valid everywhere."""
+  if not scope.has_invalid: return None
   b, masks = scope.b, {}
   for u in root.toposort(gate=lambda u: u.op not in (Ops.AFTER, Ops.PARAM, Ops.CONTIGUOUS), enter_calls=False):
     of_src = [masks.get(s) for s in u.src]
