@@ -78,8 +78,9 @@ constexpr std::string_view kCpuPasses[] = {
     "jump-threading", "correlated-propagation", "simplifycfg", "instcombine",
     // Index arithmetic that does not change in a loop leaves it.
     "reassociate", "loop-mssa(loop-rotate,licm)", "simplifycfg", "instcombine",
-    // Short loops become straight code, which is then simplified as such.
-    "loop(loop-idiom,indvars,loop-unroll-full)", "gvn", "instcombine", "jump-threading",
+    // Short loops become straight code, which is then simplified as such; what they index may be
+    // registers, too.
+    "loop(loop-idiom,indvars,loop-unroll-full)", "sroa", "gvn", "instcombine", "jump-threading",
     "correlated-propagation", "loop-vectorize", "slp-vectorizer",
     // Several iterations of a loop of few instructions become one.
     "loop-unroll<O2>", "instcombine"};

@@ -69,6 +69,36 @@ TEST(Compile, KeepsBuffersOfRegistersInRegisters) {
   EXPECT_THAT(*assembly, testing::Not(HasSubstr("rsp")));
 }
 
+// The same of two sums, between which a short loop chooses.
+TEST(Compile, KeepsBuffersThatShortLoopsIndexInRegisters) {
+  const std::string ir =
+      "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n" +
+      Returning(
+          "entry:\n  %s = alloca [32 x float], align 64\n"
+          "  call void @llvm.memset.p0.i64(ptr %s, i8 0, i64 128, i1 false)\n  br label %head\n"
+          "head:\n  %i = phi i64 [ 0, %entry ], [ %next, %latch ]\n"
+          "  %more = icmp slt i64 %i, %end\n  br i1 %more, label %inner, label %exit\n"
+          "inner:\n  %j = phi i64 [ 0, %head ], [ %j.next, %inner ]\n"
+          "  %twice = shl i64 %i, 1\n  %row = add i64 %twice, %j\n"
+          "  %p = getelementptr <16 x float>, ptr %b, i64 %row\n"
+          "  %x = load <16 x float>, ptr %p, align 4\n"
+          "  %a = getelementptr <16 x float>, ptr %s, i64 %j\n"
+          "  %old = load <16 x float>, ptr %a, align 64\n"
+          "  %new = fadd <16 x float> %old, %x\n"
+          "  store <16 x float> %new, ptr %a, align 64\n"
+          "  %j.next = add nuw nsw i64 %j, 1\n  %again = icmp slt i64 %j.next, 2\n"
+          "  br i1 %again, label %inner, label %latch\n"
+          "latch:\n  %next = add nuw nsw i64 %i, 1\n  br label %head\n"
+          "exit:\n  %sum = load <16 x float>, ptr %s, align 64\n"
+          "  %second = getelementptr <16 x float>, ptr %s, i64 1\n"
+          "  %other = load <16 x float>, ptr %second, align 64\n"
+          "  %both = fadd <16 x float> %sum, %other\n"
+          "  store <16 x float> %both, ptr %b, align 4\n  ret void");
+  const auto assembly = CompileToAssembly(ir, "k", HostTarget(1));
+  ASSERT_TRUE(assembly.ok()) << assembly.status();
+  EXPECT_THAT(*assembly, testing::Not(HasSubstr("rsp")));
+}
+
 TEST(Compile, VectorizesScalarLoops) {
   const std::string ir = Returning(
       "entry:\n  br label %loop\n"
