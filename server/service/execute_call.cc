@@ -35,6 +35,7 @@ int64_t CopiedBytes(const Answer& answer) {
 // elements are not.
 class SlicesPayload final : public Payload {
  public:
+  SlicesPayload() = default;
   SlicesPayload(std::vector<grpc::Slice> slices, Envelope envelope)
       : slices_(std::move(slices)), envelope_(std::move(envelope)) {}
   int64_t size() const override { return static_cast<int64_t>(envelope_.payload_bytes); }
@@ -161,7 +162,9 @@ absl::Status ExecuteCall::AcceptGathered() {
                              " is gathered with others: it may not open a session, and has neither "
                              "data nor gathered operations of its own");
     }
-    TG_RETURN_IF_ERROR(Take(nullptr, static_cast<int64_t>(one.size())));
+    std::unique_ptr<Payload> payload;
+    if (TakesData(request_)) payload = std::make_unique<SlicesPayload>();  // of no bytes
+    TG_RETURN_IF_ERROR(Take(std::move(payload), static_cast<int64_t>(one.size())));
   }
   return absl::OkStatus();
 }

@@ -112,6 +112,34 @@ TEST_F(GatheredTest, WhatMayNotBeGatheredEndsTheStream) {
   EXPECT_EQ(session.Ask(AllocRequest(1, 8)), absl::OkStatus()) << "the daemon goes on";
 }
 
+// What takes data and comes without any is answered as if it had come alone.
+TEST_F(GatheredTest, TheDataOfWhatTakesSomeIsEmpty) {
+  RawSession session(connection_->channel(), Gathers());
+  v1::ExecuteRequest import;
+  import.mutable_import();
+  v1::ExecuteRequest message = AllocRequest(1, 8);
+  Add(3, WriteRequest(1, 0, ""), &message);
+  Add(4, PutRequest(""), &message);
+  Add(5, import, &message);
+  Add(6, Sync(), &message);
+  session.Send(message);
+  std::vector<uint64_t> failed;
+  uint64_t last = 0;
+  while (last != 6) {
+    const v1::ExecuteResponse response = session.Read();
+    ASSERT_FALSE(session.over()) << session.Finish();
+    std::vector<v1::ExecuteResponse> all(1, response);
+    for (const std::string& gathered : response.gathered()) {
+      ASSERT_TRUE(all.emplace_back().ParseFromString(gathered));
+    }
+    for (const v1::ExecuteResponse& one : all) {
+      last = one.op_id();
+      if (one.status().code() != 0) failed.push_back(last);
+    }
+  }
+  EXPECT_THAT(failed, ::testing::ElementsAre(4, 5)) << "neither is a graph";
+}
+
 TEST_F(GatheredTest, NothingComesWithTheOpen) {
   const auto stub = v1::Compute::NewStub(connection_->channel());
   grpc::ClientContext context;
