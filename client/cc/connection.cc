@@ -12,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "client/cc/remote_session.h"
+#include "engine/base/burst.h"
 #include "engine/base/status.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/transport.h"
@@ -77,6 +78,7 @@ absl::Status Invoke(Connection& connection, Call call) {
   grpc::ClientContext context;
   TG_RETURN_IF_ERROR(connection.Authorize(&context));
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
+  Burst::Flush();  // for the answer may be long in coming
   return FromGrpc(call(*stub, &context), connection.address());
 }
 

@@ -9,6 +9,7 @@
 
 #include "client/cc/graph_devices.h"
 #include "devices/remote/remote_items.h"
+#include "engine/base/burst.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
@@ -60,6 +61,11 @@ absl::Status RemoteLink::Reachable() const {
 }
 
 absl::Status RemoteLink::Open() {
+  {
+    const MutexLock lock(mutex_);
+    if (far_ != nullptr) return absl::OkStatus();
+  }
+  Burst::Flush();  // before it waits for a connection, or for who makes one
   const MutexLock opening(opening_);
   {
     const MutexLock lock(mutex_);

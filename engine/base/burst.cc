@@ -27,19 +27,23 @@ bool Burst::MayGoOn() const {
 }
 
 bool Burst::PutOff(std::shared_ptr<Part> part) {
-  if (at_hand == nullptr) return false;
-  std::vector<std::shared_ptr<Part>>& parts = at_hand->parts_;
+  if (at_hand == nullptr || at_hand->ending_) return false;
+  std::deque<std::shared_ptr<Part>>& parts = at_hand->parts_;
   if (parts.empty()) at_hand->since_ns_ = Clock::Steady()->Ns();
   if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(std::move(part));
   return true;
 }
 
-// What ends puts off nothing more, so that the end comes.
+// What ends puts off nothing more, so that the end comes; if it waits, the rest is done before.
 void Burst::Flush() {
   if (at_hand == nullptr) return;
-  Burst* const burst = std::exchange(at_hand, nullptr);
-  for (const auto& part : std::exchange(burst->parts_, {})) part->EndOfBurst();
-  at_hand = burst;
+  const bool within = std::exchange(at_hand->ending_, true);
+  while (!at_hand->parts_.empty()) {
+    const std::shared_ptr<Part> part = std::move(at_hand->parts_.front());
+    at_hand->parts_.pop_front();
+    part->EndOfBurst();
+  }
+  at_hand->ending_ = within;
 }
 
 }  // namespace telegrad

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <vector>
 
 namespace telegrad {
 
@@ -34,7 +34,8 @@ class Burst {
   static void Flush();
 
  private:
-  std::vector<std::shared_ptr<Part>> parts_;
+  std::deque<std::shared_ptr<Part>> parts_;
+  bool ending_ = false;
   int64_t since_ns_ = 0;  // the first of them was put off
 };
 

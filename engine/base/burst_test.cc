@@ -70,6 +70,23 @@ TEST(BurstTest, WhatEndsPutsOffNothing) {
   EXPECT_EQ(more->ends, 0);
 }
 
+// A part may have to wait at its end, for what parts behind it are to send.
+TEST(BurstTest, WhatWaitsAtTheEndDoesTheRestBefore) {
+  const auto first = std::make_shared<Counted>(), second = std::make_shared<Counted>();
+  first->at_end = [&] {
+    Burst::Flush();
+    EXPECT_EQ(second->ends, 1);
+    EXPECT_FALSE(Burst::PutOff(second)) << "it is still the end";
+  };
+  {
+    const Burst burst;
+    EXPECT_TRUE(Burst::PutOff(first));
+    EXPECT_TRUE(Burst::PutOff(second));
+  }
+  EXPECT_EQ(first->ends, 1);
+  EXPECT_EQ(second->ends, 1);
+}
+
 // So that a burst that does not end holds nothing up.
 TEST(BurstTest, GoesOnForASetTimeOnly) {
   const auto part = std::make_shared<Counted>();

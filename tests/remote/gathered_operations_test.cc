@@ -1,7 +1,9 @@
 // The client gathers short operations in one message for a server that takes that, and takes
 // answers that are gathered.
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cc/connection.h"
@@ -106,6 +108,25 @@ TEST_F(GatheredOperations, KeepTheirOrderAroundData) {
   }
   EXPECT_EQ(end.Get().status(), absl::OkStatus());
   EXPECT_THAT(kinds, ::testing::ElementsAre("alloc", "alloc", "write", "alloc", "sync"));
+}
+
+// A server may be long in answering, or never answer.
+TEST_F(GatheredOperations, DoNotWaitForACallThatTheirThreadMakes) {
+  server_.compute.answer = [](const v1::ExecuteRequest& message, FakeCompute::Stream* stream) {
+    FakeServer::Answer(message, stream);
+  };
+  auto session = Open(/*server_gathers=*/true);
+  Future<Done> end;
+  bool answered = false;
+  server_.session.hello = [&](v1::HelloResponse*) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (!end.has_result() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    answered = end.has_result();
+  };
+  const Burst burst;
+  end = session->Sync();
+  EXPECT_TRUE(Connection::Connect(server_.Options("other").address).ok());
+  EXPECT_TRUE(answered) << "while the other server was waited for";
 }
 
 TEST_F(GatheredOperations, AnswersThatAreNoneEndTheSession) {
