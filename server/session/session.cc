@@ -185,8 +185,10 @@ void Session::Arm(Step step, const Turn& turn, uint64_t arming) {
     env_.compilers->Post([self, arming] { self->Unblock(OnThread::kCompiler, arming); },
                          tenant_->share);
   } else if (turn.held_) {
-    // The last reference may go inside the transport, which is no place to do anything.
-    turn.held_->OnReleased(on_worker);
+    // Not over the callback of a later wait, if this one has ended by a cancellation. The last
+    // reference may go inside the transport, which is no place to do anything.
+    const MutexLock lock(mutex_);
+    if (arming == arming_) turn.held_->OnReleased(on_worker);
   } else if (turn.others_) {
     turn.point_.timeline->OnReached(turn.point_.value,
                                     [on_worker](const absl::Status&) { on_worker(); });

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,8 +40,11 @@ class Sink final : public AnswerSink {
     changed_.notify_all();
   }
   void OnProgress() override {
-    std::lock_guard lock(mutex_);
-    changed_.notify_all();
+    {
+      std::lock_guard lock(mutex_);
+      changed_.notify_all();
+    }
+    if (on_progress) on_progress();
   }
   void OnDetached(const absl::Status& why) override {
     std::lock_guard lock(mutex_);
@@ -73,6 +77,7 @@ class Sink final : public AnswerSink {
     std::lock_guard lock(mutex_);
     return order_;
   }
+  std::function<void()> on_progress;  // set while nothing is under way
 
  private:
   std::mutex mutex_;

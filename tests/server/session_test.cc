@@ -1,5 +1,6 @@
 // The session's pipeline: operations in order, runs without an answer, failures and the buffers
 // that they poison.
+#include <atomic>
 #include <thread>
 
 #include "tests/server/session_fixture.h"
@@ -105,6 +106,29 @@ TEST_F(SessionTest, ReadSeesTheRunBeforeItAndNotTheOneAfter) {
   engine_.gate.Open();
   EXPECT_EQ(Bytes(first), "one!");
   EXPECT_EQ(Bytes(second), "two!");
+}
+
+// A stream passes on what waited for room as soon as it hears of progress, a cancellation, too.
+TEST_F(SessionTest, ACancellationOutOfProgressLosesNoWait) {
+  env_.limits.copied_read_bytes = 0;
+  Put(1);
+  for (uint64_t handle : {1, 2, 3}) Alloc(handle, 4);
+  Write(1, "sent");
+  Answer sent = sink_->Take(Read(1, 4));  // which holds up writes for as long as it is there
+  engine_.gate.Close();
+  Run(2, 3);
+  Write(3, "used");  // waits for the run, and the others for it
+  const uint64_t cancelled = Write(1, "lost"), last = Write(1, "kept");
+  const auto once = std::make_shared<std::atomic<bool>>(false);
+  sink_->on_progress = [=, this] {
+    if (metrics_.count(Metric::kBytesWritten) < 8 || once->exchange(true)) return;
+    session().Cancel(*sink_, last + 1, cancelled, cancelled);
+  };
+  engine_.gate.Open();
+  EXPECT_TRUE(absl::IsCancelled(StatusOf(cancelled)));
+  last_id_ = last + 1;
+  sent = {};
+  EXPECT_EQ(Bytes(Read(1, 4)), "kept");
 }
 
 TEST_F(SessionTest, BufferBeingSentIsNotOverwritten) {
