@@ -12,7 +12,7 @@ RawStream* ComputeService::Execute(grpc::ServerContextBase* context, Caller call
   const Tenant* const tenant = caller.tenant.get();
   const int64_t quota = tenant->accounts[Quota::kSessions].limit();
   const std::shared_ptr<ExecuteCall> call =
-      ExecuteCall::Create(registry_, std::move(caller), *context, env_.tracer);
+      ExecuteCall::Create(registry_, std::move(caller), *context, env_.tracer, env_.workers);
   // One for each session, and as many that resume one before its old stream is known to be broken.
   const auto twice = [](int64_t n) { return std::min(n, INT64_MAX / 2) * 2; };
   const int64_t most = twice(env_.limits.sessions);

@@ -24,6 +24,8 @@ constexpr int64_t kMaxAnswerBytes = 1 << 20;  // of small reads, which are copie
 // Answers that go out together, where so many wait.
 constexpr int kMaxHeld = 32;
 constexpr size_t kHeldBytes = 4096;  // none that is longer
+// For which one message holds up the others that its thread has. Many short operations take less.
+constexpr int64_t kLongestAcceptNs = 1'000'000;
 
 int64_t CopiedBytes(const Answer& answer) {
   const auto* read = ResultAs<ReadResult>(answer);
@@ -56,8 +58,9 @@ class SlicesPayload final : public Payload {
 
 std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
                                                  const grpc::ServerContextBase& context,
-                                                 Tracer* tracer) {
-  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), context, tracer));
+                                                 Tracer* tracer, TaskPool* workers) {
+  std::shared_ptr<ExecuteCall> call(
+      new ExecuteCall(registry, std::move(caller), context, tracer, workers));
   const auto header = context.client_metadata().find("traceparent");
   if (tracer != nullptr && header != context.client_metadata().end()) {
     call->stream_trace_ = ParseTraceparent({header->second.data(), header->second.size()});
@@ -94,10 +97,21 @@ void ExecuteCall::OnReceived(bool ok) {
   // reading_ stays set meanwhile, so that nobody else starts a read into incoming_.
   absl::Status status = take ? Accept() : absl::OkStatus();
   if (take && status.ok()) status = AcceptGathered();
+  Accepted(std::move(status), /*started=*/0);
+}
+
+// A thread of the device, or one that drains the session, does not go into further operations.
+void ExecuteCall::AcceptLater() {
+  workers_.Post([self = shared_from_this()] { self->Accepted(self->AcceptGathered(), 1); },
+                caller_.tenant->share);
+}
+
+void ExecuteCall::Accepted(absl::Status status, int started) {
   {
     const MutexLock lock(mutex_);
     reading_ = accepting_ = false;
     more_ = next_gathered_ < gathered_.size();
+    starting_ -= started;
   }
   if (status.ok()) {
     PumpSoon();
@@ -147,7 +161,8 @@ absl::Status ExecuteCall::Accept() {
 }
 
 absl::Status ExecuteCall::AcceptGathered() {
-  while (next_gathered_ < gathered_.size()) {
+  const int64_t until = Clock::Steady()->Ns() + kLongestAcceptNs;
+  while (next_gathered_ < gathered_.size() && Clock::Steady()->Ns() < until) {
     {
       const MutexLock lock(mutex_);
       if (aborted_ || finished_ || !HasRoomLocked()) break;
@@ -335,16 +350,10 @@ void ExecuteCall::Pump() {
     if (write) StartWrite(&outgoing_, options);
     if (read) StartRead(&incoming_);
     if (finish) return Finish(ToGrpc(end));
+    if (accept) AcceptLater();
     sent_in_full.clear();
-    absl::Status accepted = accept ? AcceptGathered() : absl::OkStatus();
     lock.lock();
-    --starting_;
-    if (!accept) continue;
-    reading_ = accepting_ = false;
-    more_ = next_gathered_ < gathered_.size();
-    if (accepted.ok()) continue;
-    lock.unlock();
-    return Abort(std::move(accepted), /*keep=*/false);
+    if (!accept) --starting_;
   }
 }
 

@@ -27,8 +27,8 @@ class ExecuteCall final : public RawStream,
  public:
   // Owns itself until gRPC is done with it.
   static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
-                                             const grpc::ServerContextBase& context,
-                                             Tracer* tracer);
+                                             const grpc::ServerContextBase& context, Tracer* tracer,
+                                             TaskPool* workers);
   // Begins to read, unless `refused`, which the stream then ends with.
   void Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Status& refused);
 
@@ -49,11 +49,17 @@ class ExecuteCall final : public RawStream,
 
  private:
   ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::ServerContextBase& context,
-              Tracer* tracer)
-      : registry_(registry), caller_(std::move(caller)), context_(context), tracer_(tracer) {}
+              Tracer* tracer, TaskPool* workers)
+      : registry_(registry),
+        caller_(std::move(caller)),
+        context_(context),
+        tracer_(tracer),
+        workers_(*workers) {}
 
   absl::Status Accept();          // the message in incoming_
-  absl::Status AcceptGathered();  // what came with it, as far as there is room
+  absl::Status AcceptGathered();  // what came with it, as far as there are room and time
+  void AcceptLater();             // the rest, on a worker, whose start is one of starting_
+  void Accepted(absl::Status status, int started);
   absl::Status Take(std::unique_ptr<Payload> payload, int64_t head_bytes);  // request_
   absl::Status Open(const v1::Open& open);
   std::shared_ptr<OperationTrace> TraceOf(const v1::ExecuteRequest& request);
@@ -68,8 +74,9 @@ class ExecuteCall final : public RawStream,
 
   SessionRegistry& registry_;
   const Caller caller_;
-  const grpc::ServerContextBase& context_;    // until OnOver
-  Tracer* const tracer_;                      // null: nothing is traced
+  const grpc::ServerContextBase& context_;  // until OnOver
+  Tracer* const tracer_;                    // null: nothing is traced
+  TaskPool& workers_;
   std::optional<TraceContext> stream_trace_;  // that the stream's metadata has
   std::shared_ptr<ExecuteCall> self_;         // until OnOver
   OpenCalls<ExecuteCall>::CallSlot slot_;     // none if it is refused
@@ -92,7 +99,7 @@ class ExecuteCall final : public RawStream,
   int starting_ TG_GUARDED_BY(mutex_) = 0;
   bool reading_ TG_GUARDED_BY(mutex_) = false;
   bool accepting_ TG_GUARDED_BY(mutex_) = false;  // a message is on its way to the session
-  bool more_ TG_GUARDED_BY(mutex_) = false;       // some of gathered_ wait for room
+  bool more_ TG_GUARDED_BY(mutex_) = false;       // some of gathered_ are to be accepted
   bool gathers_ TG_GUARDED_BY(mutex_) = false;    // the client takes gathered answers
   bool writing_ TG_GUARDED_BY(mutex_) = false;
   bool begun_ TG_GUARDED_BY(mutex_) = false;        // to write

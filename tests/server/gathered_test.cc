@@ -1,4 +1,10 @@
 // Operations and answers that travel together in one message.
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "engine/base/thread.h"
 #include "proto/transport.h"
 #include "tests/server/daemon_fixture.h"
 #include "tests/server/raw_session.h"
@@ -138,6 +144,44 @@ TEST_F(GatheredTest, TheDataOfWhatTakesSomeIsEmpty) {
     }
   }
   EXPECT_THAT(failed, ::testing::ElementsAre(4, 5)) << "neither is a graph";
+}
+
+// So many long operations in messages that every thread of the server has one.
+TEST_F(GatheredTest, OthersNeedNotWaitForAllOfAMessage) {
+  constexpr int kMessages = 10;
+  const int threads = std::clamp(AvailableProcessors() / 2, 2, 16);
+  RawSession session(connection_->channel());
+  std::atomic<int> begun = 0, over = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < threads; ++i) {
+    clients.emplace_back([&] {
+      const auto connection = Connect(address_);
+      RawSession many(connection->channel());
+      uint64_t last = 1;
+      for (int j = 0; j < kMessages; ++j) {
+        v1::ExecuteRequest message = Sync();
+        message.set_op_id(++last);
+        while (message.gathered_size() + 2 <= kMostGathered) {
+          Add(++last, AllocRequest(1, 4 << 20), &message);
+          Add(++last, FreeRequest(1), &message);
+        }
+        many.SendAs(message);
+      }
+      EXPECT_NE(many.Read().op_id(), 0u);
+      ++begun;
+      for (int j = 1; j < kMessages; ++j) EXPECT_NE(many.Read().op_id(), 0u);
+      ++over;
+    });
+  }
+  while (begun < threads) std::this_thread::yield();
+  int answers = 0;
+  while (over == 0) {
+    session.Send(Sync());
+    session.Read();
+    ++answers;
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answers, kMessages);
 }
 
 TEST_F(GatheredTest, NothingComesWithTheOpen) {

@@ -35,6 +35,11 @@ class RawSession {
   // Sends it as the next operation; its number.
   uint64_t Send(v1::ExecuteRequest request) {
     request.set_op_id(++last_);
+    return SendAs(std::move(request));
+  }
+  // With the id that it has.
+  uint64_t SendAs(v1::ExecuteRequest request) {
+    last_ = request.op_id();
     stream_->Write(request);
     return last_;
   }
