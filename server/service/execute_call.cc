@@ -126,7 +126,7 @@ absl::Status ExecuteCall::Accept() {
   Envelope envelope;
   TG_RETURN_IF_ERROR(
       SplitRequest(message, registry_.limits().head_bytes, "raise --head-bytes", &envelope));
-  const auto head_bytes = static_cast<int64_t>(envelope.head.size());
+  auto head_bytes = static_cast<int64_t>(envelope.head.size());
   // Before protobuf makes objects of them.
   TG_ASSIGN_OR_RETURN(const int64_t gathered,
                       CountFields(envelope.head, v1::ExecuteRequest::kGatheredFieldNumber));
@@ -146,15 +146,11 @@ absl::Status ExecuteCall::Accept() {
     if (!gathered_.empty()) return InvalidArgument("open is to come in a message of its own");
     return Open(request_.open());
   }
-  const bool has_data = envelope.payload_bytes > 0;
-  if (request_.acknowledged() > 0) {
-    session_->Acknowledge(request_.acknowledged());
-    if (request_.op_case() == v1::ExecuteRequest::OP_NOT_SET && !has_data) return absl::OkStatus();
-  }
+  for (const std::string& one : gathered_) head_bytes -= static_cast<int64_t>(one.size());
   std::unique_ptr<Payload> payload;
   if (TakesData(request_)) {
     payload = std::make_unique<SlicesPayload>(std::move(message.slices), std::move(envelope));
-  } else if (has_data) {
+  } else if (envelope.payload_bytes > 0) {
     return InvalidArgument("operation ", request_.op_id(), " takes no data");
   }
   return Take(std::move(payload), head_bytes);
@@ -185,6 +181,10 @@ absl::Status ExecuteCall::AcceptGathered() {
 }
 
 absl::Status ExecuteCall::Take(std::unique_ptr<Payload> payload, int64_t head_bytes) {
+  if (request_.acknowledged() > 0) {
+    session_->Acknowledge(request_.acknowledged());
+    if (request_.op_case() == v1::ExecuteRequest::OP_NOT_SET) return absl::OkStatus();
+  }
   if (request_.op_id() <= last_op_) {
     return InvalidArgument("operation ", request_.op_id(), " follows ", last_op_,
                            "; ids must increase");

@@ -146,6 +146,22 @@ TEST_F(GatheredTest, TheDataOfWhatTakesSomeIsEmpty) {
   EXPECT_THAT(failed, ::testing::ElementsAre(4, 5)) << "neither is a graph";
 }
 
+TEST_F(GatheredTest, AcknowledgementsCountThereToo) {
+  v1::Open open;
+  open.set_resumable(true);
+  RawSession session(connection_->channel(), open);
+  uint64_t last = 1;
+  for (int i = 0; i < 3; ++i) {
+    v1::ExecuteRequest message = Sync(), acknowledgement;
+    message.set_op_id(++last);
+    acknowledgement.set_acknowledged(last - 1);
+    Add(last - 1, acknowledgement, &message);
+    session.SendAs(message);
+    EXPECT_EQ(session.Read().op_id(), last);
+  }
+  EXPECT_FALSE(session.over()) << session.Finish();
+}
+
 // So many long operations in messages that every thread of the server has one.
 TEST_F(GatheredTest, OthersNeedNotWaitForAllOfAMessage) {
   constexpr int kMessages = 10;

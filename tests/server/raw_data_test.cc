@@ -204,6 +204,7 @@ TEST_F(RawDataTest, GatheredOperationsWaitForRoom) {
   });
   constexpr int kRoom = 1024;
   while (Stat("telegrad_operations_total") - before < kRoom) std::this_thread::yield();
+  EXPECT_EQ(Stat("telegrad_staged_bytes"), 0) << "each is short, though the message is not";
   for (int i = 0; i < 200; ++i) {  // so long that it would take more, if it did
     ASSERT_LT(Stat("telegrad_operations_total") - before, kRoom + 5);
   }
