@@ -67,7 +67,8 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_bulk_address(bulk_address_);
   response->set_binds_parts(true);
   response->set_copies(true);
-  response->set_gathers(true);
+  // A message in which a client gathers operations is shorter than this.
+  response->set_gathers(env_.limits.head_bytes >= 2 * kGatheredBytes);
   response->set_searches(caller.tenant->engine->searches());
   response->set_local_socket(local_socket_);
   if (env_.peers != nullptr) {

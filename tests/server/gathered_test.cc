@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/burst.h"
 #include "engine/base/thread.h"
 #include "proto/transport.h"
 #include "tests/server/daemon_fixture.h"
@@ -160,6 +161,18 @@ TEST_F(GatheredTest, AcknowledgementsCountThereToo) {
     EXPECT_EQ(session.Read().op_id(), last);
   }
   EXPECT_FALSE(session.over()) << session.Finish();
+}
+
+// What is gathered in a message is beside its data, too.
+TEST_F(GatheredTest, OfOneClientDoNotExceedWhatItsServerTakes) {
+  Start({"--head-bytes", "1024"});
+  const auto session = Session();
+  Future<Done> end;
+  {
+    const Burst burst;
+    for (int i = 0; i < 500; ++i) end = session->Sync();
+  }
+  EXPECT_EQ(end.Get().status(), absl::OkStatus());
 }
 
 // So many long operations in messages that every thread of the server has one.
