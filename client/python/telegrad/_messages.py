@@ -100,6 +100,7 @@ class HelloResponse(Message):
     peer_key: bytes = data(14)
     peers: list[str] = repeated(15, "string")
     searches: bool = boolean(16)
+    gathers: bool = boolean(17)
 
 
 @dataclass
@@ -370,6 +371,7 @@ class Open(Message):
     token: bytes = data(4)
     epoch: int = fixed64(5)
     lease_ms: int = uint32(6)
+    gathers: bool = boolean(7)
 
 
 @dataclass
@@ -571,6 +573,7 @@ class ExecuteRequest(Message):
     acknowledged: int = uint64(14)
     data: Bytes = payload(15)
     traceparent: str = string(16)
+    gathered: list[bytes] = repeated(19, "bytes")
 
 
 @dataclass
@@ -584,6 +587,7 @@ class ExecuteResponse(Message):
     open: OpenResult | None = submessage(7, OpenResult, "result")
     import_: ImportResult | None = submessage(8, ImportResult, "result")
     data: Bytes = payload(15)
+    gathered: list[bytes] = repeated(16, "bytes")
 
 
 # graph.proto
