@@ -15,4 +15,16 @@ class CallEvent {
   static CallEvent* Of(void* tag) { return static_cast<CallEvent*>(tag); }
 };
 
+// One that calls a member function of a call, which outlives it.
+template <typename Call>
+class EventOf final : public CallEvent {
+ public:
+  EventOf(Call* call, void (Call::*happened)(bool ok)) : call_(call), happened_(happened) {}
+  void Happened(bool ok) override { (call_->*happened_)(ok); }
+
+ private:
+  Call* const call_;
+  void (Call::* const happened_)(bool ok);
+};
+
 }  // namespace telegrad

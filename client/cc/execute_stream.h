@@ -113,15 +113,8 @@ class ExecuteStream {
     void Release() { Told(); }
 
    private:
-    class Event final : public CallEvent {
-     public:
-      Event(Call* call, void (Call::*of)(bool ok)) : call_(call), of_(of) {}
-      void Happened(bool ok) override { (call_->*of_)(ok); }
+    using Event = EventOf<Call>;
 
-     private:
-      Call* const call_;
-      void (Call::* const of_)(bool ok);
-    };
     CallEvents::Use Queue();
     void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
     void Told();

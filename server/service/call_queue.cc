@@ -62,15 +62,8 @@ class CallQueue::Call final : public StreamTransport {
   void Finish(const grpc::Status& status) override { stream_.Finish(status, finished_.tag()); }
 
  private:
-  class Event final : public CallEvent {
-   public:
-    Event(Call* call, void (Call::*of)(bool ok)) : call_(call), of_(of) {}
-    void Happened(bool ok) override { (call_->*of_)(ok); }
+  using Event = EventOf<Call>;
 
-   private:
-    Call* const call_;
-    void (Call::* const of_)(bool ok);
-  };
   void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
   void Told() {
     if (expected_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
