@@ -22,10 +22,7 @@ class CuttingProxy {
  public:
   // To HOST:PORT, an IPv4 address.
   explicit CuttingProxy(const std::string& target) {
-    const size_t colon = target.rfind(':');
-    target_.sin_family = AF_INET;
-    target_.sin_port = htons(static_cast<uint16_t>(std::atoi(target.c_str() + colon + 1)));
-    inet_pton(AF_INET, target.substr(0, colon).c_str(), &target_.sin_addr);
+    ConnectTo(target);
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in own{};
     own.sin_family = AF_INET;
@@ -54,6 +51,15 @@ class CuttingProxy {
   }
 
   const std::string& address() const { return address_; }
+  // From now on connections go to another target, which a server that is started anew is: its old
+  // port may have been taken meanwhile.
+  void ConnectTo(const std::string& target) {
+    const size_t colon = target.rfind(':');
+    std::lock_guard lock(mutex_);
+    target_.sin_family = AF_INET;
+    target_.sin_port = htons(static_cast<uint16_t>(std::atoi(target.c_str() + colon + 1)));
+    inet_pton(AF_INET, target.substr(0, colon).c_str(), &target_.sin_addr);
+  }
   // Each of the next `count` connections breaks when so many bytes have passed to the target.
   void CutEachAfter(int64_t bytes, int count) {
     cut_after_ = bytes;
@@ -81,8 +87,13 @@ class CuttingProxy {
       const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (client < 0) continue;
       const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in target;
+      {
+        std::lock_guard lock(mutex_);
+        target = target_;
+      }
       const bool connected =
-          connect(server, reinterpret_cast<sockaddr*>(&target_), sizeof(target_)) == 0;
+          connect(server, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0;
       std::lock_guard lock(mutex_);
       if (!connected || stop_ || closed_) {
         close(client);

@@ -314,10 +314,7 @@ TEST_F(TwoDaemons, NothingRunsTwiceOverConnectionsThatBreak) {
 TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
   Start({"--remote-grace", "1"}, {});
   auto counting = std::make_unique<Counting>(*connection_, kFar);
-  const std::string address = far_->address();
-  there_.reset();
-  far_->process().Signal(SIGKILL);
-  far_.reset();
+  KillFar();
   EXPECT_TRUE(Becomes([&] { return !Device(kFar).healthy; }));
   EXPECT_THAT(Device(kFar).health, HasSubstr("b is lost"));
   const auto run = counting->Run();
@@ -332,8 +329,7 @@ TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
   fresh->Alloc(1, 16, kFar);
   EXPECT_EQ(fresh->Sync().Get().status().code(), absl::StatusCode::kUnavailable);
 
-  far_ = std::make_unique<RunningDaemon>(std::vector<std::string>{}, address);
-  ASSERT_EQ(far_->address(), address);
+  StartFarAnew();
   EXPECT_TRUE(Becomes([&] { return Device(kFar).healthy; }));
   // Its buffers are gone, and say so; new ones work.
   EXPECT_EQ(counting->Run().Get().status().code(), absl::StatusCode::kUnavailable);
@@ -350,11 +346,7 @@ TEST_F(TwoDaemons, ADeadServerIsSaidAndComesBack) {
 // Started anew between two runs, before anybody has missed it.
 TEST_F(TwoDaemons, AServerStartedAnewHasForgottenTheBuffers) {
   Counting counting(*connection_, kFar);
-  const std::string address = far_->address();
-  there_.reset();
-  far_->process().Signal(SIGKILL);
-  far_.reset();
-  far_ = std::make_unique<RunningDaemon>(std::vector<std::string>{}, address);
+  StartFarAnew();
   const auto run = counting.Run();
   EXPECT_EQ(run.Get().status().code(), absl::StatusCode::kUnavailable) << run.Get().status();
   Counting again(*connection_, kFar);

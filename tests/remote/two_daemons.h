@@ -25,6 +25,7 @@ class RunningDaemon {
     args.insert(args.end(), more.begin(), more.end());
     process_ = std::make_unique<testing::Process>(program, args);
     address_ = process_->Line("listening on ");
+    EXPECT_FALSE(address_.empty()) << program << " ended before it listened";
     process_->ReadOn();
   }
   const std::string& address() const { return address_; }
@@ -77,6 +78,18 @@ class TwoDaemons : public ::testing::Test {
     return {};
   }
   double There(const std::string& metric) { return there_->Stats()->at(metric); }
+
+  // Kills the far server and starts another, at whatever port, which the proxy leads to.
+  void StartFarAnew() {
+    KillFar();
+    far_ = std::make_unique<RunningDaemon>();
+    proxy_->ConnectTo(far_->address());
+  }
+  void KillFar() {
+    there_.reset();
+    if (far_ != nullptr) far_->process().Signal(SIGKILL);
+    far_.reset();
+  }
 
   std::unique_ptr<RunningDaemon> far_;
   std::unique_ptr<fakes::CuttingProxy> proxy_;
