@@ -15,6 +15,7 @@
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/schedule.h"
+#include "engine/schedule/window_sums.h"
 
 namespace telegrad {
 namespace {
@@ -55,14 +56,28 @@ absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece&
   return kernels;
 }
 
-absl::StatusOr<std::vector<Piece>> Collapse(PassContext& c, const Piece& piece) {
-  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, Legalize(piece.root, {}, c.budget()));
-  TG_ASSIGN_OR_RETURN(const FrozenGraph collapsed, CollapseReductions(legal.root(), c.budget()));
+// What a step of the scheduler makes of the whole piece, legalized first.
+template <typename Step>
+absl::StatusOr<std::vector<Piece>> Legalized(PassContext& c, const Piece& piece, const Step& step) {
+  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(piece.root, {}, c.budget()));
+  TG_ASSIGN_OR_RETURN(const FrozenGraph made, step(std::move(legal)));
   Piece out = piece;
   out.graph = std::make_shared<Graph>();
-  out.root = CopyLive(collapsed.root(), out.graph.get());
+  out.root = CopyLive(made.root(), out.graph.get());
   TG_RETURN_IF_ERROR(out.graph->status());
   return std::vector<Piece>{std::move(out)};
+}
+
+absl::StatusOr<std::vector<Piece>> Collapse(PassContext& c, const Piece& piece) {
+  return Legalized(c, piece, [&](const FrozenGraph& legal) {
+    return CollapseReductions(legal.root(), c.budget());
+  });
+}
+
+absl::StatusOr<std::vector<Piece>> WindowSums(PassContext& c, const Piece& piece) {
+  return Legalized(c, piece, [&](FrozenGraph legal) {
+    return SimplifyWindowSums(std::move(legal), c.target().deterministic, c.budget());
+  });
 }
 
 constexpr uint8_t kGraphs = kTensorLevel | kKernelLevel;
@@ -91,6 +106,12 @@ constexpr PassRow kOwnPasses[] = {
      kTensorLevel,
      {},
      SplitPass{Collapse}},
+    {"window-sums",
+     "legalizes, then makes the gradients of pools views, and those of convolutions one sum",
+     kTensorLevel,
+     kTensorLevel,
+     {},
+     SplitPass{WindowSums}},
     {"schedule",
      "splits a tensor graph into kernels",
      kTensorLevel,
