@@ -67,6 +67,15 @@ class Linearizer {
     for (uint32_t id : live_) {
       if (g_.op(id) == Op::kEnd) ends.push_back(g_.at(id));
     }
+    // A copy of a nest may depend on fewer loops than the others, where one of its conditions
+    // folded. It is inside of all loops that any of them depends on.
+    around_.assign(n, 0);
+    for (const UOp end : ends) around_[d_.IndexOf(end.src(1))] |= d_.of[end.id()];
+    for (const UOp end : ends) {
+      for (int i = 1; i < end.num_src(); ++i) {
+        around_[d_.IndexOf(end.src(1))] &= ~(RangeSet{1} << d_.IndexOf(end.src(i)));
+      }
+    }
     // A nest is placed when all ranges around it are; ids grow inwards only for reductions, so
     // repeat.
     while (!ends.empty()) {
@@ -80,7 +89,7 @@ class Linearizer {
   }
 
   bool PlaceNest(UOp end, absl::Status* status) {
-    const uint64_t around = d_.of[end.id()];
+    const RangeSet around = around_[d_.IndexOf(end.src(1))];
     for (int i = 0; i < static_cast<int>(d_.ranges.size()); ++i) {
       if ((around >> i & 1) != 0 && !known_[i]) return false;
     }
@@ -318,7 +327,8 @@ class Linearizer {
   const UOp sink_;
   std::vector<uint32_t> live_;
   Dependence d_;
-  std::vector<UOp> parallel_;  // outermost first
+  std::vector<UOp> parallel_;     // outermost first
+  std::vector<RangeSet> around_;  // the loops around a nest, by its first
   std::vector<int> parent_, depth_;
   std::vector<bool> known_;
   std::vector<int> block_;

@@ -114,6 +114,51 @@ TEST_P(LargeKernel, ProductThroughPackedPanels) {
   }
 }
 
+// Products over the taps of a window, nothing where they reach beyond the image. The conditions of
+// some copies of the packed panel fold, so that these depend on fewer loops than the others.
+TEST_P(LargeKernel, ConditionalProductsThroughAPackedPanel) {
+  constexpr int64_t kImages = 24, kChannels = 32, kRows = 10, kFolded = 64, kTaps = 3, kInside = 8;
+  const UOp n = Loop(kImages), c = Loop(kChannels), row = Loop(kRows), column = Loop(kRows);
+  const UOp down = Folded(kTaps), right = Folded(kTaps), k = Folded(kFolded);
+  const auto times = [&](UOp x, int64_t factor) { return Mul(x, g_.Index(factor)); };
+  const UOp out = Param(0, kImages * kChannels * kRows * kRows);
+  const UOp x = Param(1, kImages * kFolded * kInside * kInside);
+  const UOp w = Param(2, kFolded * kChannels * kTaps * kTaps);
+  UOp inside = g_.True();
+  for (const auto& [place, tap] : {std::pair(row, down), std::pair(column, right)}) {
+    const UOp at = Add(place, times(tap, -1)), back = Add(times(place, -1), tap);
+    inside = g_.Make(Op::kAnd, {inside, g_.Make(Op::kCmpLt, {at, g_.Index(kInside)})});
+    inside = g_.Make(Op::kAnd, {inside, g_.Make(Op::kCmpLt, {back, g_.Index(1)})});
+  }
+  const UOp image = Add(Add(times(n, kFolded * 64), times(k, 64)), times(row, kInside));
+  const UOp seen = Add(Add(image, times(down, -kInside)), Add(column, times(right, -1)));
+  const UOp weight = Add(Add(times(k, kChannels * 9), times(c, 9)), Add(times(down, 3), right));
+  const UOp value = Mul(g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {w, weight, inside})}),
+                        g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {x, seen, inside})}));
+  const UOp sum =
+      Reduce(ReduceKind::kAdd, g_.Make(Op::kWhere, {inside, value, Float(0)}), {down, right, k});
+  const UOp to = Add(Add(times(n, kChannels * 100), times(c, 100)), Add(times(row, 10), column));
+  const UOp sink = g_.Make(Op::kSink, {End(Store(out, to, sum), {n, c, row, column})});
+  Target target = MadeUp(64);
+  target.cache_bytes = Target().cache_bytes;  // has room for the panel
+  const auto program = Lowered(sink, target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::vector<Floats> arguments = Arguments();
+  Interpret(*program, &arguments);
+  Compare(arguments, {[&](int64_t i) {
+            double want = 0;
+            for (int64_t j = 0; j < kTaps * kTaps * kFolded; ++j) {
+              const int64_t r = i / 10 % 10 - j / kTaps % kTaps, s = i % 10 - j % kTaps;
+              if (r < 0 || r >= kInside || s < 0 || s >= kInside) continue;
+              const int64_t f = j / 9;
+              want += double{Input(2, (f * kChannels + i / 100 % kChannels) * 9 + j % 9)} *
+                      Input(1, (i / 100 / kChannels * kFolded + f) * 64 + r * kInside + s);
+            }
+            return want;
+          }},
+          *program);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, LargeKernel, ::testing::Values(std::pair(98, 300)),
                          [](const auto&) { return "98x300"; });
 
