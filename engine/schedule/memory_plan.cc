@@ -51,9 +51,8 @@ class Arena {
   int64_t end_ = 0;
 };
 
-}  // namespace
-
-int64_t PlanMemory(std::span<const Lifetime> lifetimes, std::span<Temporary> temporaries) {
+// By birth, each at the first place that is free. Returns the bytes of all.
+int64_t ByBirth(std::span<const Lifetime> lifetimes, std::span<Temporary> temporaries) {
   std::vector<size_t> by_birth(lifetimes.size());
   std::iota(by_birth.begin(), by_birth.end(), 0);
   std::ranges::stable_sort(by_birth, {}, [&](size_t i) { return lifetimes[i].first; });
@@ -70,6 +69,46 @@ int64_t PlanMemory(std::span<const Lifetime> lifetimes, std::span<Temporary> tem
     alive.emplace(lifetimes[i].last, i);
   }
   return arena.end();
+}
+
+// The largest first, each at the first place where nothing lies that is alive with it. Usually
+// close to the least that is possible, for steps that grow with the square of their number.
+int64_t BySize(std::span<const Lifetime> lifetimes, std::span<const Temporary> temporaries,
+               std::vector<int64_t>* offsets) {
+  std::vector<size_t> by_size(lifetimes.size()), placed;  // by offset
+  std::iota(by_size.begin(), by_size.end(), 0);
+  std::ranges::stable_sort(by_size, std::ranges::greater{},
+                           [&](size_t i) { return temporaries[i].bytes; });
+  offsets->assign(lifetimes.size(), 0);
+  int64_t end = 0;
+  for (const size_t i : by_size) {
+    const int64_t bytes = RoundUp(temporaries[i].bytes);
+    int64_t at = 0;
+    for (const size_t j : placed) {
+      if (lifetimes[j].last < lifetimes[i].first || lifetimes[i].last < lifetimes[j].first)
+        continue;
+      if (at + bytes <= (*offsets)[j]) break;
+      at = std::max(at, (*offsets)[j] + RoundUp(temporaries[j].bytes));
+    }
+    (*offsets)[i] = at;
+    placed.insert(std::ranges::upper_bound(placed, at, {}, [&](size_t j) { return (*offsets)[j]; }),
+                  i);
+    end = std::max(end, at + bytes);
+  }
+  return end;
+}
+
+}  // namespace
+
+int64_t PlanMemory(std::span<const Lifetime> lifetimes, std::span<Temporary> temporaries) {
+  constexpr size_t kMostBySize = 2048;
+  const int64_t end = ByBirth(lifetimes, temporaries);
+  if (lifetimes.size() > kMostBySize) return end;
+  std::vector<int64_t> offsets;
+  const int64_t less = BySize(lifetimes, temporaries, &offsets);
+  if (less >= end) return end;
+  for (size_t i = 0; i < offsets.size(); ++i) temporaries[i].offset = offsets[i];
+  return less;
 }
 
 }  // namespace telegrad

@@ -16,8 +16,8 @@ struct Lifetime {
   int64_t last = 0;   // index of the last kernel that reads it
 };
 
-// Sets the offsets of `temporaries` (first fit, in order of birth) and returns the size of the
-// arena.
+// Sets the offsets of `temporaries` and returns the size of the arena: the first place that is
+// free, in order of birth or, where that is less and they are not too many, of size.
 int64_t PlanMemory(std::span<const Lifetime> lifetimes, std::span<Temporary> temporaries);
 
 }  // namespace telegrad

@@ -23,6 +23,7 @@
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
+#include "engine/schedule/sign_masks.h"
 #include "engine/schedule/split_reduce.h"
 #include "engine/schedule/store_shape.h"
 #include "engine/schedule/window_sums.h"
@@ -441,6 +442,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
                                        Budget* budget, const ScheduleOptions& target) {
   TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
+  TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));

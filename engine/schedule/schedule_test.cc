@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "engine/ir/text.h"
 #include "engine/schedule/memory_plan.h"
 
@@ -299,6 +301,54 @@ TEST(MemoryPlanTest, DisjointLifetimesShareAndOverlappingOnesDoNot) {
   EXPECT_EQ(PlanMemory(lifetimes, temporaries), 2048);
   EXPECT_EQ(temporaries[0].offset, temporaries[2].offset);
   EXPECT_NE(temporaries[0].offset, temporaries[1].offset);
+}
+
+// By birth, the large ones would lie behind the small one that is alive with both.
+TEST(MemoryPlanTest, ALargeOneDoesNotLieBehindAHole) {
+  const Lifetime lifetimes[] = {{0, 1}, {0, 4}, {2, 4}};
+  Temporary temporaries[] = {{1024, 0}, {256, 0}, {4096, 0}};
+  EXPECT_EQ(PlanMemory(lifetimes, temporaries), 4096 + 256);
+}
+
+TEST(MemoryPlanTest, RandomLifetimesNeverShareWhileBothAreAlive) {
+  int64_t all = 0, least = 0;
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto number = [&](int64_t from, int64_t to) {
+      return std::uniform_int_distribution<int64_t>(from, to)(random);
+    };
+    std::vector<Lifetime> lifetimes(static_cast<size_t>(number(1, 60)));
+    std::vector<Temporary> temporaries;
+    for (Lifetime& l : lifetimes) {
+      l.first = number(0, 40);
+      l.last = l.first + number(0, 10);
+      temporaries.push_back({number(0, 1) == 0 ? number(0, 3000) : number(0, 100000), 0});
+    }
+    const int64_t end = PlanMemory(lifetimes, temporaries);
+    const auto size = [](const Temporary& t) { return (t.bytes + 255) / 256 * 256; };
+    int64_t peak = 0;
+    for (size_t i = 0; i < lifetimes.size(); ++i) {
+      EXPECT_EQ(temporaries[i].offset % kTemporaryAlignment, 0);
+      EXPECT_LE(temporaries[i].offset + size(temporaries[i]), end);
+      int64_t alive = 0;
+      for (size_t j = 0; j < lifetimes.size(); ++j) {
+        if (lifetimes[j].first <= lifetimes[i].first && lifetimes[i].first <= lifetimes[j].last) {
+          alive += size(temporaries[j]);
+        }
+        if (i == j || lifetimes[j].last < lifetimes[i].first) continue;
+        if (lifetimes[i].last < lifetimes[j].first) continue;
+        const bool apart = temporaries[i].offset + size(temporaries[i]) <= temporaries[j].offset ||
+                           temporaries[j].offset + size(temporaries[j]) <= temporaries[i].offset;
+        EXPECT_TRUE(apart) << i << " and " << j;
+      }
+      peak = std::max(peak, alive);
+    }
+    EXPECT_GE(end, peak);
+    all += end;
+    least += peak;
+  }
+  EXPECT_LE(static_cast<double>(all), 1.1 * static_cast<double>(least));
 }
 
 }  // namespace
