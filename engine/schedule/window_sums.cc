@@ -13,6 +13,8 @@ namespace {
 
 // A convolution multiplies so many times as often at most as its taps did: padding counts.
 constexpr double kMostRedone = 2;
+// Views between an inner sum and its product: each of them is made anew for both factors.
+constexpr size_t kMostProductViews = 32;
 
 bool IsSum(UOp u) {
   return u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) &&
@@ -196,15 +198,15 @@ UOp WindowSum::Slide(UOp image, size_t axis, const WindowTaps::Sliding& s, int64
 
 UOp WindowSum::AsConvolution(TensorFacts* facts) const {
   const UOp inner = views_.base;
-  if (!plain_ || taps_.groups().empty() || !IsSum(inner) || !IsContraction(inner)) return UOp();
+  if (!plain_ || taps_.groups().empty() || !IsSum(inner)) return UOp();
   if (inner.dtype() != sum_.dtype()) return UOp();
   UOp product = inner.src(0);
   std::vector<UOp> views;
   for (; Is(product.op(), kMovement); product = product.src(0)) {
-    if (product.is(Op::kPad)) return UOp();
+    if (product.is(Op::kPad) || views.size() == kMostProductViews) return UOp();
     views.push_back(product);
   }
-  if (!product.is(Op::kMul)) return UOp();
+  if (!product.is(Op::kMul) || !IsContraction(inner)) return UOp();
   UOp operands[] = {product.src(0), product.src(1)};
   for (UOp& x : operands) {
     if (x.shape().empty()) return UOp();
@@ -224,9 +226,16 @@ UOp WindowSum::AsConvolution(TensorFacts* facts) const {
     if (!s) return UOp();
     if (slides.empty() && !varies(operands[0], s->row)) std::swap(operands[0], operands[1]);
     if ((s->tap && varies(operands[0], *s->tap)) || varies(operands[1], s->row)) return UOp();
+    // What is the same for all places or taps is summed once, and then repeated.
+    const bool repeats = !s->tap || !varies(operands[1], *s->tap);
+    if (!varies(operands[0], s->row) || (repeats && s->count > 1)) return UOp();
     more *= static_cast<double>(taps_.dims()[*group.places] * s->count) /
             static_cast<double>(group.elements.size());
     slides.push_back(*s);
+  }
+  for (size_t axis = 0; axis < taps_.dims().size(); ++axis) {
+    if (WindowTaps::Has(taps_.folded(), axis) || (*plain_)[axis] || GroupOf(axis)) continue;
+    more *= static_cast<double>(taps_.dims()[axis]);  // the inner sum is repeated
   }
   if (more > kMostRedone) return UOp();
 
@@ -332,10 +341,14 @@ absl::StatusOr<FrozenGraph> SimplifyWindowSums(FrozenGraph graph, bool fixed, Bu
       TG_ASSIGN_OR_RETURN(const std::optional<WindowTaps> taps,
                           WindowTaps::Of(copy, *views, budget));
       if (taps) {
+        const uint32_t before = out->size();
         const WindowSum sum(out.get(), copy, *views, *taps);
         UOp other = sum.AsPool();
         if (!other.valid() && !fixed && sums_alone(u)) other = sum.AsConvolution(&facts);
+        // What would be beyond the limits of a graph stays as it is spelled.
+        out->TakeStatus().IgnoreError();
         if (!other.valid()) other = sum.WithoutTaps();
+        TG_RETURN_IF_ERROR(budget->SpendNodes(out->size() - before));
         if (other.valid()) copy = other;
       }
     }

@@ -16,6 +16,7 @@
 #include "engine/reference/tensor_eval.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/schedule.h"
+#include "engine/types/limits.h"
 #include "tests/conformance/run_graph.h"
 
 namespace telegrad {
@@ -188,22 +189,33 @@ class WindowGradients {
     dims[4] = dims[5] = 1;
     return Store(v.Adjoint(To(Op::kExpand, g_.Param(1, dtype, dims), v.dims())));
   }
+  struct How {
+    bool used_twice = false;    // the sum of products, not only for the gradient
+    bool same_columns = false;  // the gradient of the output
+    bool same_taps = false;     // the sum of products, of a weight that has one
+    bool same_images = false;   // the same
+    int flips = 0;              // of the products, back and forth
+  };
   // Of a convolution: slot 1 is the gradient of its output [n, outputs, places, places], slot 2 the
   // weight [outputs, c, kernel, kernel].
   UOp Convolution(DType dtype, int64_t n, int64_t c, int64_t outputs, const Window (&w)[2],
-                  bool used_twice = false) {
+                  const How& how) {
     const View v = Windows(&g_, n, c, w);
-    const int64_t p0 = w[0].places(), p1 = w[1].places(), k0 = w[0].kernel, k1 = w[1].kernel;
-    const Shape all{n, outputs, c, p0, p1, k0, k1};
-    UOp y = g_.Param(1, dtype, Shape{n, outputs, p0, p1});
+    const int64_t p0 = w[0].places(), p1 = w[1].places(), columns = how.same_columns ? 1 : p1;
+    const int64_t k0 = how.same_taps ? 1 : w[0].kernel, k1 = how.same_taps ? 1 : w[1].kernel;
+    const int64_t images = how.same_images ? 1 : n;
+    const Shape all{images, outputs, c, p0, p1, k0, k1};
+    UOp y = g_.Param(1, dtype, Shape{images, outputs, p0, columns});
     UOp weight = g_.Param(2, dtype, Shape{outputs, c, k0, k1});
-    y = To(Op::kExpand, To(Op::kReshape, y, {n, outputs, 1, p0, p1, 1, 1}), all);
+    y = To(Op::kExpand, To(Op::kReshape, y, {images, outputs, 1, p0, columns, 1, 1}), all);
     weight = To(Op::kExpand, To(Op::kReshape, weight, {1, outputs, c, 1, 1, k0, k1}), all);
+    UOp product = g_.Make(Op::kMul, {y, weight});
+    for (int i = 0; i < how.flips; ++i) product = To(Op::kFlip, product, {1 + i % 2});
     const int64_t axes[] = {static_cast<int64_t>(ReduceKind::kAdd), 1};
-    UOp sum = g_.Make(Op::kReduce, {g_.Make(Op::kMul, {y, weight})}, std::span(axes));
-    sum = To(Op::kReshape, sum, v.dims());
+    UOp sum = g_.Make(Op::kReduce, {product}, std::span(axes));
+    sum = To(Op::kExpand, To(Op::kReshape, sum, {images, c, p0, p1, k0, k1}), v.dims());
     const UOp gradient = v.Adjoint(sum);
-    if (!used_twice) return Store(gradient);
+    if (!how.used_twice) return Store(gradient);
     const UOp kept = g_.Make(Op::kStore, {g_.Param(3, dtype, v.dims()), sum});
     const UOp out = g_.Param(0, dtype, gradient.shape());
     return g_.Make(Op::kSink, {g_.Make(Op::kStore, {out, gradient}), kept});
@@ -272,7 +284,7 @@ TEST(WindowSums, TheGradientOfAConvolutionIsOneSum) {
   const Window w{.size = 24, .kernel = 5};
   {
     WindowGradients all;
-    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w});
+    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w}, {});
     const FrozenGraph made = Simplified(sink);
     EXPECT_EQ(Count(made.root(), Op::kReduce), 1);
     EXPECT_EQ(Summed(made.root()), 4 * 32 * 24 * 24 * 25 * 32);
@@ -286,16 +298,74 @@ TEST(WindowSums, TheGradientOfAConvolutionIsOneSum) {
   }
   {
     WindowGradients all;
-    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w}, true);
+    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w}, {.used_twice = true});
     EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 2) << "the inner sum is stored";
   }
   {
     // Mostly padding: it would multiply 5.4 times as often.
     WindowGradients all;
     const Window few{.size = 7, .kernel = 5};
-    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {few, few});
+    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {few, few}, {});
     EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 2);
   }
+}
+
+TEST(WindowSums, WhatIsRepeatedIsSummedOnce) {
+  using How = WindowGradients::How;
+  const Window w{.size = 24, .kernel = 5};
+  for (const How& how :
+       {How{.same_columns = true}, How{.same_taps = true}, How{.same_images = true}}) {
+    WindowGradients all;
+    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w}, how);
+    EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 2) << Print(sink);
+  }
+}
+
+TEST(WindowSums, ManyViewsOfProductsAreNotMadeAnew) {
+  const Window w{.size = 24, .kernel = 5};
+  for (const int flips : {20, 2000}) {
+    WindowGradients all;
+    const UOp sink = all.Convolution(DType::kFloat32, 4, 32, 32, {w, w}, {.flips = flips});
+    EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), flips == 20 ? 1 : 2);
+  }
+}
+
+// What is beyond the limits of a graph stays as it is.
+TEST(WindowSums, AConvolutionFitsAGraph) {
+  const Window w{.size = 24, .kernel = 5};
+  const int64_t all = static_cast<int64_t>(ReduceKind::kAdd), p = w.places(), k = w.kernel;
+  // Along one axis, over 16 outputs, of n images and further axes of one element.
+  const auto reduces = [&](int64_t n, size_t rank) {
+    Graph g;
+    Shape y{n, 16, p, 1}, weight{n, 16, 1, k}, dims{n, 16, p, k};
+    y[0] = weight[0] = 1;
+    for (Shape* x : {&y, &weight, &dims}) x->resize(rank, 1);
+    const UOp product =
+        g.Make(Op::kMul, {g.Make(Op::kExpand, {g.Param(1, DType::kFloat32, y)}, dims),
+                          g.Make(Op::kExpand, {g.Param(2, DType::kFloat32, weight)}, dims)});
+    const UOp inner = g.Make(Op::kReduce, {product}, std::vector<int64_t>{all, 1});
+    View v(&g, {n, w.size});
+    v.Reshape({n, 1, w.size});
+    const int64_t row = w.size + 1, copies = (k * row + w.size - 1) / w.size;
+    v.Expand({n, copies, w.size});
+    v.Reshape({n, copies * w.size});
+    v.Shrink(1, 0, k * row);
+    v.Reshape({n, k, row});
+    v.Shrink(2, 0, p);
+    v.Permute({0, 2, 1});
+    dims[1] = 1;
+    v.Reshape(dims);
+    std::vector<int64_t> first{0, 1, 0, w.size};
+    const UOp sum = g.Make(Op::kShrink, {v.Adjoint(inner)}, first);
+    const UOp out = g.Param(0, DType::kFloat32, sum.shape());
+    return Count(Simplified(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})})).root(),
+                 Op::kReduce);
+  };
+  EXPECT_EQ(reduces(4, 8), 1);
+  EXPECT_EQ(reduces(4, kMaxRank), 2) << "rows and taps are one axis more";
+  const int64_t most = kMaxElements / (16 * p * k);
+  EXPECT_EQ(reduces(most / 2, 4), 1);
+  EXPECT_EQ(reduces(most, 4), 2) << "24 places for 20";
 }
 
 // --- the same values ---
@@ -332,7 +402,10 @@ TEST(WindowSums, RandomGradientsAreTheSame) {
     const int64_t what = number(0, 3);
     const UOp sink = what == 0   ? all.Pool(dtype, n, c, w, number(0, 3) == 0)
                      : what == 1 ? all.MeanPool(dtype, n, c, w)
-                                 : all.Convolution(dtype, n, c, outputs, w, number(0, 5) == 0);
+                                 : all.Convolution(dtype, n, c, outputs, w,
+                                                   {.used_twice = number(0, 5) == 0,
+                                                    .same_columns = number(0, 5) == 0,
+                                                    .flips = static_cast<int>(number(0, 2))});
     ASSERT_TRUE(all.graph().status().ok()) << all.graph().status();
     const FrozenGraph made = Simplified(sink);
     const int before = Count(sink, Op::kReduce), after = Count(made.root(), Op::kReduce);
