@@ -144,6 +144,7 @@ UOp WindowSum::AsPool() const {
   out = Changed(g_, Op::kPad, Expanded(g_, out, repeated), spread);
   if (out.valid()) out = Reshaped(*g_, out, joined);
   out = ToOwnShape(Changed(g_, Op::kPad, Changed(g_, Op::kShrink, out, cut), placed));
+  if (out.valid() && out.dtype() != sum_.dtype()) out = g_->Make(Op::kCast, sum_.dtype(), {out});
   if (!out.valid() || !IsFloat(out.dtype())) return out;
   // A sum begins with +0, so it is never -0.
   return g_->Make(Op::kAdd, {out, g_->ConstFloat(out.dtype(), 0)});

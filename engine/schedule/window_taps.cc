@@ -21,7 +21,7 @@ WindowTaps::AxisSet Bit(size_t axis) { return WindowTaps::AxisSet{1} << axis; }
 }  // namespace
 
 std::optional<PaddedViews> PaddedViews::Of(UOp x) {
-  PaddedViews out{.base = x, .views = {}};
+  PaddedViews out{.base = x.is(Op::kCast) ? x.src(0) : x, .views = {}};
   bool pads = false;
   for (; Is(out.base.op(), kMovement); out.base = out.base.src(0)) {
     if (out.views.size() == kMostPaddedViews) return std::nullopt;

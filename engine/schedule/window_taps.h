@@ -17,7 +17,8 @@
 
 namespace telegrad {
 
-// What lies under views of which one is a PAD.
+// What lies under views of which one is a PAD. The last view may be converted: a sum of narrow
+// floats is legalized as one of f32, and zeros stay zeros.
 struct PaddedViews {
   UOp base;
   std::vector<UOp> views;  // the last one first

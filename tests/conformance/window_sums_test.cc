@@ -250,10 +250,12 @@ TEST(WindowSums, APoolOfWindowsApartIsAView) {
   for (const Window& w :
        {Window{.size = 20, .kernel = 2, .stride = 2}, Window{.size = 21, .kernel = 2, .stride = 3},
         Window{.size = 20, .kernel = 3, .stride = 3, .before = 1, .after = 1}}) {
-    WindowGradients all;
-    const UOp sink = all.Pool(DType::kFloat32, 4, 3, {w, w});
-    EXPECT_EQ(Count(sink, Op::kReduce), 1) << "no longer spelled with copies";
-    EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 0);
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt8}) {
+      WindowGradients all;
+      const UOp sink = all.Pool(dtype, 4, 3, {w, w});
+      EXPECT_EQ(Count(sink, Op::kReduce), 1) << "no longer spelled with copies";
+      EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 0) << Name(dtype);
+    }
   }
   // All taps of a window have the same gradient.
   WindowGradients all;
