@@ -42,6 +42,12 @@ UOp Expanded(Graph* g, UOp x, const Shape& dims) {
   return !x.valid() || std::ranges::equal(x.shape(), dims) ? x : g->Make(Op::kExpand, {x}, dims);
 }
 
+// What the sum of one element is: a sum begins with +0, so it is never -0.
+UOp PlusZero(Graph* g, UOp x) {
+  if (!x.valid() || !IsFloat(x.dtype())) return x;
+  return g->Make(Op::kAdd, {x, g->ConstFloat(x.dtype(), 0)});
+}
+
 class WindowSum {
  public:
   WindowSum(Graph* g, UOp sum, const PaddedViews& views, const WindowTaps& taps)
@@ -88,6 +94,7 @@ UOp WindowSum::WithoutTaps() const {
   }
   const UOp x = sum_.src(0), fewer = Changed(g_, Op::kShrink, x, pairs);
   if (fewer == x) return UOp();
+  if (NumElements(fewer.shape()) == NumElements(sum_.shape())) return PlusZero(g_, fewer);
   const std::vector<int64_t> arg(sum_.arg().begin(), sum_.arg().end());
   return g_->Make(Op::kReduce, {fewer}, arg);
 }
@@ -145,9 +152,7 @@ UOp WindowSum::AsPool() const {
   if (out.valid()) out = Reshaped(*g_, out, joined);
   out = ToOwnShape(Changed(g_, Op::kPad, Changed(g_, Op::kShrink, out, cut), placed));
   if (out.valid() && out.dtype() != sum_.dtype()) out = g_->Make(Op::kCast, sum_.dtype(), {out});
-  if (!out.valid() || !IsFloat(out.dtype())) return out;
-  // A sum begins with +0, so it is never -0.
-  return g_->Make(Op::kAdd, {out, g_->ConstFloat(out.dtype(), 0)});
+  return PlusZero(g_, out);
 }
 
 UOp WindowSum::InOrder(UOp x, std::vector<int64_t> order, const Shape& dims) const {

@@ -312,6 +312,28 @@ TEST(WindowSums, TheGradientOfAConvolutionIsOneSum) {
   }
 }
 
+// A sum begins with +0, so that of one tap that is -0 is not the tap.
+TEST(WindowSums, ASumOfOneTapIsNotMinusZero) {
+  Graph g;
+  const UOp x = g.Param(1, DType::kFloat32, Shape{4, 1});
+  const int64_t pairs[] = {0, 4, 2, 3}, axes[] = {static_cast<int64_t>(ReduceKind::kAdd), 1};
+  const UOp sum = g.Make(Op::kReduce, {g.Make(Op::kPad, {x}, pairs)}, std::span(axes));
+  const UOp out = g.Param(0, DType::kFloat32, Shape{4, 1});
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})});
+  EXPECT_EQ(Count(Simplified(sink).root(), Op::kReduce), 0);
+  const float values[] = {1, -0.0f, 0, -2};
+  Slots slots(2, std::vector<uint8_t>(sizeof(values)));
+  std::memcpy(slots[1].data(), values, sizeof(values));
+  const auto runner = testing::CpuRunner::Open();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  ASSERT_TRUE((*runner)->Run(sink, {}, &slots).ok());
+  float results[4];
+  std::memcpy(results, slots[0].data(), sizeof(results));
+  EXPECT_EQ(results[0], 1);
+  EXPECT_FALSE(std::signbit(results[1]));
+  EXPECT_EQ(results[3], -2);
+}
+
 TEST(WindowSums, WhatIsRepeatedIsSummedOnce) {
   using How = WindowGradients::How;
   const Window w{.size = 24, .kernel = 5};
