@@ -35,7 +35,7 @@ namespace {
 
 // Operations of all iterations of a window that is unrolled; and of one whose masks only then do
 // not change in the loop.
-constexpr double kMaxUnrolled = 200, kMaxMasked = 600;
+constexpr double kMaxUnrolled = 200, kMaxMasked = 320;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 
@@ -250,6 +250,7 @@ class CpuHeuristic {
       replicas *= static_cast<double>(upcast_[std::countr_zero(set)]);
     }
     replicas *= static_cast<double>(std::max<size_t>(1, work.operations.size()));
+    replicas *= static_cast<double>(Gathered(work));
     for (int i = work.root.num_src() - 1; i > 0; --i) {
       const int r = s_.d.IndexOf(work.root.src(i));
       const int64_t left = Left(r);
@@ -269,6 +270,19 @@ class CpuHeuristic {
       replicas *= static_cast<double>(left);
       Upcast(r, left, Move::Kind::kUnroll);
     }
+  }
+
+  // What one vector is loaded with at most: a load for each lane where lanes lie apart.
+  int64_t Gathered(const Work& work) const {
+    int64_t loads = 1;
+    for (const MemoryAccess& a : work.accesses) {
+      for (RangeSet set = a.ranges & vectors_; set != 0; set &= set - 1) {
+        const int r = std::countr_zero(set);
+        const int64_t step = a.stride[r];
+        if (!a.store && step != 0 && step != 1 && step != -1) loads = std::max(loads, lanes_[r]);
+      }
+    }
+    return loads;
   }
 
   // Whether iterations of `r` read again what the copies of a tile read, as those of a window do.
