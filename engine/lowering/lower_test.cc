@@ -319,5 +319,21 @@ TEST(Lower, WeightsOfFewRowsAreNotCopied) {
   EXPECT_TRUE(program->packings.empty());
 }
 
+// 30 elements are two vectors, of which the second one lies over the first.
+TEST(Lower, BytesOfTilesThatOverlapCountOnce) {
+  Graph g;
+  const UOp i = g.Range(0, AxisType::kLoop, g.Index(30));
+  const UOp from = g.Make(Op::kIndex, {g.Param(1, DType::kFloat32, Shape{30}), i});
+  const UOp to = g.Make(
+      Op::kIndex, {g.Param(0, DType::kFloat32, Shape{100}), g.Make(Op::kAdd, {i, g.Index(20)})});
+  const UOp store = g.Make(Op::kStore, {to, g.Make(Op::kLoad, {from})});
+  const FrozenGraph copy =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i}, {})}));
+  Budget budget;
+  const auto program = Lower(copy, Cpu(), "copy", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->bytes, 2 * 30 * 4);
+}
+
 }  // namespace
 }  // namespace telegrad

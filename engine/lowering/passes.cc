@@ -2,6 +2,7 @@
 #include "engine/lowering/passes.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -209,8 +210,9 @@ Program::Argument* ArgumentOf(UOp address, Program* program) {
 }
 
 // Counts the program's work and marks what it does with its arguments. Of an argument no more bytes
-// count than its accesses can touch: a gather of a few rows does not move the whole table.
-void CountWork(Program* program) {
+// count than its accesses can touch: a gather of a few rows does not move the whole table. `most`:
+// elements of the first arguments that its kernel touches.
+void CountWork(std::span<const double> most, Program* program) {
   double iterations = 1;
   std::vector<double> outer;
   std::vector<double> touched(program->arguments.size(), 0);  // elements
@@ -243,7 +245,8 @@ void CountWork(Program* program) {
   for (size_t i = 0; i < touched.size(); ++i) {
     const Program::Argument& a = program->arguments[i];
     const auto bytes = static_cast<double>(BytesOf(a.dtype, a.elements));
-    program->bytes += std::min(bytes, touched[i] * static_cast<double>(BytesOf(a.dtype, 1)));
+    const double elements = i < most.size() ? std::min(most[i], touched[i]) : touched[i];
+    program->bytes += std::min(bytes, elements * static_cast<double>(BytesOf(a.dtype, 1)));
   }
 }
 
@@ -256,7 +259,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   program.packings = piece.packings;
   program.warp = c.target().warp;
   program.moves = piece.moves;
-  CountWork(&program);
+  CountWork(piece.touched, &program);
   return program;
 }
 
@@ -321,6 +324,42 @@ constexpr PassRow kPasses[] = {
 
 std::span<const PassRow> LoweringPasses() { return kPasses; }
 
+namespace {
+
+// By argument, as many elements as its addresses have values: one for each iteration of the ranges
+// that an address depends on. Empty: the kernel has too many ranges.
+std::vector<double> TouchedElements(UOp kernel, size_t arguments) {
+  const Graph& g = *kernel.graph();
+  const std::vector<uint32_t> order = PostOrder(kernel);
+  std::vector<uint64_t> ranges(kernel.id() + 1, 0);  // that a node depends on
+  std::vector<double> sizes;
+  std::vector<double> elements(arguments, 0);
+  for (const uint32_t id : order) {
+    const UOp u = g.at(id);
+    if (u.is(Op::kRange)) {
+      if (sizes.size() == 64) return {};
+      ranges[id] = uint64_t{1} << sizes.size();
+      sizes.push_back(static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 0)));
+      continue;
+    }
+    const size_t values = u.is(Op::kReduce) ? 1 : u.src_ids().size();
+    for (size_t i = 0; i < values; ++i) ranges[id] |= ranges[u.src_ids()[i]];
+    for (size_t i = values; i < u.src_ids().size(); ++i) ranges[id] &= ~ranges[u.src_ids()[i]];
+    if (!u.is(Op::kIndex)) continue;
+    UOp buffer = u.src(0);
+    while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+    if (!buffer.is(Op::kParam)) continue;
+    double count = 1;
+    for (uint64_t set = ranges[u.src(1).id()]; set != 0; set &= set - 1) {
+      count *= sizes[static_cast<size_t>(std::countr_zero(set))];
+    }
+    elements[static_cast<size_t>(buffer.arg(0))] += count;
+  }
+  return elements;
+}
+
+}  // namespace
+
 Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,
                   Budget* budget) {
   Piece piece;
@@ -329,6 +368,7 @@ Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const i
   piece.graph->LimitSize(budget);
   piece.root = CopyLive(kernel.root(), piece.graph.get());
   piece.arguments = KernelArguments(kernel.root());
+  piece.touched = TouchedElements(piece.root, piece.arguments.size());
   MarkWeights(weights, &piece.arguments);
   piece.levels = kKernelLevel;
   return piece;

@@ -84,6 +84,8 @@ struct Piece {
   // nullopt: it chooses one. And the moves that it has carried out.
   std::optional<std::string> given_moves = {};
   std::string moves = {};
+  // Of a kernel's first arguments: the elements that it touches at most, however tiles overlap.
+  std::vector<double> touched = {};
 };
 
 // The kinds of passes. Errors of those that give a UOp are in the graph's status.

@@ -129,6 +129,13 @@ class DeviceTest(unittest.TestCase):
       self.equal(disk, [[0, 1], [7, 8]])
       self.assertEqual(np.fromfile(f"{folder}/new", np.float32).tolist(), [0, 1, 7, 8])
 
+  def test_a_file_computes_nothing(self):
+    with tempfile.TemporaryDirectory() as folder:
+      disk = Tensor([[0, 1], [2, 3]]).to(f"disk:{folder}/numbers").realize()
+      with self.assertRaisesRegex(NotImplementedError, r"cast on DISK:.*move the tensor first, with to\(device\)"):
+        disk.cast(dtypes.float32).to(None).realize()
+      self.equal(disk.to(None).cast(dtypes.float32) + 0.5, [[0.5, 1.5], [2.5, 3.5]])
+
   def test_views_are_bound_in_place(self):
     x = array(6, 4)
     t = real(x)

@@ -160,6 +160,8 @@ class Scope:
   # --- nodes ---
 
   def make(self, u, dt):
+    if u.op in GroupOp.ALU | {Ops.CAST, Ops.REDUCE} and isinstance(u.device, str) and u.device.startswith(("DISK", "TINYFS")):
+      raise NotImplementedError(f"{u.op.name.lower()} on {u.device}: files hold numbers and compute nothing; move the tensor first, with to(device)")
     if u.op in GroupOp.Unary | {Ops.BITCAST} and u.src[0].base.is_invalid:  # whatever it is, it is not stored
       return self.b.broadcast(self.b.const(DTYPES[dt], 0), tuple(map(int, u.shape)))
     if u.op in GroupOp.ALU: return self.alu(u, dt)
