@@ -68,8 +68,9 @@ def main():
           got = realized(program, name, "TELEGRAD")
           assert len(got) == len(want), f"{len(got)} values, expected {len(want)}"
           for a, b in zip(got, want):
-            # The server rounds f16 less often within a kernel.
-            np.testing.assert_allclose(a, b, rtol=1e-2 if b.dtype == np.float16 else 2e-3, atol=1e-5)
+            # The server rounds f16 less often within a kernel, also on the way to a value of another type.
+            half = b.dtype == np.float16 or name.endswith("_half")
+            np.testing.assert_allclose(a, b, rtol=1e-2 if half else 2e-3, atol=1e-5)
           compared += len(got)
         except Exception as error:
           failed += 1
