@@ -43,7 +43,8 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
 absl::Status ExecuteStream::Receive() {
   ReceivedMessage message;
   v1::ExecuteResponse response;
-  TG_RETURN_IF_ERROR(message.Take(incoming_, &response));
+  TG_RETURN_IF_ERROR(
+      message.Take(incoming_, &response, v1::ExecuteResponse::kGatheredFieldNumber, kMostGathered));
   if (response.has_open()) return Opened(response.open());
   TG_RETURN_IF_ERROR(Answered(response, message.envelope()));
   v1::ExecuteResponse one;

@@ -166,5 +166,16 @@ TEST_F(GatheredOperations, AnswersThatAreNoneEndTheSession) {
   }
 }
 
+TEST_F(GatheredOperations, TooManyAnswersInOneMessageEndTheSession) {
+  server_.compute.answer = [](const v1::ExecuteRequest& message, FakeCompute::Stream* stream) {
+    FakeServer::Answer(message, stream, [](v1::ExecuteResponse& response) {
+      for (int i = 0; i <= kMostGathered; ++i) response.add_gathered();
+    });
+  };
+  auto session = Open(/*server_gathers=*/true);
+  EXPECT_THAT(session->Sync().Get().status().message(),
+              HasSubstr("has 257 of gathered, at most 256 may be there"));
+}
+
 }  // namespace
 }  // namespace telegrad
