@@ -272,7 +272,7 @@ class CpuHeuristic {
     }
   }
 
-  // What one vector is loaded with at most: a load for each lane where lanes lie apart.
+  // How many loads make one vector, at most: one for each lane where lanes lie apart in memory.
   int64_t Gathered(const Work& work) const {
     int64_t loads = 1;
     for (const MemoryAccess& a : work.accesses) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "engine/schedule/cost.h"
 #include "engine/schedule/tensor_facts.h"
@@ -59,12 +60,6 @@ class WindowSum {
   UOp WithoutTaps() const;
 
  private:
-  struct Operand {
-    UOp value;
-    std::vector<size_t> row, tap;  // axes of each group, places among them
-    std::vector<size_t> axis;      // of each of the base's axes
-  };
-
   const WindowTaps::Group* GroupOf(size_t places) const {
     for (const WindowTaps::Group& group : taps_.groups()) {
       if (group.places == places) return &group;
@@ -77,6 +72,8 @@ class WindowSum {
   UOp Compact(UOp x, const TensorFacts& facts) const;
   UOp Slide(UOp image, size_t axis, const WindowTaps::Sliding& sliding, int64_t places) const;
   UOp InOrder(UOp x, std::vector<int64_t> order, const Shape& dims) const;
+  UOp SumOfProducts(UOp image, UOp weight, std::span<const WindowTaps::Sliding> slides,
+                    std::span<const size_t> at) const;
 
   Graph* const g_;
   const UOp sum_;
@@ -266,8 +263,14 @@ UOp WindowSum::AsConvolution(TensorFacts* facts) const {
     }
     if (!weight.valid()) return weight;
   }
+  return SumOfProducts(image, weight, slides, at);
+}
 
-  // Places, then what the inner sum folds, then taps.
+// The convolution: along the places, then what the inner sum folds, then the taps. `at`: where each
+// of the base's axes is in the image; its axis of places follows that of taps.
+UOp WindowSum::SumOfProducts(UOp image, UOp weight, std::span<const WindowTaps::Sliding> slides,
+                             std::span<const size_t> at) const {
+  const UOp inner = views_.base;
   Shape dims, image_dims, weight_dims;
   std::vector<int64_t> image_order, weight_order, arg{sum_.arg(0)};
   std::vector<bool> image_taken(image.shape().size(), false);

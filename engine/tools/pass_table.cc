@@ -15,6 +15,7 @@
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/schedule.h"
+#include "engine/schedule/sign_masks.h"
 #include "engine/schedule/window_sums.h"
 
 namespace telegrad {
@@ -74,6 +75,11 @@ absl::StatusOr<std::vector<Piece>> Collapse(PassContext& c, const Piece& piece) 
   });
 }
 
+absl::StatusOr<std::vector<Piece>> SignMasks(PassContext& c, const Piece& piece) {
+  return Legalized(c, piece,
+                   [&](FrozenGraph legal) { return MasksOfResults(std::move(legal), c.budget()); });
+}
+
 absl::StatusOr<std::vector<Piece>> WindowSums(PassContext& c, const Piece& piece) {
   return Legalized(c, piece, [&](FrozenGraph legal) {
     return SimplifyWindowSums(std::move(legal), c.target().deterministic, c.budget());
@@ -106,6 +112,12 @@ constexpr PassRow kOwnPasses[] = {
      kTensorLevel,
      {},
      SplitPass{Collapse}},
+    {"sign-masks",
+     "legalizes, then makes 0 < x a comparison of relu(x) where there is one",
+     kTensorLevel,
+     kTensorLevel,
+     {},
+     SplitPass{SignMasks}},
     {"window-sums",
      "legalizes, then makes the gradients of pools views, and those of convolutions one sum",
      kTensorLevel,

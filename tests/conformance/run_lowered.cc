@@ -104,6 +104,18 @@ absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* 
   return absl::OkStatus();
 }
 
+Slots EmptySlots(UOp sink) {
+  Slots slots;
+  for (const uint32_t id : PostOrder(sink)) {
+    const UOp u = sink.graph()->at(id);
+    if (!u.is(Op::kParam)) continue;
+    const auto slot = static_cast<size_t>(u.arg(0));
+    if (slots.size() <= slot) slots.resize(slot + 1);
+    slots[slot].resize(static_cast<size_t>(BytesOf(u.dtype(), NumElements(u.shape()))));
+  }
+  return slots;
+}
+
 std::string Difference(DType dtype, bool exact, const std::vector<uint8_t>& want,
                        const std::vector<uint8_t>& got) {
   if (want == got) return "";

@@ -17,6 +17,8 @@ namespace telegrad::testing {
 
 // The bytes of each slot, before and after.
 using Slots = std::vector<std::vector<uint8_t>>;
+// Those of the graph, with the elements of their PARAMs, which are all zero.
+Slots EmptySlots(UOp sink);
 
 // Schedules, lowers for the target, verifies and interprets each program: in two slices, as two
 // workers would run them, or, where it is for many threads, at once, so that races are found.

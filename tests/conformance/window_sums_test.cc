@@ -440,19 +440,14 @@ TEST(WindowSums, RandomGradientsAreTheSame) {
     }
     without += after == before && Summed(made.root()) < Summed(sink);
 
-    Slots slots;
-    for (const uint32_t id : PostOrder(sink)) {
-      const UOp u = sink.graph()->at(id);
-      if (!u.is(Op::kParam)) continue;
-      const auto slot = static_cast<size_t>(u.arg(0));
-      if (slots.size() <= slot) slots.resize(slot + 1);
-      slots[slot].resize(static_cast<size_t>(NumElements(u.shape())) * 4);
-      for (size_t i = 0; i < slots[slot].size(); i += 4) {
+    Slots slots = testing::EmptySlots(sink);
+    for (std::vector<uint8_t>& slot : slots) {
+      for (size_t i = 0; i < slot.size(); i += 4) {
         const int64_t value = number(-4, 4);
         // A zero is negative as often as not.
         const float real = value == 0 && number(0, 1) == 0 ? -0.0f : static_cast<float>(value);
         const auto integer = static_cast<int32_t>(value);
-        std::memcpy(&slots[slot][i],
+        std::memcpy(&slot[i],
                     dtype == DType::kInt32 ? static_cast<const void*>(&integer)
                                            : static_cast<const void*>(&real),
                     4);

@@ -63,16 +63,12 @@ FrozenGraph GraphOf(const Convolution& c) {
 // Elements of a slot: those of its PARAM.
 Slots RandomSlots(UOp sink, uint32_t seed) {
   std::mt19937 random(seed);
-  Slots slots;
-  for (const uint32_t id : PostOrder(sink)) {
-    const UOp u = sink.graph()->at(id);
-    if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
-    if (slots.size() <= slot) slots.resize(slot + 1);
-    std::vector<float> values(static_cast<size_t>(NumElements(u.shape())));
-    for (float& v : values) v = static_cast<float>(static_cast<int>(random() % 129) - 64) / 64;
-    slots[slot].resize(values.size() * sizeof(float));
-    std::memcpy(slots[slot].data(), values.data(), slots[slot].size());
+  Slots slots = testing::EmptySlots(sink);
+  for (std::vector<uint8_t>& slot : slots) {
+    for (size_t i = 0; i < slot.size(); i += sizeof(float)) {
+      const float v = static_cast<float>(static_cast<int>(random() % 129) - 64) / 64;
+      std::memcpy(&slot[i], &v, sizeof(v));
+    }
   }
   return slots;
 }

@@ -35,7 +35,7 @@ from telegrad.tinygrad import _storage as storage
 from telegrad.tinygrad._graph_builder import OPS, REDUCE_KINDS, GraphBuilder
 from telegrad.tinygrad._ratios import without_ratios
 from telegrad.tinygrad._typing_rules import INDEX, asked_type, source_types, value_type
-from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, LARGEST, REDUCE, Unsupported, device_number, device_ranges, devices_of,
+from telegrad.tinygrad._vocabulary import (ALU, BOOL_ALU, DTYPES, FILES, LARGEST, REDUCE, Unsupported, device_number, device_ranges, devices_of,
                                            shard_places, unsharded_dims)
 
 
@@ -70,6 +70,9 @@ def _variables_of(graph, variables):
   for node in nodes: node.arg[0] = used.index(node.arg[0])
   return [variables[i] for i in used]
 
+
+# What no file does.
+COMPUTES = GroupOp.ALU | {Ops.CAST, Ops.REDUCE}
 
 # Through which integers numbers become shorter or unsigned ones, whose ends they then wrap around.
 WRAPPED = {dtypes.uint8: "i32", dtypes.int8: "i32", dtypes.uint16: "i32", dtypes.int16: "i32", dtypes.uint32: "i64"}
@@ -160,7 +163,7 @@ class Scope:
   # --- nodes ---
 
   def make(self, u, dt):
-    if u.op in GroupOp.ALU | {Ops.CAST, Ops.REDUCE} and isinstance(u.device, str) and u.device.startswith(("DISK", "TINYFS")):
+    if u.op in COMPUTES and isinstance(u.device, str) and u.device.startswith(FILES):
       raise NotImplementedError(f"{u.op.name.lower()} on {u.device}: files hold numbers and compute nothing; move the tensor first, with to(device)")
     if u.op in GroupOp.Unary | {Ops.BITCAST} and u.src[0].base.is_invalid:  # whatever it is, it is not stored
       return self.b.broadcast(self.b.const(DTYPES[dt], 0), tuple(map(int, u.shape)))

@@ -30,7 +30,7 @@ from telegrad.tinygrad import _client
 from telegrad.tinygrad._client import Loaded
 from telegrad.tinygrad._merge import merged
 from telegrad.tinygrad._program import Program, Work, program_of
-from telegrad.tinygrad._vocabulary import Unsupported
+from telegrad.tinygrad._vocabulary import FILES, Unsupported
 
 _NEEDED = ((realize, ("pm_exec", "track_stats", "get_call_outs_ins", "get_call_name", "run_linear", "capturing")),
            (jit, ("get_call_outs_ins", "jit_lower")), (tinygrad.tensor, ("create_linear_with_vars", "run_linear")),
@@ -74,7 +74,7 @@ def _with_files(call: UOp) -> UOp:
     scheduler."""
     sink, args, src = call.src[0], list(call.src[1:]), []
     for value in sink.src:
-        if value.op is Ops.COPY and isinstance(value.arg, str) and value.arg.startswith(("DISK", "TINYFS")):
+        if value.op is Ops.COPY and isinstance(value.arg, str) and value.arg.startswith(FILES):
             size = int(value.max_numel())
             target = UOp.param(len(args), value.dtype, (size,), value.arg)
             args.append(UOp.new_buffer(value.arg, size, value.dtype))
@@ -228,7 +228,7 @@ class Binding:
             action()
 
     def _uploaded(self, slot, buffer):
-        fresh = not buffer.is_initialized() and not buffer.device.startswith(("DISK", "TINYFS"))
+        fresh = not buffer.is_initialized() and not buffer.device.startswith(FILES)
         buffer.ensure_allocated()
         memory = self.client.alloc(max(buffer.nbytes, slot.nbytes), self.devices[slot.device])
         if not fresh:

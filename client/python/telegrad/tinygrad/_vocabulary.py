@@ -23,6 +23,7 @@ ALU = {
     Ops.FLOORMOD: "floormod", Ops.CDIV: "cdiv", Ops.CMOD: "cmod", Ops.POW: "pow", Ops.THREEFRY: "threefry",
     Ops.CMPLT: "cmplt", Ops.CMPEQ: "cmpeq", Ops.CMPNE: "cmpne", Ops.WHERE: "where"}
 BOOL_ALU = ALU | {Ops.ADD: "or", Ops.MUL: "and", Ops.MAX: "or"}
+FILES = ("DISK", "TINYFS")  # how the names of tinygrad's devices begin that are files
 REDUCE = {Ops.ADD: "add", Ops.MUL: "mul", Ops.MAX: "max"}
 
 def devices_of(device): return device if isinstance(device, tuple) else (device,)
