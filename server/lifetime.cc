@@ -49,12 +49,16 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
   watch.Drain();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
   compute.Drain();
-  std::thread shutdown([&] { listeners.Shutdown(deadline); });
+  std::thread shutdown([&] {
+    listeners.Shutdown(deadline);
+    compute.AwaitNone(deadline);  // the streams on sockets
+  });
   // The second signal: everybody who waits for the deadline is cancelled now.
   std::thread impatient([&] {
     int again = SIGHUP;
     while (again == SIGHUP) sigwait(&signals, &again);
     listeners.CancelCalls();
+    compute.EndAll();
   });
   listeners.Wait();
   shutdown.join();

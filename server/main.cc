@@ -209,11 +209,9 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   SessionRegistry registry(env, access_log.get());
   registry.StartTimer();
   SessionService sessions(env, registry, flags.GetString("local-socket"));
-  ComputeService compute(env, registry);
   TG_ASSIGN_OR_RETURN(const auto bulk, listeners->StartBulk(&metrics));
   if (bulk != nullptr) sessions.SetBulkAddress(bulk->addresses().front());
   peers->SetBulk(bulk.get());
-  DataService data(env, registry, bulk.get());
   TG_ASSIGN_OR_RETURN(serving, ModelServing::Start(flags, env, make_engine));
   InferenceService inference(serving == nullptr ? nullptr : serving->models());
   Reloader reloader(command_line, configuration, authenticator.get(), &tenants);
@@ -229,6 +227,11 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
         TG_RETURN_IF_ERROR(tenants.CheckActsFor(known.principal.tenant, known.acts_for));
         return tenants.CheckServed(known.acts_for);
       });
+  ComputeService compute(env, registry, &watch);
+  DataService data(env, registry, compute, bulk.get());
+  const absl::Cleanup sockets_end = [&] {  // for their operations are served by what goes first
+    if (bulk != nullptr) bulk->Stop();
+  };
 
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "engine/base/thread.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/ptxas.h"
+#include "server/admin/address.h"
 #include "server/admin/descriptors.h"
 #include "server/admin/log.h"
 
@@ -27,11 +29,34 @@ absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
   return CubinFeatures(ptxas);
 }
 
+// What --remote-bulk says of the servers, by their names.
+absl::StatusOr<std::map<std::string, std::string>> RemoteBulk(const Flags& flags) {
+  std::map<std::string, std::string> all;
+  for (const std::string& text : flags.GetList("remote-bulk")) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+      return InvalidArgument("--remote-bulk ", text, ": expected NAME=HOST:PORT or NAME=none");
+    }
+    const std::string name = text.substr(0, equals), address = text.substr(equals + 1);
+    if (address != "none") {
+      const auto parsed = ParseListenAddress(address);
+      if (!parsed.ok() || parsed->is_unix) {
+        return InvalidArgument("--remote-bulk ", text, ": ", address, " is not HOST:PORT or none");
+      }
+    }
+    if (!all.emplace(name, address).second) {
+      return InvalidArgument("--remote-bulk ", text, ": ", name, " has been given before");
+    }
+  }
+  return all;
+}
+
 // The devices of the servers that --remote names.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& flags,
                                                                  std::vector<std::string>* notes) {
   std::vector<std::unique_ptr<Device>> all;
   const auto peers = std::make_shared<RemotePeers>();
+  TG_ASSIGN_OR_RETURN(auto bulk, RemoteBulk(flags));
   for (const std::string& remote : flags.GetList("remote")) {
     const size_t equals = remote.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == remote.size()) {
@@ -43,11 +68,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& fl
                            .tls_key = flags.GetString("remote-tls-key"),
                            .token_file = flags.GetString("remote-token-file"),
                            .local_socket = flags.GetString("remote-local-socket")};
+    if (auto of = bulk.extract(options.name)) options.bulk_address = std::move(of.mapped());
     options.peers = peers;
     options.connect_time = absl::Milliseconds(flags.GetInt("remote-wait"));
     options.grace = absl::Milliseconds(flags.GetInt("remote-grace"));
     TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
     for (auto& device : devices) all.push_back(std::move(device));
+  }
+  if (!bulk.empty()) {
+    return InvalidArgument("--remote-bulk ", bulk.begin()->first, ": there is no --remote ",
+                           bulk.begin()->first);
   }
   return all;
 }

@@ -130,6 +130,7 @@ absl::Status Connection::Hello() {
              .binds_parts = response.binds_parts(),
              .copies = response.copies(),
              .gathers = response.gathers(),
+             .operation_sockets = false,
              .peer_key = response.peer_key(),
              .peers = {response.peers().begin(), response.peers().end()}};
   if (server_.data_address.empty()) server_.data_address = address_;
@@ -139,6 +140,7 @@ absl::Status Connection::Hello() {
   if (options_.bulk_sockets && !options_.bulk_address.empty()) {
     server_.bulk_address = options_.bulk_address;
   }
+  server_.operation_sockets = response.operation_sockets() && !server_.bulk_address.empty();
   if (!options_.data_address.empty()) server_.data_address = options_.data_address;
   for (const int offered : response.compressions()) {
     if (offered == static_cast<int>(options_.compression)) {

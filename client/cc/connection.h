@@ -38,6 +38,8 @@ struct ConnectOptions {
   std::string data_address = {};  // the address to use in place of the one that the server names
   // Whether they leave gRPC for plain sockets where the server has some.
   bool bulk_sockets = true;
+  // Whether the operations of resumable sessions do so, too: less work for each on both sides.
+  bool operation_sockets = false;
   std::string bulk_address = {};  // their address in place of the one that the server names; with a
                                   // data_address they are used only where this is set
   // Compression of their chunks, for slow networks; used where the server supports it and a chunk
@@ -69,6 +71,7 @@ struct ServerInfo {
   bool binds_parts = false;                      // runs bind parts of buffers
   bool copies = false;                           // it copies between buffers
   bool gathers = false;                          // it takes several operations in one message
+  bool operation_sockets = false;                // it takes operations on bulk sockets
   // Of its exchange of buffers with other servers, see HelloResponse in session.proto.
   std::string peer_key = {};
   std::vector<std::string> peers = {};

@@ -5,7 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "client/cc/execute_stream.h"
-#include "client/cc/received_message.h"
+#include "client/cc/received_answer.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
@@ -41,7 +41,7 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
 
 // Handles the message in incoming_. An error is a violation of the protocol and ends the session.
 absl::Status ExecuteStream::Receive() {
-  ReceivedMessage message;
+  ReceivedAnswer message;
   v1::ExecuteResponse response;
   TG_RETURN_IF_ERROR(
       message.Take(incoming_, &response, v1::ExecuteResponse::kGatheredFieldNumber, kMostGathered));

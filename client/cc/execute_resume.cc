@@ -22,6 +22,8 @@ constexpr uint64_t kOpenId = 1;
 constexpr milliseconds kFirstPause{10}, kLongestPause{1000};
 // Time limit of the call that closes a session whose stream cannot.
 constexpr milliseconds kCloseTime{1000};
+// Attempts to move to a bulk socket, one after the other, before the session stays with calls.
+constexpr int kMovesInVain = 3;
 
 // The network's doing, not the server's answer.
 bool IsOfTheConnection(const absl::Status& status) {
@@ -63,12 +65,53 @@ absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
     grace_ = milliseconds(result.grace_ms());
   }
   open_ = true;
+  if (call_->is_socket()) moves_ = 0;
+  moving_ = MayMoveLocked();
   attempts_ = 0;
   taken = TakenLocked(result.last_op_id());
   repeat_ = 0;
   keep_alive_at_ = steady_clock::now() + lease_ / 3;
   wake_.notify_all();
   return absl::OkStatus();
+}
+
+bool ExecuteStream::MayMoveLocked() const {
+  return connection_.options().operation_sockets && connection_.server().operation_sockets &&
+         !call_->is_socket() && !closing_ && moves_ < kMovesInVain;
+}
+
+// Connects a bulk socket, and ends the call, in whose place that is resumed.
+void ExecuteStream::Move() {
+  ++moves_;
+  const SessionTicket ticket{token_, epoch_};
+  const auto opener = std::make_shared<BulkSocketOpener>();
+  opener_ = opener;
+  mutex_.unlock();
+  absl::StatusOr<std::shared_ptr<ExecuteTransport>> socket = absl::UnknownError("");
+  const auto opened =
+      opener->Open(connection_, ticket, /*operations=*/true, [&](std::string token) {
+        v1::TransferRequest request;
+        request.mutable_attach()->set_token(std::move(token));
+        request.mutable_attach()->set_epoch(ticket.epoch);
+        return request;
+      });
+  if (opened.ok() && opened->answer.has_attached()) {
+    socket = ExecuteOverSocket::Create(this, opened->socket);
+  }
+  mutex_.lock();
+  opener_ = nullptr;
+  const bool moves = socket.ok() && open_ && !closing_;
+  if (moves) next_ = *std::move(socket);
+  moving_ = moves;
+  ExecuteTransport* const call = call_.get();  // which nobody else replaces
+  mutex_.unlock();
+  if (moves) {
+    call->TryCancel();
+  } else {
+    socket = absl::UnknownError("");  // it goes without the lock
+    Pump();
+  }
+  mutex_.lock();
 }
 
 // The messages up to this operation, which need not be sent again.
@@ -99,7 +142,10 @@ ExecuteStream::SteadyTime ExecuteStream::GiveUpAtLocked() const {
 
 // Whether to make another call after one that ended with `why`; if not, says so there.
 bool ExecuteStream::MayResumeLocked(absl::Status* why) {
-  if (!options_.resumable || closing_ || !broken_.ok() || !IsOfTheConnection(*why)) return false;
+  if (!options_.resumable || closing_ || !broken_.ok()) return false;
+  // Where a socket is refused, a call may do.
+  const bool refused_socket = call_->is_socket() && !open_;
+  if (!refused_socket && !IsOfTheConnection(*why)) return false;
   const auto now = steady_clock::now();
   if (std::exchange(open_, false)) broken_at_ = now;
   if (now >= GiveUpAtLocked()) {
@@ -126,6 +172,8 @@ void ExecuteStream::Keep() {
       lock.unlock();
       Finish(why);
       lock.lock();
+    } else if (moving_ && open_ && next_ == nullptr) {
+      Move();
     } else if (now < next) {
       wake_.wait_until(lock, next);
     } else if (call_done_) {
@@ -133,7 +181,7 @@ void ExecuteStream::Keep() {
     } else if (open_) {
       KeepAlive();
     } else {
-      Call* const call = call_.get();  // which nobody else replaces
+      ExecuteTransport* const call = call_.get();  // which nobody else replaces
       lock.unlock();
       call->TryCancel();
       lock.lock();
@@ -145,11 +193,16 @@ void ExecuteStream::Keep() {
 // The previous call is done: no other thread uses it, or starts a write until there is another
 // call.
 void ExecuteStream::Reopen() {
+  std::shared_ptr<ExecuteTransport> call = std::exchange(next_, nullptr);
   mutex_.unlock();
-  auto call = std::make_shared<Call>(this, connection_, /*wait_for_ready=*/true);
-  Call* const next = call.get();
+  if (call == nullptr) {
+    call = std::make_shared<ExecuteOverGrpc>(this, connection_, /*resumable=*/true,
+                                             /*wait_for_ready=*/true);
+  }
+  ExecuteTransport* const next = call.get();
   mutex_.lock();
   call_.swap(call);
+  moving_ = false;
   open_sent_ = call_ended_ = released_ = call_done_ = false;
   writing_ = true;  // nobody writes before it has started
   held_ = 0;
@@ -158,6 +211,7 @@ void ExecuteStream::Reopen() {
   mutex_.unlock();
   call.reset();
   next->Start();
+  next->Read(&incoming_);
   mutex_.lock();
   writing_ = false;
   mutex_.unlock();

@@ -35,68 +35,16 @@ bool ExecuteStream::Outgoing::IsShort() const {
   return !chunked && payload.left() == 0 && request.ByteSizeLong() <= kCopiedPayload;
 }
 
-// A session that cannot be resumed would end with its call.
-CallEvents::Use ExecuteStream::Call::Queue() {
-  return stream_->options_.resumable ? CallEvents::Use::OfAny([this] { TryCancel(); })
-                                     : CallEvents::Use::OfOwn();
-}
-
-ExecuteStream::Call::Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready)
-    : stream_(stream), use_(Queue()) {
-  context_.set_wait_for_ready(wait_for_ready);
-  context_.set_initial_metadata_corked(true);
-  grpc::GenericStub stub(connection.channel());
-  // Without its token the server will refuse the stream, which says enough.
-  connection.Authorize(&context_).IgnoreError();
-  call_ = stub.PrepareCall(&context_, "/telegrad.v1.Compute/Execute", use_->queue());
-}
-
-// Nothing is told of the start: what it sends goes with the first message.
-void ExecuteStream::Call::Start() {
-  call_->StartCall(nullptr);
-  Read();
-}
-
-void ExecuteStream::Call::Read() {
-  Expect();
-  call_->Read(&stream_->incoming_, read_.tag());
-}
-
-void ExecuteStream::Call::Write(const grpc::ByteBuffer& message,
-                                const grpc::WriteOptions& options) {
-  Expect();
-  call_->Write(message, options, written_.tag());
-}
-
-void ExecuteStream::Call::EndWrites() {
-  Expect();
-  call_->WritesDone(writes_ended_.tag());
-}
-
-void ExecuteStream::Call::OnRead(bool ok) {
-  stream_->OnReadDone(*this, ok);
-  Told();
-}
-
-void ExecuteStream::Call::OnWritten(bool ok) {
-  stream_->OnWriteDone(ok);
-  Told();
-}
-
-void ExecuteStream::Call::Told() {
-  if (expected_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-  use_.reset();
-  stream_->OnDone(status_);
-}
-
 ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options,
                              TransferMeter* meter)
     : connection_(connection),
       options_(options),
       meter_(meter),
-      call_(std::make_shared<Call>(this, connection, /*wait_for_ready=*/false)),
+      call_(std::make_shared<ExecuteOverGrpc>(this, connection, options.resumable,
+                                              /*wait_for_ready=*/false)),
       broken_at_(std::chrono::steady_clock::now()) {
   call_->Start();
+  call_->Read(&incoming_);
   Pump();
   if (options_.resumable) keeper_ = std::thread([this] { Keep(); });
 }
@@ -109,6 +57,7 @@ ExecuteStream::~ExecuteStream() {
     MutexLock lock(mutex_);
     closing_ = true;
     if (unary_ != nullptr) unary_->TryCancel();
+    if (opener_ != nullptr) opener_->Cancel();
   }
   wake_.notify_all();
   if (keeper_.joinable()) keeper_.join();
@@ -130,7 +79,7 @@ ExecuteStream::~ExecuteStream() {
 // If no operation is under way, half-closes the stream, so that the session ends in order and not
 // by a broken connection. True if the server has confirmed that.
 bool ExecuteStream::EndIfIdle() {
-  Call* call;
+  ExecuteTransport* call;
   {
     MutexLock lock(mutex_);
     const bool waited_for = std::any_of(pending_.begin(), pending_.end(), [](const Pending& p) {
@@ -138,7 +87,7 @@ bool ExecuteStream::EndIfIdle() {
              !std::holds_alternative<Told>(p.completion);
     });
     if (writing_ || call_ended_ || waited_for || NextLocked() != Next::kNothing) return false;
-    if (options_.resumable && !open_) return false;
+    if (options_.resumable && (!open_ || moving_)) return false;
     writing_ = true;
     closing_ = true;
     ++starting_;
@@ -163,7 +112,7 @@ uint64_t ExecuteStream::NewHandles(uint64_t count) {
 }
 
 void ExecuteStream::Abandon(const absl::Status& why) {
-  std::shared_ptr<Call> call;
+  std::shared_ptr<ExecuteTransport> call;
   {
     MutexLock lock(mutex_);
     if (broken_.ok()) {
@@ -298,7 +247,7 @@ ExecuteStream::Next ExecuteStream::NextLocked() const {
   if (!open_sent_) return Next::kOpen;
   if (!options_.resumable) return queue_.empty() ? Next::kNothing : Next::kQueued;
   // Until the session is open, messages that were sent could not be distinguished from lost ones.
-  if (!open_) return Next::kNothing;
+  if (!open_ || moving_) return Next::kNothing;
   if (repeat_ < sent_.size()) return Next::kRepeated;
   if (!queue_.empty() && sent_bytes_ < kMaxSentBytes) return Next::kQueued;
   return unacknowledged_ >= kAcknowledgeEvery ? Next::kAcknowledgement : Next::kNothing;
@@ -309,14 +258,14 @@ void ExecuteStream::Pump() {
   while (true) {
     if (call_ended_ && !released_ && starting_ == 0) {
       released_ = true;
-      Call* const call = call_.get();
+      ExecuteTransport* const call = call_.get();
       lock.unlock();
       call->Release();  // this may be destroyed, too
       return;
     }
     const Next next = NextLocked();
     if (next == Next::kNothing) return;
-    Call* const call = call_.get();
+    ExecuteTransport* const call = call_.get();
     writing_ = true;
     ++starting_;
     switch (next) {
@@ -335,17 +284,12 @@ void ExecuteStream::Pump() {
         break;
     }
     // Short messages that have one behind them go out with it.
-    grpc::WriteOptions options;
     const bool follows = repeat_ < sent_.size() || !queue_.empty();
-    if (next != Next::kOpen && follows && held_ < kMaxHeld &&
-        outgoing_.Length() <= kCopiedPayload) {
-      options.set_buffer_hint();
-      ++held_;
-    } else {
-      held_ = 0;
-    }
+    const bool held =
+        next != Next::kOpen && follows && held_ < kMaxHeld && outgoing_.Length() <= kCopiedPayload;
+    held_ = held ? held_ + 1 : 0;
     lock.unlock();
-    call->Write(outgoing_, options);
+    if (call->Write(outgoing_, held)) Written();
     lock.lock();
     --starting_;
   }
@@ -403,22 +347,23 @@ void ExecuteStream::PrepareQueued() {
   wake_.notify_all();
 }
 
-void ExecuteStream::OnWriteDone(bool ok) {
-  if (!ok) return;        // the end of reading follows
+void ExecuteStream::Written() {
   grpc::ByteBuffer sent;  // lets go of the caller's memory
-  {
-    MutexLock lock(mutex_);
-    sent.Swap(&outgoing_);
-    writing_ = false;
-  }
-  sent.Clear();
+  MutexLock lock(mutex_);
+  sent.Swap(&outgoing_);
+  writing_ = false;
+}
+
+void ExecuteStream::OnWriteDone(bool ok) {
+  if (!ok) return;  // the end of reading follows
+  Written();
   Pump();
 }
 
-void ExecuteStream::OnReadDone(Call& call, bool ok) {
+void ExecuteStream::OnReadDone(ExecuteTransport& transport, bool ok) {
   absl::Status status = ok ? Receive() : absl::OkStatus();
   if (ok && status.ok()) {
-    call.Read();
+    transport.Read(&incoming_);
     if (options_.resumable) Pump();
     return;
   }
@@ -432,15 +377,13 @@ void ExecuteStream::OnReadDone(Call& call, bool ok) {
     ended_ = !broken_.ok();
     changed_.notify_all();
   }
-  if (ok) call.TryCancel();
-  call.Finish();
+  if (ok) transport.TryCancel();
+  transport.Finish();
   Pump();
 }
 
-void ExecuteStream::OnDone(const grpc::Status& status) {
-  absl::Status why = status.ok() ? absl::UnavailableError("the session was ended")
-                                 : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                                                status.error_message());
+void ExecuteStream::OnDone(const absl::Status& status) {
+  absl::Status why = status.ok() ? absl::UnavailableError("the session was ended") : status;
   {
     MutexLock lock(mutex_);
     ended_in_order_ = status.ok();

@@ -1,8 +1,9 @@
 // The Execute stream behind a RemoteSession: a queue of operations going out, one message at a
 // time, with short operations gathered in one where the server takes that, and the operations that
 // wait for their answers. It is one call of Compute.Execute, or, of a
-// resumable session, one after another: messages are kept until it is known that the server took
-// them, and those that it did not are sent again over the next call.
+// resumable session, one connection after another: messages are kept until it is known that the
+// server took them, and those that it did not are sent again over the next. A resumable session is
+// opened by a call, and then moves to a bulk socket where the server takes operations there.
 #pragma once
 
 #include <atomic>
@@ -19,9 +20,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/cc/bulk_socket.h"
 #include "client/cc/bulk_transfers.h"
-#include "client/cc/call_events.h"
 #include "client/cc/chunk_pool.h"
+#include "client/cc/execute_transport.h"
 #include "client/cc/future.h"
 #include "client/cc/out_payload.h"
 #include "client/cc/payload_slices.h"
@@ -31,9 +33,7 @@
 #include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 #include "engine/wire/envelope.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/call_event.h"
 #include "proto/transport.h"
 #include "telegrad/v1/compute.pb.h"
 
@@ -71,7 +71,7 @@ struct Fail {
 // it on the server is asked which it has.
 inline constexpr int64_t kMaxSentBytes = int64_t{64} << 20;
 
-class ExecuteStream {
+class ExecuteStream final : public ExecuteTransport::User {
  public:
   ExecuteStream(Connection& connection, const SessionOptions& options, TransferMeter* meter);
   ~ExecuteStream();
@@ -97,41 +97,6 @@ class ExecuteStream {
  private:
   using SteadyTime = std::chrono::steady_clock::time_point;
 
-  // One call of Compute.Execute. It tells the stream of each message that was read or written, and
-  // of its end, which is the last that it does.
-  class Call final {
-   public:
-    Call(ExecuteStream* stream, Connection& connection, bool wait_for_ready);
-    void Start();  // and the first read
-    void Read();
-    void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options);
-    void EndWrites();
-    void TryCancel() { context_.TryCancel(); }
-    // No message is read any more.
-    void Finish() { call_->Finish(&status_, finished_.tag()); }
-    // No message is written any more; this may be gone when it returns.
-    void Release() { Told(); }
-
-   private:
-    using Event = EventOf<Call>;
-
-    CallEvents::Use Queue();
-    void Expect() { expected_.fetch_add(1, std::memory_order_relaxed); }
-    void Told();
-    void OnRead(bool ok);
-    void OnWritten(bool ok);
-    void OnOther(bool /*ok*/) { Told(); }
-
-    ExecuteStream* const stream_;
-    grpc::ClientContext context_;
-    std::optional<CallEvents::Use> use_;
-    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-    Event read_{this, &Call::OnRead}, written_{this, &Call::OnWritten};
-    Event writes_ended_{this, &Call::OnOther}, finished_{this, &Call::OnOther};
-    grpc::Status status_;
-    // What it is still to be told, and its release.
-    std::atomic<int> expected_ = 2;  // the end of Finish, too
-  };
   // What a thread that handles a burst of events does at its end, unless the stream has gone.
   class PumpLater final : public Burst::Part {
    public:
@@ -174,9 +139,10 @@ class ExecuteStream {
   };
   void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
                OutPayload payload) TG_REQUIRES(mutex_);
-  void OnReadDone(Call& call, bool ok);
-  void OnWriteDone(bool ok);
-  void OnDone(const grpc::Status& status);
+  void OnReadDone(ExecuteTransport& transport, bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const absl::Status& status) override;
+  void Written();
   bool EndIfIdle();
   void Pump();
   Next NextLocked() const TG_REQUIRES(mutex_);
@@ -188,8 +154,10 @@ class ExecuteStream {
   bool PrepareMessage(Outgoing& out);
   void Finish(const absl::Status& why);
 
-  // Of a resumable session. Reopen and KeepAlive release the mutex meanwhile.
+  // Of a resumable session. Move, Reopen and KeepAlive release the mutex meanwhile.
   void Keep();
+  bool MayMoveLocked() const TG_REQUIRES(mutex_);
+  void Move() TG_REQUIRES(mutex_);
   void Reopen() TG_REQUIRES(mutex_);
   void KeepAlive() TG_REQUIRES(mutex_);
   void CloseSession();
@@ -236,7 +204,7 @@ class ExecuteStream {
   absl::Status broken_ TG_GUARDED_BY(mutex_);  // of the connection
 
   // Of the call at hand, which only the keeper replaces, when it is done.
-  std::shared_ptr<Call> call_ TG_GUARDED_BY(mutex_);
+  std::shared_ptr<ExecuteTransport> call_ TG_GUARDED_BY(mutex_);
   int starting_ TG_GUARDED_BY(mutex_) = 0;
   bool writing_ TG_GUARDED_BY(mutex_) = false;
   bool open_sent_ TG_GUARDED_BY(mutex_) = false;
@@ -263,6 +231,11 @@ class ExecuteStream {
   SteadyTime keep_alive_at_ TG_GUARDED_BY(mutex_);
   int attempts_ TG_GUARDED_BY(mutex_) = 0;  // to resume it, since it broke
   std::minstd_rand random_ TG_GUARDED_BY(mutex_){std::random_device{}()};
+  // To a bulk socket. Until it is over, successful or not, no operation is sent.
+  bool moving_ TG_GUARDED_BY(mutex_) = false;
+  int moves_ TG_GUARDED_BY(mutex_) = 0;                           // begun since one was successful
+  std::shared_ptr<ExecuteTransport> next_ TG_GUARDED_BY(mutex_);  // in place of another call
+  std::shared_ptr<BulkSocketOpener> opener_ TG_GUARDED_BY(mutex_);  // the keeper's, likewise
   // The keeper's call, to be cancelled.
   grpc::ClientContext* unary_ TG_GUARDED_BY(mutex_) = nullptr;
 };

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "client/cc/received_message.h"
+#include "client/cc/received_answer.h"
 #include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "engine/wire/compression.h"
@@ -112,7 +112,7 @@ void GrpcBulkStream::OnDone(const grpc::Status& status) {
 
 // Handles the message in incoming_. An error ends the stream.
 absl::Status GrpcBulkStream::Receive() {
-  ReceivedMessage message;
+  ReceivedAnswer message;
   v1::TransferResponse response;
   TG_RETURN_IF_ERROR(message.Take(incoming_, &response));
   const Envelope& envelope = message.envelope();

@@ -2,29 +2,15 @@
 // Then one thread sends and another receives until either fails or the stream is drained.
 #include "client/cc/socket_bulk_stream.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "engine/base/crc32c.h"
-#include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
-#include "engine/net/proof.h"
-#include "engine/net/psk_tls.h"
-#include "engine/net/tcp.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
 
 namespace telegrad {
-namespace {
-
-// Until gRPC is used instead: where something swallows what is sent to the address, that is what
-// the first transfer of a session waits.
-constexpr std::chrono::milliseconds kMostForAttaching{2'000};
-
-}  // namespace
 
 SocketBulkStream::SocketBulkStream(BulkTransfers* owner, SessionTicket ticket)
     : BulkStream(owner), ticket_(std::move(ticket)) {
@@ -46,8 +32,7 @@ void SocketBulkStream::End(const absl::Status& status) {
   MutexLock lock(owner_->mutex_);
   if (status_.ok()) status_ = status;
   ended_ = true;
-  if (call_ != nullptr) call_->TryCancel();
-  if (socket_ != nullptr) socket_->Shutdown();
+  opener_.Cancel();
   wake_.notify_one();
 }
 
@@ -68,75 +53,14 @@ void SocketBulkStream::Run() {
   SetDone(status);
 }
 
-absl::StatusOr<v1::AdmitBulkResponse> SocketBulkStream::GetTicket() {
-  Connection& connection = *owner_->connection_;
-  v1::AdmitBulkRequest request;
-  request.set_token(ticket_.token);
-  request.set_epoch(ticket_.epoch);
-  v1::AdmitBulkResponse ticket;
-  const auto call = std::make_shared<grpc::ClientContext>();
-  TG_RETURN_IF_ERROR(connection.Authorize(call.get()));
-  call->set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
-  {
-    MutexLock lock(owner_->mutex_);
-    if (ended_) return status_;
-    call_ = call;
-  }
-  const grpc::Status admitted =
-      v1::Data::NewStub(connection.channel())->AdmitBulk(call.get(), request, &ticket);
-  if (!admitted.ok()) {
-    return absl::Status(static_cast<absl::StatusCode>(admitted.error_code()),
-                        admitted.error_message());
-  }
-  // Some of it is said before the other end has proved who it is.
-  if (ticket.identity().size() != kIdentityBytes || ticket.secret().size() != kSecretBytes) {
-    return Internal("a ticket of ", ticket.identity().size(), " and ", ticket.secret().size(),
-                    " bytes, expected ", kIdentityBytes, " and ", kSecretBytes);
-  }
-  const bool encrypted = !connection.options().credentials.tls_ca.empty() &&
-                         !connection.address().starts_with("unix:");
-  if (encrypted && !ticket.tls())
-    return Internal("the server issued a ticket for a socket without encryption");
-  return ticket;
-}
-
-// Gets a ticket, connects, and has the server prove that it gave that.
 absl::StatusOr<std::shared_ptr<StreamSocket>> SocketBulkStream::Open() {
-  const Connection& connection = *owner_->connection_;
-  TG_ASSIGN_OR_RETURN(const v1::AdmitBulkResponse ticket, GetTicket());
-  const auto deadline = std::chrono::steady_clock::now() + kMostForAttaching;
-  TG_ASSIGN_OR_RETURN(UniqueFd fd, ConnectTcp(connection.server().bulk_address, deadline));
-  TuneTcp(fd);
-  std::shared_ptr<StreamSocket> socket;
-  if (ticket.tls()) {
-    TG_ASSIGN_OR_RETURN(socket,
-                        TlsClient(std::move(fd), kBulkStall, {ticket.identity(), ticket.secret()}));
-  } else {
-    socket = std::make_shared<StreamSocket>(std::move(fd), kBulkStall);
-  }
-  {
-    MutexLock lock(owner_->mutex_);
-    if (ended_) return status_;
-    socket_ = socket;
-  }
-  socket->SetDeadline(deadline);
-  TG_RETURN_IF_ERROR(socket->Handshake());
-  const std::string nonce = RandomBytes(kNonceBytes);
-  const v1::TransferRequest attach = AttachRequest(
-      StrCat(ticket.identity(), nonce, Prove(ticket.secret(), Prover::kClient, nonce)),
-      ticket_.epoch);
-  TG_RETURN_IF_ERROR(SendFrame(*socket, attach.SerializeAsString(), {}));
-  TG_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(*socket, kMaxDataHeadBytes, 0));
-  v1::TransferResponse response;
-  if (!response.ParseFromString(frame.head)) return Internal("not a TransferResponse");
-  if (response.has_attached() &&
-      !IsProof(response.attached().proof(), ticket.secret(), Prover::kServer, nonce)) {
-    return absl::UnavailableError(
-        StrCat(connection.server().bulk_address, " is not the server that issued the ticket"));
-  }
-  TG_RETURN_IF_ERROR(Take(response));
-  socket->SetDeadline(std::nullopt);
-  if (response.has_attached()) return socket;
+  TG_ASSIGN_OR_RETURN(
+      const BulkSocketOpener::Opened opened,
+      opener_.Open(*owner_->connection_, ticket_, /*operations=*/false, [this](std::string token) {
+        return AttachRequest(std::move(token), ticket_.epoch);
+      }));
+  TG_RETURN_IF_ERROR(Take(opened.answer));
+  if (opened.answer.has_attached()) return opened.socket;
   return Internal("the first message of a stream of transfers must be attached");
 }
 

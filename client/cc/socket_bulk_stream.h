@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "client/cc/bulk_socket.h"
 #include "client/cc/bulk_stream.h"
 #include "engine/net/frames.h"
 #include "engine/net/stream_socket.h"
@@ -26,20 +27,16 @@ class SocketBulkStream final : public BulkStream {
  private:
   void Run();  // of the one that receives
   absl::StatusOr<std::shared_ptr<StreamSocket>> Open();
-  absl::StatusOr<v1::AdmitBulkResponse> GetTicket();
   absl::Status Receive(StreamSocket& socket);
   absl::Status TakeChunk(StreamSocket& socket, const v1::Chunk& chunk, uint32_t payload_bytes);
   void Write(StreamSocket& socket);
   void End(const absl::Status& status);
 
   const SessionTicket ticket_;
+  BulkSocketOpener opener_;
   ConditionVariable wake_;  // there may be something to be sent
   std::thread reader_, writer_;
 
-  // For the ticket.
-  std::shared_ptr<grpc::ClientContext> call_ TG_GUARDED_BY(owner_->mutex_);
-  // Then constant.
-  std::shared_ptr<StreamSocket> socket_ TG_GUARDED_BY(owner_->mutex_);
   bool ended_ TG_GUARDED_BY(owner_->mutex_) = false;
 };
 

@@ -28,6 +28,8 @@ struct RemoteOptions {
   std::string name;     // its devices are called NAME/CPU:0, ...
   std::string address;  // HOST:PORT or unix:PATH
   ClientCredentials credentials = {};
+  // Of its bulk sockets: HOST:PORT in place of the one that the server names, or "none".
+  std::string bulk_address = {};
   // How long opening waits for the server.
   absl::Duration connect_time = absl::Seconds(10);
   // How often the server is asked how it is, and how long it may fail to answer before its devices

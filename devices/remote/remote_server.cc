@@ -33,6 +33,9 @@ ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& ten
   out.timeout = options.connect_time;
   out.credentials = options.credentials;
   out.bulk_bytes = kBulkBytes;
+  out.bulk_sockets = options.bulk_address != "none";
+  if (out.bulk_sockets) out.bulk_address = options.bulk_address;
+  out.operation_sockets = true;
   // The one tenant of a daemon that asks nobody who they are is who the daemon itself is there.
   if (tenant != "local") out.credentials.acts_for = tenant;
   return out;

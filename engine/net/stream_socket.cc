@@ -66,6 +66,25 @@ absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<size_t> StreamSocket::ReceiveSome(std::span<std::byte> into) {
+  while (true) {
+    TG_ASSIGN_OR_RETURN(const Moved moved, TryReceive(into));
+    if (moved.bytes > 0) return moved.bytes;
+    // TLS may have to send before it can receive.
+    TG_RETURN_IF_ERROR(moved.wait_for == POLLIN ? AwaitInput() : Await(moved.wait_for));
+  }
+}
+
+absl::StatusOr<size_t> StreamSocket::SendSome(std::span<const std::byte> bytes, bool more) {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    TG_ASSIGN_OR_RETURN(const Moved moved, TrySend(bytes.subspan(sent), more));
+    if (moved.bytes == 0) break;
+    sent += moved.bytes;
+  }
+  return sent;
+}
+
 absl::Status StreamSocket::AwaitInput() {
   if (HasReceived()) return absl::OkStatus();
   pollfd polled = {fd_.get(), POLLIN, 0};

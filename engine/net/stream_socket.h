@@ -34,6 +34,11 @@ class StreamSocket {
   absl::Status Receive(std::span<std::byte> into);
   // `more`: what follows comes at once, so that packets may wait for it.
   absl::Status Send(std::span<const std::byte> bytes, bool more = false);
+  // At least one byte, and as many of the others as have arrived. Waits as long as it takes for the
+  // first.
+  absl::StatusOr<size_t> ReceiveSome(std::span<std::byte> into);
+  // Of the bytes, as many as can be sent without waiting.
+  absl::StatusOr<size_t> SendSome(std::span<const std::byte> bytes, bool more = false);
   // Waits as long as it takes until there is something to be received, the end too.
   absl::Status AwaitInput();
   // Of every Send and Receive from now on, until there is none; it ends them though bytes move.

@@ -68,19 +68,23 @@ absl::Status BulkConnection::Serve() {
   socket_->SetDeadline(std::chrono::steady_clock::now() + kAdmission);
   absl::Status status = Admit();
   socket_->SetDeadline(std::nullopt);
-  if (status.ok()) {
-    auto sender = StartThread([this] { SendAll(); });
-    status = sender.ok() ? Receive() : sender.status();
-    stream_.Close();
-    {
-      const MutexLock lock(mutex_);
-      over_ = true;
-    }
-    Wake();
-    if (sender.ok()) sender->join();
-  }
+  if (status.ok() && operations_) return std::exchange(operations_, nullptr)(socket_);
+  if (status.ok()) status = ServeTransfers();
   Farewell(status);
   socket_->Shutdown();
+  return status;
+}
+
+absl::Status BulkConnection::ServeTransfers() {
+  auto sender = StartThread([this] { SendAll(); });
+  const absl::Status status = sender.ok() ? Receive() : sender.status();
+  stream_.Close();
+  {
+    const MutexLock lock(mutex_);
+    over_ = true;
+  }
+  Wake();
+  if (sender.ok()) sender->join();
   return status;
 }
 
@@ -98,6 +102,12 @@ absl::Status BulkConnection::Admit() {
   place_ = std::move(redeemed.place);
   admitted_ = true;
   metrics_->Add(Metric::kBulkAdmitted);
+  if (redeemed.operations) {
+    operations_ = std::move(redeemed.operations);
+    TransferMessage message;
+    message.head.mutable_attached()->set_proof(std::move(redeemed.proof));
+    return Send(message);
+  }
   if (!redeemed.peer) {
     return stream_.Attach(std::move(redeemed.session), shared_from_this(), request_.attach(),
                           socket_->KeepsBytes(), std::move(redeemed.proof));

@@ -1,6 +1,7 @@
 // One bulk socket: a TCP connection that carries a stream of transfers without HTTP/2 (see
 // AdmitBulk in data.proto). One thread receives chunks of uploads directly into their buffers,
-// another one sends downloads directly from theirs.
+// another one sends downloads directly from theirs. Or, as its ticket says, it carries the
+// operations of a session, which whoever gave the ticket serves.
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,7 @@ class BulkConnection final : public TransferSink,
 
  private:
   absl::Status Admit();
+  absl::Status ServeTransfers();
   absl::Status Receive();  // messages, until something fails
   absl::Status Take(Frame frame);
   void SendAll();  // until it is over
@@ -47,11 +49,12 @@ class BulkConnection final : public TransferSink,
   template <typename Ready>
   bool Await(Ready ready);
 
-  const std::unique_ptr<StreamSocket> socket_;
+  const std::shared_ptr<StreamSocket> socket_;
   BulkTickets* const tickets_;
   Metrics* const metrics_;
   std::atomic<bool> admitted_ = false;
   std::shared_ptr<const void> place_;
+  BulkTickets::ServeOperations operations_;  // null: it carries transfers
   v1::TransferRequest request_;
   TransferStream stream_;
 

@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<BulkListener>> BulkListener::Start(const BulkOpti
   return bulk;
 }
 
-BulkListener::~BulkListener() {
+void BulkListener::Stop() {
   eventfd_write(stop_.get(), 1);
   if (thread_.joinable()) thread_.join();
   std::map<uint64_t, Row> rows;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,14 +30,17 @@ class BulkListener {
   // UNAVAILABLE where an address is taken. `metrics` outlives this.
   static absl::StatusOr<std::unique_ptr<BulkListener>> Start(const BulkOptions& options,
                                                              Metrics* metrics);
-  // Ends all connections.
-  ~BulkListener();
+  ~BulkListener() { Stop(); }
+  // Ends all connections and takes no more. May be called again.
+  void Stop();
 
   const std::vector<std::string>& addresses() const { return addresses_; }  // with their ports
   bool tls() const { return tls_; }
   // A ticket for one connection of this session. RESOURCE_EXHAUSTED where there are too many.
-  absl::StatusOr<PresharedKey> Admit(const std::shared_ptr<TransferOwner>& session) {
-    return tickets_.Issue(session);
+  // `operations`: see BulkTickets::Issue.
+  absl::StatusOr<PresharedKey> Admit(const std::shared_ptr<TransferOwner>& session,
+                                     BulkTickets::ServeOperations operations = nullptr) {
+    return tickets_.Issue(session, std::move(operations));
   }
   // A ticket for one of another server.
   PresharedKey AdmitPeer(const std::shared_ptr<TransferOwner>& session,

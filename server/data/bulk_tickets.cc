@@ -24,7 +24,8 @@ absl::Status BulkTickets::CheckRoomLocked() const {
                            " bulk sockets; raise --bulk-sockets, which is ", most_);
 }
 
-absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<TransferOwner>& session) {
+absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<TransferOwner>& session,
+                                                ServeOperations operations) {
   PresharedKey key{RandomBytes(kIdentityBytes), RandomBytes(kSecretBytes)};
   const int64_t now = clock_->Ns();
   const MutexLock lock(mutex_);
@@ -38,7 +39,8 @@ absl::StatusOr<PresharedKey> BulkTickets::Issue(const std::shared_ptr<TransferOw
                              kOfOneSession, " may be unused; use them, or wait ", kLifetimeMs,
                              " ms");
   }
-  tickets_[key.identity] = {key.secret, session, session.get(), now + kLifetimeMs * kNsPerMs};
+  tickets_[key.identity] = {key.secret, session, session.get(), now + kLifetimeMs * kNsPerMs,
+                            std::move(operations)};
   return key;
 }
 
@@ -104,7 +106,7 @@ absl::StatusOr<BulkTickets::Redeemed> BulkTickets::RedeemAndFollow(std::string_v
       redeemed = {it->second.session.lock(), Prove(it->second.secret, Prover::kServer, nonce),
                   std::shared_ptr<const void>(
                       this, [places = places_](const void*) { places->fetch_sub(1); }),
-                  std::nullopt};
+                  std::nullopt, std::move(it->second.operations)};
       Ticket used = std::move(it->second);
       tickets_.erase(it);
       if (signed_by_peer) {

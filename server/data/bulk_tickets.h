@@ -21,6 +21,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 #include "engine/net/psk_tls.h"
+#include "engine/net/stream_socket.h"
 #include "server/data/transfers.h"
 
 namespace telegrad {
@@ -35,8 +36,12 @@ class BulkTickets {
   explicit BulkTickets(int64_t most, const Clock* clock = Clock::Steady())
       : most_(most), clock_(clock) {}
 
-  // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session.
-  absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<TransferOwner>& session);
+  // Serves operations on a socket until that is over, on the calling thread.
+  using ServeOperations = std::function<absl::Status(const std::shared_ptr<StreamSocket>& socket)>;
+  // RESOURCE_EXHAUSTED where there are too many sockets, or tickets of the session. `operations`:
+  // what serves the socket, if it is not for transfers.
+  absl::StatusOr<PresharedKey> Issue(const std::shared_ptr<TransferOwner>& session,
+                                     ServeOperations operations = nullptr);
   // What a ticket for another server admits.
   struct Peer {
     std::string key;  // its public one
@@ -53,6 +58,7 @@ class BulkTickets {
     std::string proof;                  // for the client
     std::shared_ptr<const void> place;  // its place among the allowed sockets
     std::optional<Peer> peer;           // if it is another server
+    ServeOperations operations;         // null: it is for transfers
   };
   // Uses up the ticket of which `token` is the identity, a nonce and the client's proof of that,
   // one after the other, and of another server its signature. PERMISSION_DENIED if there is none,
@@ -67,6 +73,7 @@ class BulkTickets {
     std::weak_ptr<TransferOwner> session;
     const TransferOwner* of = nullptr;  // which one, for counting alone
     int64_t until_ns = 0;
+    ServeOperations operations = nullptr;
     // Of another server.
     std::string peer_key = {};
     uint64_t transfer = 0;

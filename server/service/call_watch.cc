@@ -13,7 +13,8 @@ CallWatch::CallWatch(std::chrono::milliseconds first_message, Check check, const
       check_(std::move(check)),
       clock_(clock) {}
 
-std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream, std::optional<Known> known) {
+std::shared_ptr<CallWatch::Row> CallWatch::Enter(RawStream* stream,
+                                                 std::shared_ptr<const Known> known) {
   const auto row = std::make_shared<Row>();
   row->watch_ = this;
   row->began_ns_ = clock_->Ns();

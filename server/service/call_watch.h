@@ -7,7 +7,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -36,9 +35,9 @@ class CallWatch {
   CallWatch(std::chrono::milliseconds first_message, Check check,
             const Clock* clock = Clock::Steady());
 
-  // `stream` is looked at until Leave is called of what this returns. `known`: none where nobody
+  // `stream` is looked at until Leave is called of what this returns. `known`: null where nobody
   // was asked.
-  std::shared_ptr<Row> Enter(RawStream* stream, std::optional<Known> known);
+  std::shared_ptr<Row> Enter(RawStream* stream, std::shared_ptr<const Known> known);
   // Ends those that are to end by now.
   void Look();
   // Ends those that have sent nothing yet, now and from now on, and those that wait for nothing but
@@ -68,7 +67,7 @@ class CallWatch::Row {
   CallWatch* watch_ = nullptr;
   std::list<std::shared_ptr<Row>>::iterator at_;
   int64_t began_ns_ = 0;
-  std::optional<Known> known_;
+  std::shared_ptr<const Known> known_;
   Mutex mutex_;
   RawStream* stream_ TG_GUARDED_BY(mutex_) = nullptr;  // until Leave
 };

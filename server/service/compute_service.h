@@ -2,7 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <string_view>
 
+#include "engine/net/stream_socket.h"
+#include "server/service/call_watch.h"
 #include "server/service/execute_call.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
@@ -12,17 +17,28 @@ namespace telegrad {
 
 class ComputeService {
  public:
-  ComputeService(const Environment& env, SessionRegistry& registry)
-      : env_(env), registry_(registry) {}
+  // `watch` looks at the streams on sockets, as the router has it look at those of gRPC.
+  ComputeService(const Environment& env, SessionRegistry& registry, CallWatch* watch)
+      : env_(env), registry_(registry), watch_(watch) {}
 
   RawStream* Execute(grpc::ServerContextBase* context, Caller caller);
+  // Serves a stream of this caller on a bulk socket until it is over, on the calling thread.
+  // Returns why it was not served, or why the connection broke.
+  absl::Status ExecuteOn(const std::shared_ptr<StreamSocket>& socket, Caller caller);
 
   // Lets every session complete its operations and accept no more.
   void Drain();
+  // Waits until no stream is left, or it is that late; those of gRPC and those on sockets.
+  void AwaitNone(std::chrono::system_clock::time_point deadline) { calls_.AwaitNone(deadline); }
+  // Ends every stream now.
+  void EndAll();
 
  private:
+  RawStream* Start(Caller caller, std::string_view traceparent);
+
   const Environment& env_;
   SessionRegistry& registry_;
+  CallWatch* const watch_;
   OpenCalls<ExecuteCall> calls_;
   std::atomic<bool> draining_ = false;
 };

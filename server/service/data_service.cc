@@ -8,6 +8,7 @@
 #include "engine/base/status.h"
 #include "engine/net/own_certificate.h"
 #include "server/data/peers.h"
+#include "server/service/compute_service.h"
 
 namespace telegrad {
 
@@ -64,7 +65,11 @@ absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkReq
     response->set_transfer(ticket.transfer);
     return absl::OkStatus();
   }
-  TG_ASSIGN_OR_RETURN(PresharedKey key, bulk_->Admit(session));
+  BulkTickets::ServeOperations operations;
+  if (request.operations()) {
+    operations = [this, caller](const auto& socket) { return compute_.ExecuteOn(socket, caller); };
+  }
+  TG_ASSIGN_OR_RETURN(PresharedKey key, bulk_->Admit(session, std::move(operations)));
   response->set_identity(std::move(key.identity));
   response->set_secret(std::move(key.secret));
   response->set_tls(bulk_->tls());

@@ -13,9 +13,10 @@ namespace telegrad {
 
 class DataService {
  public:
-  // `bulk` is null where there are no bulk sockets.
-  DataService(const Environment& env, SessionRegistry& registry, BulkListener* bulk)
-      : env_(env), registry_(registry), bulk_(bulk) {}
+  // `bulk` is null where there are no bulk sockets. `compute` serves operations on them.
+  DataService(const Environment& env, SessionRegistry& registry, ComputeService& compute,
+              BulkListener* bulk)
+      : env_(env), registry_(registry), compute_(compute), bulk_(bulk) {}
 
   RawStream* Transfer(grpc::ServerContextBase* context, Caller caller);
   absl::Status StatUpload(const Caller& caller, const v1::StatUploadRequest& request,
@@ -26,6 +27,7 @@ class DataService {
  private:
   const Environment& env_;
   SessionRegistry& registry_;
+  ComputeService& compute_;
   BulkListener* const bulk_;
   OpenCalls<DataCall> calls_;
 };

@@ -57,13 +57,11 @@ class SlicesPayload final : public Payload {
 }  // namespace
 
 std::shared_ptr<ExecuteCall> ExecuteCall::Create(SessionRegistry& registry, Caller caller,
-                                                 const grpc::ServerContextBase& context,
-                                                 Tracer* tracer, TaskPool* workers) {
-  std::shared_ptr<ExecuteCall> call(
-      new ExecuteCall(registry, std::move(caller), context, tracer, workers));
-  const auto header = context.client_metadata().find("traceparent");
-  if (tracer != nullptr && header != context.client_metadata().end()) {
-    call->stream_trace_ = ParseTraceparent({header->second.data(), header->second.size()});
+                                                 std::string_view traceparent, Tracer* tracer,
+                                                 TaskPool* workers) {
+  std::shared_ptr<ExecuteCall> call(new ExecuteCall(registry, std::move(caller), tracer, workers));
+  if (tracer != nullptr && !traceparent.empty()) {
+    call->stream_trace_ = ParseTraceparent(traceparent);
   }
   call->self_ = call;
   return call;
@@ -249,13 +247,7 @@ absl::Status ExecuteCall::Open(const v1::Open& open) {
 }
 
 void ExecuteCall::OnSent(bool ok) {
-  grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
-  {
-    const MutexLock lock(mutex_);
-    sent.Swap(&outgoing_);
-    writing_ = false;
-  }
-  sent.Clear();
+  Sent();
   if (ok) {
     Pump();
   } else {
@@ -263,7 +255,20 @@ void ExecuteCall::OnSent(bool ok) {
   }
 }
 
+void ExecuteCall::Sent() {
+  grpc::ByteBuffer sent;  // lets go of the memory that it was sent from
+  {
+    const MutexLock lock(mutex_);
+    sent.Swap(&outgoing_);
+    writing_ = false;
+  }
+}
+
 void ExecuteCall::OnGone() {
+  {
+    const MutexLock lock(mutex_);
+    gone_ = true;
+  }
   Abort(absl::CancelledError("the client has disconnected"), /*keep=*/true);
 }
 
@@ -272,7 +277,12 @@ void ExecuteCall::OnDetached(const absl::Status& why) { Abort(why, /*keep=*/true
 // A stream that broke looks at first like one that the client ended; only now it is known which it
 // was.
 void ExecuteCall::OnOver() {
-  if (session_ != nullptr) registry_.Leave(session_, *this, /*keep=*/context_.IsCancelled());
+  bool gone;
+  {
+    const MutexLock lock(mutex_);
+    gone = gone_;
+  }
+  if (session_ != nullptr) registry_.Leave(session_, *this, /*keep=*/gone);
   self_.reset();
 }
 
@@ -347,7 +357,7 @@ void ExecuteCall::Pump() {
     ++starting_;
     const absl::Status end = end_;
     lock.unlock();
-    if (write) StartWrite(&outgoing_, options);
+    if (write && WriteNow(&outgoing_, options)) Sent();
     if (read) StartRead(&incoming_);
     if (finish) return Finish(ToGrpc(end));
     if (accept) AcceptLater();

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/burst.h"
@@ -25,9 +26,9 @@ class ExecuteCall final : public RawStream,
                           public Burst::Part,
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
-  // Owns itself until gRPC is done with it.
+  // Owns itself until OnOver. `traceparent`: the stream's, or empty.
   static std::shared_ptr<ExecuteCall> Create(SessionRegistry& registry, Caller caller,
-                                             const grpc::ServerContextBase& context, Tracer* tracer,
+                                             std::string_view traceparent, Tracer* tracer,
                                              TaskPool* workers);
   // Begins to read, unless `refused`, which the stream then ends with.
   void Start(OpenCalls<ExecuteCall>::CallSlot slot, const absl::Status& refused);
@@ -48,13 +49,8 @@ class ExecuteCall final : public RawStream,
   void EndOfBurst() override { Pump(); }
 
  private:
-  ExecuteCall(SessionRegistry& registry, Caller caller, const grpc::ServerContextBase& context,
-              Tracer* tracer, TaskPool* workers)
-      : registry_(registry),
-        caller_(std::move(caller)),
-        context_(context),
-        tracer_(tracer),
-        workers_(*workers) {}
+  ExecuteCall(SessionRegistry& registry, Caller caller, Tracer* tracer, TaskPool* workers)
+      : registry_(registry), caller_(std::move(caller)), tracer_(tracer), workers_(*workers) {}
 
   absl::Status Accept();          // the message in incoming_
   absl::Status AcceptGathered();  // what came with it, as far as there are room and time
@@ -69,15 +65,15 @@ class ExecuteCall final : public RawStream,
   // a burst of events.
   void Pump();
   void PumpSoon();
+  void Sent();  // what was being written
   bool HasRoomLocked() const TG_REQUIRES(mutex_);
   std::vector<Answer> NextMessage() TG_REQUIRES(mutex_);
 
   SessionRegistry& registry_;
   const Caller caller_;
-  const grpc::ServerContextBase& context_;  // until OnOver
-  Tracer* const tracer_;                    // null: nothing is traced
+  Tracer* const tracer_;  // null: nothing is traced
   TaskPool& workers_;
-  std::optional<TraceContext> stream_trace_;  // that the stream's metadata has
+  std::optional<TraceContext> stream_trace_;  // that the stream came with
   std::shared_ptr<ExecuteCall> self_;         // until OnOver
   OpenCalls<ExecuteCall>::CallSlot slot_;     // none if it is refused
 
@@ -103,6 +99,7 @@ class ExecuteCall final : public RawStream,
   bool gathers_ TG_GUARDED_BY(mutex_) = false;    // the client takes gathered answers
   bool writing_ TG_GUARDED_BY(mutex_) = false;
   bool begun_ TG_GUARDED_BY(mutex_) = false;        // to write
+  bool gone_ TG_GUARDED_BY(mutex_) = false;         // the client is, by a cut
   bool input_ended_ TG_GUARDED_BY(mutex_) = false;  // no operation will follow
   bool finished_ TG_GUARDED_BY(mutex_) = false;
   bool aborted_ TG_GUARDED_BY(mutex_) = false;

@@ -3,6 +3,7 @@
 // last call ends.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -21,6 +22,7 @@ class OpenCalls {
     Mutex mutex;
     std::list<std::weak_ptr<Call>> calls TG_GUARDED_BY(mutex);
     std::map<const void*, int64_t> of TG_GUARDED_BY(mutex);  // how many, by whose they are
+    ConditionVariable none;
   };
 
  public:
@@ -40,6 +42,7 @@ class OpenCalls {
       const MutexLock lock(shared_->mutex);
       shared_->calls.erase(at_);
       if (--shared_->of[owner_] == 0) shared_->of.erase(owner_);
+      if (shared_->calls.empty()) shared_->none.notify_all();
     }
     explicit operator bool() const { return shared_ != nullptr; }
 
@@ -62,6 +65,14 @@ class OpenCalls {
     if ((of_one != shared_->of.end() ? of_one->second : 0) >= most_of_one) return {};
     ++shared_->of[owner];
     return CallSlot(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
+  }
+
+  // Waits until there is none, or it is that late.
+  void AwaitNone(std::chrono::system_clock::time_point deadline) const {
+    ReleasableLock lock(shared_->mutex);
+    while (!shared_->calls.empty() &&
+           shared_->none.wait_until(lock, deadline) != std::cv_status::timeout) {
+    }
   }
 
   std::vector<std::shared_ptr<Call>> All() const {

@@ -34,6 +34,14 @@ void RawStream::StartWrite(const grpc::ByteBuffer* message, const grpc::WriteOpt
   Start([message, options](StreamTransport& transport) { transport.Write(*message, options); });
 }
 
+// A stream that has no transport yet has nobody to whom it could be sent now.
+bool RawStream::WriteNow(const grpc::ByteBuffer* message, const grpc::WriteOptions& options) {
+  StreamTransport* const transport = transport_.load(std::memory_order_acquire);
+  if (transport != nullptr) return transport->WriteNow(*message, options);
+  StartWrite(message, options);
+  return false;
+}
+
 void RawStream::StartWriteAndFinish(const grpc::ByteBuffer* message,
                                     const grpc::WriteOptions& options, const grpc::Status& status) {
   Start([message, options, status](StreamTransport& transport) {

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,6 +31,11 @@ class StreamTransport {
   virtual ~StreamTransport() = default;
   virtual void Read(grpc::ByteBuffer* message) = 0;
   virtual void Write(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) = 0;
+  // The same, but that it may be done when this returns: true, and then it is not reported.
+  virtual bool WriteNow(const grpc::ByteBuffer& message, const grpc::WriteOptions& options) {
+    Write(message, options);
+    return false;
+  }
   virtual void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
                               const grpc::Status& status) = 0;
   virtual void Finish(const grpc::Status& status) = 0;
@@ -51,7 +55,7 @@ class RawStream {
   }
 
   // Likewise. Until the call is over; nothing of it outlives the watch.
-  void EnterWatch(CallWatch* watch, std::optional<CallWatch::Known> known) {
+  void EnterWatch(CallWatch* watch, std::shared_ptr<const CallWatch::Known> known) {
     row_ = watch->Enter(this, std::move(known));
   }
   // Likewise: told how long the call took, when it is over. Outlives it.
@@ -90,6 +94,8 @@ class RawStream {
   // What is pointed to stays until OnReceived, or OnSent, or OnOver.
   void StartRead(grpc::ByteBuffer* message);
   void StartWrite(const grpc::ByteBuffer* message, const grpc::WriteOptions& options = {});
+  // True: the message is sent, and OnSent is not called.
+  bool WriteNow(const grpc::ByteBuffer* message, const grpc::WriteOptions& options);
   void StartWriteAndFinish(const grpc::ByteBuffer* message, const grpc::WriteOptions& options,
                            const grpc::Status& status);
   void Finish(const grpc::Status& status);

@@ -110,7 +110,7 @@ std::vector<LabelledMetric::Sample> Router::CallTimes() const {
 }
 
 RawStream* Router::Open(grpc::GenericServerContext* context) {
-  std::optional<CallWatch::Known> known;
+  std::shared_ptr<const CallWatch::Known> known;
   Reservation open;
   std::string peer = context->peer();
   const absl::StatusOr<RawStream*> started = Start(*context, peer, &known, &open);
@@ -127,7 +127,7 @@ RawStream* Router::Open(grpc::GenericServerContext* context) {
 
 absl::StatusOr<RawStream*> Router::Start(grpc::GenericServerContext& context,
                                          const std::string& peer,
-                                         std::optional<CallWatch::Known>* known,
+                                         std::shared_ptr<const CallWatch::Known>* known,
                                          Reservation* stream) {
   const auto it = methods_.find(context.method());
   const Method* method =
@@ -156,14 +156,16 @@ absl::StatusOr<RawStream*> Router::Start(grpc::GenericServerContext& context,
                    {"subject", caller.principal.subject}});
     return absl::PermissionDeniedError("this caller may not call this method");
   }
-  *known = {.principal = caller.principal, .grant = std::move(grant)};
+  const auto asked =
+      std::make_shared<CallWatch::Known>(CallWatch::Known{caller.principal, std::move(grant)});
+  caller.known = *known = asked;
   TG_ASSIGN_OR_RETURN(const std::string acts_for, ActsFor(context));
   // Where nobody is asked who they are, all are one tenant.
   if (acts_for.empty() || authenticator_->open()) {
     TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(caller.principal.tenant, ""));
   } else {
     TG_ASSIGN_OR_RETURN(caller.tenant, find_tenant_(acts_for, caller.principal.tenant));
-    (*known)->acts_for = acts_for;
+    asked->acts_for = acts_for;
     caller.principal = {.subject = StrCat(caller.principal.subject, " for ", acts_for),
                         .tenant = acts_for};
   }

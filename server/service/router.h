@@ -43,6 +43,8 @@ struct Caller {
   Principal principal;
   std::shared_ptr<Tenant> tenant;  // null where the method is open to anyone
   std::string peer;                // for the log
+  // What made it known, for streams that go on elsewhere; null where nobody was asked.
+  std::shared_ptr<const CallWatch::Known> known = nullptr;
 };
 
 enum class Access { kAnyone, kCaller, kAdmin };
@@ -87,7 +89,8 @@ class Router {
 
  private:
   absl::StatusOr<RawStream*> Start(grpc::GenericServerContext& context, const std::string& peer,
-                                   std::optional<CallWatch::Known>* known, Reservation* stream);
+                                   std::shared_ptr<const CallWatch::Known>* known,
+                                   Reservation* stream);
 
   const unsigned listener_;
   const Services services_;

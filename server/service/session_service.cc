@@ -69,6 +69,7 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   response->set_copies(true);
   // A message in which a client gathers operations is shorter than this.
   response->set_gathers(env_.limits.head_bytes >= 2 * kGatheredBytes);
+  response->set_operation_sockets(!bulk_address_.empty());
   response->set_searches(caller.tenant->engine->searches());
   response->set_local_socket(local_socket_);
   if (env_.peers != nullptr) {

@@ -14,6 +14,7 @@ import os
 import re
 import resource
 import select
+import socket
 import signal
 import statistics
 import subprocess
@@ -61,6 +62,12 @@ def pin(cores):
     return (lambda: os.sched_setaffinity(0, cores)) if cores else None
 
 
+def free_address():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
 def build_seconds():
     """Processor time, user and system, of building the daemon and the CLI from nothing without a cache."""
     with tempfile.TemporaryDirectory(prefix="telegrad-build.") as folder:
@@ -83,6 +90,7 @@ class Bench:
         self.servers = {}
         self.models = None  # the folder of those that are served
         self.server_cores, self.client_cores = halves()
+        self.far_bulk = free_address()  # of the bulk sockets of the far server
 
     def path(self, program):
         path = os.path.join(self.build, program)
@@ -177,15 +185,16 @@ class Bench:
         return taken() - before
 
     def far_address(self):
-        return self.server("telegradd far", TELEGRADD, ["--listen", "127.0.0.1:0"], {})
+        return self.server("telegradd far", TELEGRADD, ["--listen", "127.0.0.1:0", "--bulk-listen", self.far_bulk], {})
 
     def front_address(self, ms=0):
-        """A front of that daemon, over a link of so many ms there and back."""
-        there = self.far_address()
+        """A front of that daemon, over a link of so many ms there and back, which its bulk sockets take, too."""
+        there, bulk = self.far_address(), self.far_bulk
         if ms:
-            there = self.server(f"link of {ms} ms", "tests/bench/delay_proxy", [there, str(ms)], {})
+            there, bulk = (self.server(f"link of {ms} ms to {at}", "tests/bench/delay_proxy", [at, str(ms)], {})
+                           for at in (there, bulk))
         return self.server(f"front over {ms} ms", TELEGRADD,
-                           ["--listen", "127.0.0.1:0", "--remote", f"far={there}"], {})
+                           ["--listen", "127.0.0.1:0", "--remote", f"far={there}", "--remote-bulk", f"far={bulk}"], {})
 
     def far(self, ms=0, program=OPERATIONS_BENCH, arguments=()):
         """A benchmark on the device of another daemon, behind a link of so many ms there and back."""
@@ -231,11 +240,11 @@ class Bench:
 
     def shared(self, direction):
         # A socket of its own for each build that is measured (compare.py).
-        socket = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}_{id(self)}.sock")
+        path = os.path.join(tempfile.gettempdir(), f"telegrad_bench_{os.getpid()}_{id(self)}.sock")
         address = self.server("telegradd shared", TELEGRADD,
-                              ["--listen", "127.0.0.1:0", "--local-socket", socket, "--local-memory"], {})
+                              ["--listen", "127.0.0.1:0", "--local-socket", path, "--local-memory"], {})
         return self.number(TELEGRAD_BENCH, [address, f"shared_{direction}", "9"],
-                           {"TELEGRAD_LOCAL_SOCKET": socket})
+                           {"TELEGRAD_LOCAL_SOCKET": path})
 
     def raw_tcp(self, direction):
         address = self.server("raw_tcp", RAW_TCP, ["serve"], {})

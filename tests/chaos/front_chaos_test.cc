@@ -102,11 +102,14 @@ TEST_F(FrontChaosTest, EveryRunIsCarriedOutOnceOrSaidToHaveFailed) {
   Start({"--isolate", "device"});
   int64_t cuts = 0, kills = 0;
   {
+    const std::string bulk = connection_->server().bulk_address;
     CuttingProxy to_far(PortOf(address_), {.seed = seed});
+    CuttingProxy to_sockets(PortOf(bulk), {.seed = seed + 2});
     testing::Process front(
         TELEGRADD, {"--listen", "127.0.0.1:0", "--cuda-devices", "0", "--cpu-memory", "1073741824",
                     "--log-level", "off", "--remote-wait", "60000", "--remote",
-                    StrCat("far=127.0.0.1:", to_far.port())});
+                    StrCat("far=127.0.0.1:", to_far.port()), "--remote-bulk",
+                    StrCat("far=127.0.0.1:", to_sockets.port())});
     const std::string address = front.Line("listening on ");
     ASSERT_THAT(address, ::testing::HasSubstr("127.0.0.1:"));
     front.ReadOn();
@@ -129,7 +132,7 @@ TEST_F(FrontChaosTest, EveryRunIsCarriedOutOnceOrSaidToHaveFailed) {
       }
       cuts = to_front.cuts();
     }
-    cuts += to_far.cuts();
+    cuts += to_far.cuts() + to_sockets.cuts();
     const auto there = *Connection::Connect(address);
     for (const char* name : {"telegrad_sessions", "telegrad_buffers", "telegrad_staged_bytes"}) {
       while (there->Stats()->at(name) != 0) {
@@ -140,6 +143,7 @@ TEST_F(FrontChaosTest, EveryRunIsCarriedOutOnceOrSaidToHaveFailed) {
       EXPECT_TRUE(BecomesZero(name)) << name;
     }
     to_far.Spare();
+    to_sockets.Spare();
     front.Signal(SIGTERM);
     EXPECT_TRUE(BecomesZero("telegrad_sessions")) << "of the front, which ends";
   }

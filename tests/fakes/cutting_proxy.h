@@ -1,5 +1,5 @@
 // A TCP proxy on the loopback that breaks the connections through it: all of them at once, or each
-// one after so many bytes.
+// one after so many bytes. It has one or more doors, each with an address and a target of its own.
 #pragma once
 
 #include <arpa/inet.h>
@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -21,25 +22,13 @@ namespace telegrad::fakes {
 class CuttingProxy {
  public:
   // To HOST:PORT, an IPv4 address.
-  explicit CuttingProxy(const std::string& target) {
-    ConnectTo(target);
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in own{};
-    own.sin_family = AF_INET;
-    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(own);
-    if (bind(listener_, reinterpret_cast<sockaddr*>(&own), size) != 0 ||
-        listen(listener_, 64) != 0 ||
-        getsockname(listener_, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
-      std::abort();
-    }
-    address_ = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
-    acceptor_ = std::thread([this] { Accept(); });
-  }
+  explicit CuttingProxy(const std::string& target) { AddDoor(target); }
   ~CuttingProxy() {
     stop_ = true;
-    shutdown(listener_, SHUT_RDWR);
-    acceptor_.join();
+    for (const auto& door : doors_) {
+      shutdown(door->listener, SHUT_RDWR);
+      door->acceptor.join();
+    }
     Cut();
     std::vector<std::thread> pumps;
     {
@@ -47,21 +36,42 @@ class CuttingProxy {
       pumps.swap(pumps_);
     }
     for (std::thread& pump : pumps) pump.join();
-    close(listener_);
+    for (const auto& door : doors_) close(door->listener);
   }
 
-  const std::string& address() const { return address_; }
+  // The address of another door, to this target. Not from several threads.
+  const std::string& AddDoor(const std::string& target) {
+    Door& door = *doors_.emplace_back(std::make_unique<Door>());
+    ConnectTo(target, doors_.size() - 1);
+    door.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(own);
+    if (bind(door.listener, reinterpret_cast<sockaddr*>(&own), size) != 0 ||
+        listen(door.listener, 64) != 0 ||
+        getsockname(door.listener, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
+      std::abort();
+    }
+    door.address = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+    door.acceptor = std::thread([this, &door] { Accept(door); });
+    return door.address;
+  }
+  const std::string& address(size_t door = 0) const { return doors_[door]->address; }
   // From now on connections go to another target, which a server that is started anew is: its old
   // port may have been taken meanwhile.
-  void ConnectTo(const std::string& target) {
+  void ConnectTo(const std::string& target, size_t door = 0) {
     const size_t colon = target.rfind(':');
     std::lock_guard lock(mutex_);
-    target_.sin_family = AF_INET;
-    target_.sin_port = htons(static_cast<uint16_t>(std::atoi(target.c_str() + colon + 1)));
-    inet_pton(AF_INET, target.substr(0, colon).c_str(), &target_.sin_addr);
+    sockaddr_in& at = doors_[door]->target;
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<uint16_t>(std::atoi(target.c_str() + colon + 1)));
+    inet_pton(AF_INET, target.substr(0, colon).c_str(), &at.sin_addr);
   }
-  // Each of the next `count` connections breaks when so many bytes have passed to the target.
-  void CutEachAfter(int64_t bytes, int count) {
+  // Each of the next `count` connections, through any door or through that one alone, breaks when
+  // so many bytes have passed to the target.
+  void CutEachAfter(int64_t bytes, int count, int door = -1) {
+    cut_door_ = door;
     cut_after_ = bytes;
     cuts_left_ = count;
   }
@@ -82,15 +92,22 @@ class CuttingProxy {
   int cuts() const { return cuts_; }
 
  private:
-  void Accept() {
+  struct Door {
+    sockaddr_in target{};
+    int listener = -1;
+    std::string address;
+    std::thread acceptor;
+  };
+
+  void Accept(const Door& door) {
     while (!stop_) {
-      const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      const int client = accept4(door.listener, nullptr, nullptr, SOCK_CLOEXEC);
       if (client < 0) continue;
       const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       sockaddr_in target;
       {
         std::lock_guard lock(mutex_);
-        target = target_;
+        target = door.target;
       }
       const bool connected =
           connect(server, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0;
@@ -102,12 +119,15 @@ class CuttingProxy {
       }
       fds_.push_back(client);
       fds_.push_back(server);
-      pumps_.emplace_back([this, client, server] { Pump(client, server); });
+      pumps_.emplace_back([this, &door, client, server] {
+        const int only = cut_door_;
+        const bool may_cut = only < 0 || doors_[static_cast<size_t>(only)].get() == &door;
+        Pump(client, server, may_cut && cuts_left_-- > 0 ? cut_after_.load() : INT64_MAX);
+      });
     }
   }
 
-  void Pump(int client, int server) {
-    const int64_t limit = cuts_left_-- > 0 ? cut_after_.load() : INT64_MAX;
+  void Pump(int client, int server, int64_t limit) {
     int64_t passed = 0;
     std::vector<char> bytes(64 << 10);
     pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
@@ -149,14 +169,11 @@ class CuttingProxy {
     return true;
   }
 
-  sockaddr_in target_{};
-  int listener_ = -1;
-  std::string address_;
+  std::vector<std::unique_ptr<Door>> doors_;
   static constexpr int kLook = 20;  // ms, at most, until hold_ is looked at again
   std::atomic<bool> stop_{false}, closed_{false}, hold_{false};
   std::atomic<int64_t> up_{0}, down_{0}, cut_after_{INT64_MAX};
-  std::atomic<int> cuts_left_{0}, cuts_{0};
-  std::thread acceptor_;
+  std::atomic<int> cuts_left_{0}, cuts_{0}, cut_door_{-1};
   std::mutex mutex_;
   std::vector<int> fds_;
   std::vector<std::thread> pumps_;

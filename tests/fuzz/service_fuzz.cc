@@ -68,14 +68,14 @@ class Daemon {
     tenant_ = std::make_shared<Tenant>("fuzz", std::make_shared<fakes::CopyEngine>(), &metrics_);
     registry_ = std::make_unique<SessionRegistry>(env_);
     sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
-    compute_ = std::make_unique<ComputeService>(env_, *registry_);
+    compute_ = std::make_unique<ComputeService>(env_, *registry_, &watch_);
     const Flags flags = *Flags::Parse(kDaemonFlags, {});
     authenticator_ = *Authenticator::Create({});
     reloader_ = std::make_unique<Reloader>(flags, Configuration{.flags = flags},
                                            authenticator_.get(), &tenants_);
     admin_ = std::make_unique<AdminService>(env_, *registry_, tenants_, *pool_, *reloader_, [] {});
     bulk_ = *BulkListener::Start({.addresses = {"127.0.0.1:0"}}, &metrics_);
-    data_ = std::make_unique<DataService>(env_, *registry_, bulk_.get());
+    data_ = std::make_unique<DataService>(env_, *registry_, *compute_, bulk_.get());
     services_ = {admin_.get(), sessions_.get(), compute_.get(), data_.get(),
                  &health_,     &reflection_,    &inference_};
   }
@@ -159,6 +159,7 @@ class Daemon {
 
   HandClock clock_;
   Metrics metrics_;
+  CallWatch watch_{std::chrono::seconds(1), [](const auto&) { return absl::OkStatus(); }, &clock_};
   std::unique_ptr<DevicePool> pool_;
   TaskPool workers_{1}, compilers_{1};
   Environment env_;

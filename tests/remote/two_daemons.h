@@ -2,6 +2,7 @@
 // a proxy of the test's.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -26,14 +27,17 @@ class RunningDaemon {
     process_ = std::make_unique<testing::Process>(program, args);
     address_ = process_->Line("listening on ");
     EXPECT_FALSE(address_.empty()) << program << " ended before it listened";
+    if (std::ranges::find(more, "none") == more.end())
+      bulk_address_ = process_->Line("bulk sockets on ");
     process_->ReadOn();
   }
   const std::string& address() const { return address_; }
+  const std::string& bulk_address() const { return bulk_address_; }  // empty: none
   testing::Process& process() { return *process_; }
 
  private:
   std::unique_ptr<testing::Process> process_;
-  std::string address_;
+  std::string address_, bulk_address_;
 };
 
 // Whether it becomes true within a time that only a machine without hope needs.
@@ -57,6 +61,9 @@ class TwoDaemons : public ::testing::Test {
     ASSERT_THAT(far_->address(), ::testing::HasSubstr("127.0.0.1:"));
     proxy_ = std::make_unique<fakes::CuttingProxy>(far_->address());
     front.insert(front.end(), {"--remote", "b=" + proxy_->address()});
+    if (!far_->bulk_address().empty()) {
+      front.insert(front.end(), {"--remote-bulk", "b=" + proxy_->AddDoor(far_->bulk_address())});
+    }
     front_ = std::make_unique<RunningDaemon>(std::move(front));
     ASSERT_THAT(front_->address(), ::testing::HasSubstr("127.0.0.1:"));
     connection_ = Connect(front_->address());
@@ -84,6 +91,7 @@ class TwoDaemons : public ::testing::Test {
     KillFar();
     far_ = std::make_unique<RunningDaemon>();
     proxy_->ConnectTo(far_->address());
+    proxy_->ConnectTo(far_->bulk_address(), 1);
   }
   void KillFar() {
     there_.reset();

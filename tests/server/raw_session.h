@@ -25,7 +25,7 @@ class RawSession {
     open.set_protocol(1);
     *request.mutable_open() = std::move(open);
     Send(std::move(request));
-    Read();
+    opened_ = Read().open();
   }
   ~RawSession() {
     context_.TryCancel();
@@ -66,6 +66,8 @@ class RawSession {
     }
     return over_ ? Finish() : status;
   }
+  // What the server answered to the opening.
+  const v1::OpenResult& opened() const { return opened_; }
   bool over() const { return over_; }
   absl::Status Finish() {
     if (!finished_) {
@@ -82,6 +84,7 @@ class RawSession {
   }
 
  private:
+  v1::OpenResult opened_;
   const std::unique_ptr<v1::Compute::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ExecuteRequest, v1::ExecuteResponse>> stream_;

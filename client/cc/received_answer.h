@@ -12,7 +12,7 @@
 namespace telegrad {
 
 // Owns the memory that the envelope's payload points to.
-class ReceivedMessage {
+class ReceivedAnswer {
  public:
   // Empties `buffer`. INTERNAL where it holds no `Response`, or one whose field `repeated` has more
   // than `most` elements, which are counted before protobuf makes objects of them.

@@ -1,0 +1,71 @@
+// The operations of a front leave gRPC for bulk sockets where the far server has some, and come
+// back where these cannot be had.
+#include "engine/ir/content_hash.h"
+#include "tests/remote/two_daemons.h"
+
+namespace telegrad {
+namespace {
+
+constexpr char kFarDevice[] = "b/CPU:0";
+
+class FrontSockets : public TwoDaemons {
+ protected:
+  void SetUp() override {}
+  // So many runs of a counter on the far device, through breaks of its connections.
+  void Count(int runs, const std::function<void(int)>& between = nullptr) {
+    const FrozenGraph graph = IncrementGraph(4);
+    const auto session = *connection_->OpenSession();
+    const uint64_t handles[] = {1};
+    session->Alloc(1, 16, kFarDevice);
+    session->Put(graph.root());
+    for (int i = 0; i < runs; ++i) {
+      if (between) between(i);
+      const auto run = session->Run(ContentHash(graph.root()), handles).Get();
+      ASSERT_TRUE(run.ok()) << i << ": " << run.status();
+    }
+    std::vector<int32_t> words(4);
+    ASSERT_TRUE(session->Read(1, 0, Writable(words)).Get().ok()) << session->status();
+    EXPECT_EQ(words, std::vector<int32_t>(4, runs));
+    EXPECT_EQ(There("telegrad_runs_total"), runs) << "each once";
+  }
+  double Admitted() { return There("telegrad_bulk_sockets_admitted_total"); }
+};
+
+TEST_F(FrontSockets, CarryOperations) {
+  Start({}, {});
+  Count(20);
+  EXPECT_EQ(Admitted(), 1);
+  EXPECT_EQ(There("telegrad_bulk_sockets"), 1) << "while the front's session is there";
+}
+
+TEST_F(FrontSockets, AreNotUsedWhereTheyAreNotWanted) {
+  Start({}, {"--bulk-listen", "none"});
+  Count(5);
+  EXPECT_EQ(Admitted(), 0);
+}
+
+TEST_F(FrontSockets, ThatCannotBeReachedLeaveOperationsWithGrpc) {
+  Start({}, {});
+  proxy_->ConnectTo("127.0.0.1:1", 1);  // where nobody listens
+  Count(20);
+  EXPECT_EQ(Admitted(), 0);
+}
+
+TEST_F(FrontSockets, ThatBreakAreReplacedAndNothingRunsTwice) {
+  Start({}, {});
+  Count(60, [&](int i) {
+    if (i % 6 == 5) proxy_->Cut();
+  });
+  EXPECT_GT(Admitted(), 1);
+}
+
+// Behind the ticket, and before the session is resumed.
+TEST_F(FrontSockets, ThatBreakAsTheyOpenLeaveOperationsWithGrpc) {
+  Start({}, {});
+  proxy_->CutEachAfter(100, 1000, /*door=*/1);
+  Count(20);
+  EXPECT_EQ(proxy_->cuts(), 3) << "attempts in a row";
+}
+
+}  // namespace
+}  // namespace telegrad
