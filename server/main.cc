@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/cc/call_events.h"
 #include "devices/drivers.h"
@@ -339,6 +340,9 @@ int Main(int argc, char** argv) {
   // it that are given back come as slowly as new ones of the arena would, so they are kept, too.
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  // Debian builds Abseil with its search for deadlocks, which looks up every mutex of gRPC that is
+  // locked while another one is held.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
   if (status.ok()) status = Serve(*flags, *configuration, signals);
