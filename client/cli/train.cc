@@ -9,6 +9,7 @@
 #include "client/cc/remote_plan.h"
 #include "client/cli/command.h"
 #include "client/terminal/progress.h"
+#include "engine/base/burst.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/frontend/io/byte_sink.h"
@@ -123,6 +124,7 @@ absl::Status Trainer::Resume() {
 }
 
 absl::Status Trainer::Step(const Examples& batch, StepResult* result) {
+  const Burst burst;  // its operations go in one message
   TG_RETURN_IF_ERROR(train_->Set("images", batch.images));
   TG_RETURN_IF_ERROR(train_->Set("labels", batch.labels));
   train_->Run();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "devices/api/spin.h"
+#include "engine/base/burst.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -93,8 +94,14 @@ bool HostQueue::WaitForWork() {
   return !bell_->stop.load() || work();
 }
 
+// What the end of quick work has others send goes out together, before work that is not quick and
+// before the thread waits.
 void HostQueue::Serve() {
-  while (WaitForWork()) {
+  const Burst burst;
+  const auto is_more = [&] { return !busy_.load() && submitted_.load() > ended_.load(); };
+  while (true) {
+    if (!is_more() || !burst.MayGoOn()) Burst::Flush();
+    if (!WaitForWork()) return;
     Submission submission;
     uint64_t value;
     {
@@ -104,6 +111,7 @@ void HostQueue::Serve() {
       busy_.store(true);
       submission = std::move(ring_[value % ring_.size()]);
     }
+    if (!runner_->IsQuick(*submission.work.commands)) Burst::Flush();
     Complete(value, std::move(submission));
   }
 }
@@ -147,6 +155,7 @@ absl::Status HostQueue::RunOne(const Submission& submission) {
 absl::Status HostQueue::Await(const TimelinePoint& point) {
   const auto reached = [&] { return point.timeline->value() >= point.value; };
   if (!reached()) {
+    Burst::Flush();  // which the point may depend on
     point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
     const auto over = [&] { return reached() || bell_->stop.load() || !runner_->Health().ok(); };
     ReleasableLock lock(bell_->mutex);

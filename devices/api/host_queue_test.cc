@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/burst.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -121,6 +122,42 @@ TEST(HostQueue, QuickWorkWaitsForItsPointsOnTheQueuesThread) {
   // A point that failed before fails quick work too.
   const TimelinePoint behind = f.Submit([] { return absl::OkStatus(); }, true, {point});
   EXPECT_EQ(behind.Wait().code(), absl::StatusCode::kDataLoss);
+}
+
+// What the ends of quick work put off is done once for all of them, and before longer work begins.
+TEST(HostQueue, EndsOfQuickWorkAreToldTogether) {
+  struct Told final : Burst::Part {
+    void EndOfBurst() override { ++times; }
+    std::atomic<int> times = 0;
+  };
+  const auto told = std::make_shared<Told>();
+  Fixture f;
+  const TimelinePoint open{std::make_shared<Timeline>(), 1};
+  const auto put_off = [&](const absl::Status&) { EXPECT_TRUE(Burst::PutOff(told)); };
+  const auto work = [] { return absl::OkStatus(); };
+  f.Submit(work, /*quick=*/false, {open});
+  for (int i = 0; i < 3; ++i) {
+    const TimelinePoint point = f.Submit(work);
+    point.timeline->OnReached(point.value, put_off);
+  }
+  int before = -1;
+  const auto look = [&] {
+    before = told->times;
+    return absl::OkStatus();
+  };
+  const TimelinePoint last = f.Submit(look, /*quick=*/false);
+  open.timeline->Signal(1);
+  EXPECT_EQ(last.Wait(), absl::OkStatus());
+  EXPECT_GE(before, 1) << "before work that is not quick";
+  EXPECT_LE(before, 2) << "three ends: together, or in two parts on a machine that is very slow";
+  // And before the thread waits: for work, and for a point.
+  const TimelinePoint far{std::make_shared<Timeline>(), 1};
+  const TimelinePoint quick = f.Submit(work, true, {last, far});
+  quick.timeline->OnReached(quick.value, put_off);
+  f.Submit(work, true, {far});
+  far.timeline->Signal(1);
+  EXPECT_EQ(f.queue.last().Wait(), absl::OkStatus());
+  while (told->times == before) std::this_thread::yield();
 }
 
 TEST(HostQueue, WhatQuickWorkCallsBackMaySubmitMore) {

@@ -1,19 +1,24 @@
 // A TCP proxy on the loopback that delivers what it gets later: half of a round trip each way, with
-// nothing lost and no limit on what is under way.
+// nothing lost and no limit on what is under way. It takes as little processor time as it can, for
+// what is measured through it shares the machine with it: one thread for both directions of a
+// connection, which sleeps until the next bytes come or are due.
 //
 // Usage: delay_proxy HOST:PORT MILLISECONDS    prints "listening on HOST:PORT"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -21,6 +26,9 @@ namespace telegrad::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// What becomes due within so much of a look at the clock is sent with what is due.
+constexpr auto kTogether = std::chrono::microseconds(20);
 
 struct Received {
   Clock::time_point due;
@@ -32,46 +40,50 @@ class Pipe {
  public:
   Pipe(int from, int to, Clock::duration delay) : from_(from), to_(to), delay_(delay) {}
 
-  void Read() {
-    std::string buffer(1 << 16, '\0');
-    while (true) {
-      const ssize_t n = recv(from_, buffer.data(), buffer.size(), 0);
-      {
-        const std::lock_guard lock(mutex_);
-        const size_t bytes = n > 0 ? static_cast<size_t>(n) : 0;
-        pieces_.push_back({Clock::now() + delay_, buffer.substr(0, bytes)});
-      }
-      changed_.notify_one();
-      if (n <= 0) return;
-    }
+  bool is_open() const { return !ended_; }
+  // What is waited for at either end.
+  short EventsOfFrom() const { return heard_end_ ? 0 : POLLIN; }
+  short EventsOfTo() const { return out_.empty() ? 0 : POLLOUT; }
+  std::optional<Clock::time_point> due() const {
+    return pieces_.empty() ? std::nullopt : std::optional(pieces_.front().due);
   }
 
-  void Write() {
-    while (true) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !pieces_.empty(); });
-      const Received piece = std::move(pieces_.front());
-      pieces_.pop_front();
-      lock.unlock();
-      std::this_thread::sleep_until(piece.due);
-      if (piece.bytes.empty()) break;
-      size_t sent = 0;
-      while (sent < piece.bytes.size()) {
-        const ssize_t n =
-            send(to_, piece.bytes.data() + sent, piece.bytes.size() - sent, MSG_NOSIGNAL);
-        if (n <= 0) return;
-        sent += static_cast<size_t>(n);
-      }
+  void Read() {
+    char buffer[1 << 16];
+    const ssize_t n = recv(from_, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    heard_end_ = n <= 0;
+    pieces_.push_back({Clock::now() + delay_, std::string(buffer, n > 0 ? n : 0)});
+  }
+  // What is due by then, as far as it can be sent at once.
+  void WriteUntil(Clock::time_point time) {
+    for (; !pieces_.empty() && pieces_.front().due <= time; pieces_.pop_front()) {
+      end_due_ = pieces_.front().bytes.empty();
+      out_ += pieces_.front().bytes;
     }
+    size_t sent = 0;
+    while (sent < out_.size()) {
+      const ssize_t n =
+          send(to_, out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      if (n <= 0) {
+        ended_ = heard_end_ = true;
+        return;
+      }
+      sent += static_cast<size_t>(n);
+    }
+    out_.erase(0, sent);
+    if (!end_due_ || !out_.empty() || ended_) return;
     shutdown(to_, SHUT_WR);
+    ended_ = true;
   }
 
  private:
   const int from_, to_;
   const Clock::duration delay_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<Received> pieces_;
+  std::string out_;  // due
+  bool heard_end_ = false, end_due_ = false, ended_ = false;
 };
 
 void NoDelay(int socket) {
@@ -80,14 +92,28 @@ void NoDelay(int socket) {
 }
 
 void Carry(int client, const sockaddr_in& target, Clock::duration delay) {
+  prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);  // nanoseconds that a wait may take longer
   const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(server, reinterpret_cast<const sockaddr*>(&target), sizeof(target)) == 0) {
     NoDelay(client);
     NoDelay(server);
     Pipe up(client, server, delay), down(server, client, delay);
-    std::thread threads[] = {std::thread([&] { up.Read(); }), std::thread([&] { up.Write(); }),
-                             std::thread([&] { down.Read(); }), std::thread([&] { down.Write(); })};
-    for (std::thread& thread : threads) thread.join();
+    while (up.is_open() || down.is_open()) {
+      std::optional<Clock::time_point> due = up.due();
+      if (down.due()) due = due ? std::min(*due, *down.due()) : down.due();
+      const auto left =
+          due ? std::max(*due - Clock::now(), Clock::duration(0)) : Clock::duration(0);
+      const timespec wait = {0, std::chrono::nanoseconds(left).count()};  // delays are short
+      pollfd ends[] = {{client, static_cast<short>(up.EventsOfFrom() | down.EventsOfTo()), 0},
+                       {server, static_cast<short>(down.EventsOfFrom() | up.EventsOfTo()), 0}};
+      for (pollfd& end : ends) end.fd = end.events != 0 ? end.fd : -1;
+      if (ppoll(ends, 2, due ? &wait : nullptr, nullptr) < 0 && errno != EINTR) break;
+      if ((ends[0].revents & ~POLLOUT) != 0) up.Read();
+      if ((ends[1].revents & ~POLLOUT) != 0) down.Read();
+      const auto now = Clock::now() + kTogether;
+      up.WriteUntil(now);
+      down.WriteUntil(now);
+    }
   }
   close(server);
   close(client);
@@ -121,9 +147,10 @@ int Serve(const std::string& address, int ms) {
 }  // namespace telegrad::bench
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "Usage: delay_proxy HOST:PORT MILLISECONDS\n");
+  const int ms = argc == 3 ? std::atoi(argv[2]) : 0;
+  if (ms <= 0 || ms > 1000) {
+    std::fprintf(stderr, "Usage: delay_proxy HOST:PORT MILLISECONDS    1 to 1000\n");
     return 2;
   }
-  return telegrad::bench::Serve(argv[1], std::atoi(argv[2]));
+  return telegrad::bench::Serve(argv[1], ms);
 }
