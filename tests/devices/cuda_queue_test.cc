@@ -112,7 +112,7 @@ TEST_F(Cuda, AStuckGpuIsGivenUp) {
 // A kernel that has ended after all, as each does under a driver's watchdog.
 TEST_F(Cuda, AGpuThatWasStuckComesBack) {
   CudaOptions options = FakeOptions();
-  options.hang_limit = absl::Milliseconds(20);
+  options.hang_limit = absl::Milliseconds(400);  // more than a busy machine takes
   Open(options);
   const BufferView buffer = Buffer(1);
   const auto commands = *device().Encode({NextCommand(Next())});
