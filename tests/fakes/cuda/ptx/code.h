@@ -75,10 +75,12 @@ struct Kernel {
   uint32_t maximal_threads = 1024;
 };
 
-// Where the windows of shared and local memory lie in the generic address space, and the first
-// address of shared memory: not 0, as on the device, so that 0 stays no address.
+// Where the windows of shared and local memory and of a kernel's parameters lie in the generic
+// address space, and the first address of shared memory: not 0, as on the device, so that 0 stays
+// no address.
 inline constexpr uint64_t kSharedWindow = uint64_t{0x7a} << 40;
 inline constexpr uint64_t kLocalWindow = uint64_t{0x7b} << 40;
+inline constexpr uint64_t kParamWindow = uint64_t{0x7c} << 40;
 inline constexpr uint64_t kWindowBytes = uint64_t{1} << 32;
 inline constexpr uint64_t kSharedBegin = 1024;
 

@@ -1,12 +1,20 @@
 // Branches, ends and barriers (PTX ISA, "Control Flow Instructions" and "bar"). Fences order
-// nothing here: lanes already see memory in one order, and the shadow memory accepts only barriers.
+// nothing here but mbarriers before the bulk copies that complete there: lanes already see memory
+// in one order, and the shadow memory accepts only barriers.
 #include "tests/fakes/cuda/ptx/decode.h"
-#include "tests/fakes/cuda/ptx/warp.h"
+#include "tests/fakes/cuda/ptx/workgroup.h"
 
 namespace fakecuda {
 namespace {
 
 void Nothing(Warp&, const Instruction&, uint32_t) {}
+
+// PTX ISA, "membar / fence": what a thread has initialized becomes visible to asynchronous copies.
+void FencePhaseBarriers(Warp& w, const Instruction&, uint32_t) {
+  for (auto& [offset, barrier] : w.group().phase_barriers()) {
+    barrier.fenced |= barrier.made_by == w.index();
+  }
+}
 
 void Trap(Warp& w, const Instruction& i, uint32_t lanes) {
   w.Fail(FaultCode::kLaunchFailed, i, std::countr_zero(lanes), "trap");
@@ -75,11 +83,13 @@ bool DecodeControl(Decoder& d) {
   } else if (m == "bar" || m == "barrier") {
     DecodeBarrier(d);
   } else if (m == "membar" || m == "fence") {
-    d.TakeOne({"sc", "acq_rel", "proxy"});
+    const bool after_init = d.Take("mbarrier_init");
+    if (after_init) d.Expect(d.Take("release"), "only .release");
+    const bool proxy = d.TakeOne({"sc", "acq_rel", "proxy"}) == 2;
     d.TakeOne({"cta", "gpu", "gl", "sys", "cluster", "async", "async::generic"});
     d.TakeOne({"shared::cta", "global"});
     d.ExpectOperands(0);
-    o.execute = &Nothing;
+    o.execute = after_init || proxy ? &FencePhaseBarriers : &Nothing;
   } else {
     return false;
   }

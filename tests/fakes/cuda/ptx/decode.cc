@@ -10,9 +10,9 @@ namespace fakecuda {
 namespace {
 
 constexpr bool (*kFamilies[])(Decoder&) = {
-    &DecodeControl, &DecodeMove,    &DecodeMemory, &DecodeAtomic, &DecodeConvert,
-    &DecodeCompare, &DecodeInteger, &DecodeBits,   &DecodeFloat,  &DecodeHalf,
-    &DecodeShuffle, &DecodeMatrix,  &DecodeAsync,
+    &DecodeControl, &DecodeMove,    &DecodeMemory, &DecodeAtomic,       &DecodeConvert,
+    &DecodeCompare, &DecodeInteger, &DecodeBits,   &DecodeFloat,        &DecodeHalf,
+    &DecodeShuffle, &DecodeMatrix,  &DecodeAsync,  &DecodePhaseBarrier,
 };
 
 uint64_t Truncated(uint64_t bits, Type type) {

@@ -49,8 +49,8 @@ class Decoder {
   uint32_t SourceOf(const Operand& operand, Type type, bool wider = false);
   uint32_t Destination(size_t operand, Type type, bool wider = false);
   uint32_t DestinationOf(const Operand& operand, Type type, bool wider = false);
-  // Fills slot[at] and offset of an address operand. A name must be of `space`, if that is not
-  // generic.
+  // Fills slot[at] and offset of an address operand, without the coordinates behind it. A name must
+  // be of `space`, if that is not generic.
   void Address(size_t operand, Space space, size_t at);
   Space TakeSpace();
   // The bits of a register operand; 0 if it is something else.
@@ -99,5 +99,9 @@ bool DecodeHalf(Decoder& d);
 bool DecodeShuffle(Decoder& d);
 bool DecodeMatrix(Decoder& d);
 bool DecodeAsync(Decoder& d);
+bool DecodePhaseBarrier(Decoder& d);
+
+// The rest of cp.async.bulk.
+bool DecodeBulkCopy(Decoder& d);
 
 }  // namespace fakecuda

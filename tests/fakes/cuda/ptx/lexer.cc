@@ -35,7 +35,10 @@ std::vector<Token> Tokenize(std::string_view text) {
       i = stop + 1;
     } else if (InWord(c)) {
       const size_t begin = i;
-      while (i < text.size() && InWord(text[i])) ++i;
+      // A modifier may have two parts: .shared::cta. A label has one colon.
+      while (i < text.size() && (InWord(text[i]) || text.substr(i, 2) == "::")) {
+        i += text[i] == ':' ? 2 : 1;
+      }
       tokens.push_back({Token::Kind::kWord, std::string(text.substr(begin, i - begin)), line});
     } else {
       tokens.push_back({Token::Kind::kPunctuation, std::string(1, c), line});

@@ -19,7 +19,7 @@ struct Operand {
     kRegister,  // reg; second: the q of p|q
     kNumber,    // bits
     kName,      // a special register, variable, label or function, plus an offset
-    kAddress,   // [reg + offset] or [name + offset]
+    kAddress,   // [reg + offset] or [name + offset], before {elements} as coordinates
     kVector,    // {elements}
     kSink,      // _
   };

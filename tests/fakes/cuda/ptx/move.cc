@@ -37,7 +37,16 @@ void Unpack(Warp& w, const Instruction& i, uint32_t lanes) {
 }
 
 uint64_t Window(Space space) {
-  return space == Space::kShared ? kSharedWindow : space == Space::kLocal ? kLocalWindow : 0;
+  switch (space) {
+    case Space::kShared:
+      return kSharedWindow;
+    case Space::kLocal:
+      return kLocalWindow;
+    case Space::kParam:
+      return kParamWindow;
+    default:
+      return 0;
+  }
 }
 
 // Adds `offset`, modulo the register's width.

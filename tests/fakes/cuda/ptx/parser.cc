@@ -330,18 +330,24 @@ class Parser : private TokenCursor {
   bool ParseOperand(Operand* out) {
     if (Take("{")) {
       out->kind = Operand::Kind::kVector;
-      do {
-        out->elements.emplace_back();
-        if (!Simple(&out->elements.back())) return false;
-      } while (Take(","));
-      return Expect("}");
+      return Elements(out);
     }
     if (Take("[")) {
       if (!Simple(out)) return false;
       out->kind = Operand::Kind::kAddress;
+      if (Take(",") && !(Expect("{") && Elements(out))) return false;
       return Expect("]");
     }
     return Simple(out);
+  }
+
+  // Up to the closing brace.
+  bool Elements(Operand* out) {
+    do {
+      out->elements.emplace_back();
+      if (!Simple(&out->elements.back())) return false;
+    } while (Take(","));
+    return Expect("}");
   }
 
   // A register, number or name, with an offset where one may stand.

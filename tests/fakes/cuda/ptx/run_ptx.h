@@ -1,6 +1,8 @@
 // For tests of the interpreter: assembles PTX and runs its kernel on buffers.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -66,6 +68,14 @@ inline std::string Module(int parameters, const std::string& body,
     text += (i > 0 ? ", .param .u64 p" : ".param .u64 p") + std::to_string(i);
   }
   return text + ")\n{\n" + body + "\n}\n";
+}
+
+// The text with something else in the place of its first such piece.
+inline std::string Without(std::string text, const std::string& piece,
+                           const std::string& instead = "") {
+  const size_t at = text.find(piece);
+  EXPECT_NE(at, std::string::npos) << piece;
+  return at == std::string::npos ? text : text.replace(at, piece.size(), instead);
 }
 
 template <class T>

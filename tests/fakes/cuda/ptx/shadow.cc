@@ -19,6 +19,8 @@ bool Race(const char* what, int warp, uint8_t lane, bool elsewhere, std::string*
   *conflict = what;
   if (elsewhere) {
     *conflict += " another workgroup";
+  } else if (warp == kCopier) {
+    *conflict += " a bulk copy";
   } else {
     *conflict += " warp " + std::to_string(warp);
     *conflict += lane == kSeveral ? ", several lanes" : ", lane " + std::to_string(lane);
@@ -28,13 +30,13 @@ bool Race(const char* what, int warp, uint8_t lane, bool elsewhere, std::string*
 
 }  // namespace
 
-std::array<uint32_t, kMaxWarps> Clocks::Publish(int warp) {
-  std::array<uint32_t, kMaxWarps> result = seen;
+std::array<uint32_t, kClocks> Clocks::Publish(int warp) {
+  std::array<uint32_t, kClocks> result = seen;
   result[static_cast<size_t>(warp)] = own++;
   return result;
 }
 
-void Clocks::Learn(const std::array<uint32_t, kMaxWarps>& other) {
+void Clocks::Learn(const std::array<uint32_t, kClocks>& other) {
   for (size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], other[i]);
 }
 
@@ -148,7 +150,7 @@ bool Shadow::Write(Cell& cell, bool atomic, const Accessor& who, std::string* co
   if (cell.read_elsewhere || stale) return Race("was read by", 0, 0, true, conflict);
   if (cell.readers >= 0) {
     const Readers& set = sets_[static_cast<size_t>(cell.readers)];
-    for (size_t w = 0; w < kMaxWarps; ++w) {
+    for (size_t w = 0; w < kClocks; ++w) {
       if (set.clock[w] != 0 && !After(who, set.clock[w], static_cast<int>(w), set.lane[w])) {
         return Race("was read by", static_cast<int>(w), set.lane[w], false, conflict);
       }

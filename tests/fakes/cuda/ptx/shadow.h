@@ -17,17 +17,20 @@
 namespace fakecuda {
 
 inline constexpr int kMaxWarps = 32;
+// What copies in bulk, in the place of a warp: each copy is a lane of its own.
+inline constexpr int kCopier = kMaxWarps;
+inline constexpr int kClocks = kMaxWarps + 1;
 
 // What a warp knows of its workgroup.
 struct Clocks {
   uint32_t block_begin = 1;  // first clock of this workgroup
   uint32_t own = 1;          // of accesses now
   uint32_t synced = 1;       // accesses of the warp before it are ordered among its lanes
-  std::array<uint32_t, kMaxWarps> seen = {};  // of every other warp, inclusive
+  std::array<uint32_t, kClocks> seen = {};  // of every other warp, inclusive
 
   // What this warp did until now becomes visible to who takes the result.
-  std::array<uint32_t, kMaxWarps> Publish(int warp);
-  void Learn(const std::array<uint32_t, kMaxWarps>& other);
+  std::array<uint32_t, kClocks> Publish(int warp);
+  void Learn(const std::array<uint32_t, kClocks>& other);
 };
 
 enum class AccessKind : uint8_t { kRead, kWrite, kAtomic };
@@ -61,8 +64,8 @@ class Shadow {
     bool read_elsewhere = false;  // also by an earlier workgroup
   };
   struct Readers {
-    std::array<uint32_t, kMaxWarps> clock = {};
-    std::array<uint8_t, kMaxWarps> lane = {};
+    std::array<uint32_t, kClocks> clock = {};
+    std::array<uint8_t, kClocks> lane = {};
   };
   static constexpr uint64_t kPageCells = 1024;
   using Page = std::array<Cell, kPageCells>;

@@ -7,12 +7,6 @@
 namespace fakecuda {
 namespace {
 
-std::string Without(std::string text, const std::string& piece, const std::string& instead = "") {
-  const size_t at = text.find(piece);
-  EXPECT_NE(at, std::string::npos) << piece;
-  return at == std::string::npos ? text : text.replace(at, piece.size(), instead);
-}
-
 RunResult RunOn(const std::string& text, uint32_t threads,
                 std::vector<std::vector<uint8_t>>* buffers, uint64_t shared = 0,
                 uint32_t groups = 1, uint64_t budget = 10'000'000) {

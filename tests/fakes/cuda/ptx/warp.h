@@ -52,6 +52,13 @@ class Warp {
   // Completes all but the last `pending` committed groups; with `all`, also what is not committed.
   void WaitAsync(const Instruction& i, int lane, size_t pending, bool all);
 
+  // The same for bytes that a bulk copy, which this lane starts, will read of global memory, and
+  // for those that it will write in shared memory, which nobody may touch until it is complete.
+  const uint8_t* ReadByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                              const Clocks& copier);
+  bool WriteByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                     const Clocks& copier);
+
   void Fail(FaultCode code, const Instruction& i, int lane, const std::string& what);
   bool failed() const;
 
@@ -69,10 +76,12 @@ class Warp {
   void RunTogether(uint32_t lanes);
   void SetPc(uint32_t lanes, uint32_t pc);
   bool Collective(const Instruction& i, uint32_t pc, uint32_t lanes);
-  uint8_t* Global(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
-                  AccessKind kind);
-  uint8_t* Shared(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
-                  AccessKind kind);
+  Accessor Self(int lane) const { return {.clocks = &clocks_, .warp = index_, .lane = lane}; }
+  static Accessor CopierOf(const Clocks& clocks);
+  uint8_t* Global(const Instruction& i, int lane, uint64_t address, uint32_t bytes, AccessKind kind,
+                  const Accessor& who);
+  uint8_t* Shared(const Instruction& i, int lane, uint64_t address, uint32_t bytes, AccessKind kind,
+                  const Accessor& who);
   void Complete(const Instruction& i, int lane, const AsyncCopy& copy);
   void Spend(uint64_t instructions);
 

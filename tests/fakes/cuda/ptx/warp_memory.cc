@@ -34,16 +34,19 @@ uint8_t* Warp::Access(const Instruction& i, int lane, Space space, uint64_t addr
   }
   if (space == Space::kGeneric) {
     if (address - kSharedWindow < kWindowBytes) {
-      return Shared(i, lane, address - kSharedWindow, bytes, kind);
+      return Shared(i, lane, address - kSharedWindow, bytes, kind, Self(lane));
     }
     if (address - kLocalWindow < kWindowBytes) {
       space = Space::kLocal;
       address -= kLocalWindow;
+    } else if (address - kParamWindow < kWindowBytes) {
+      space = Space::kParam;
+      address -= kParamWindow;
     }
   }
   switch (space) {
     case Space::kShared:
-      return Shared(i, lane, address, bytes, kind);
+      return Shared(i, lane, address, bytes, kind, Self(lane));
     case Space::kLocal:
       if (address <= kernel_.local_bytes && bytes <= kernel_.local_bytes - address) {
         return Local(lane) + address;
@@ -61,12 +64,12 @@ uint8_t* Warp::Access(const Instruction& i, int lane, Space space, uint64_t addr
            Describe(kind, bytes, "parameter", address) + " is not possible");
       return nullptr;
     default:
-      return Global(i, lane, address, bytes, kind);
+      return Global(i, lane, address, bytes, kind, Self(lane));
   }
 }
 
 uint8_t* Warp::Global(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
-                      AccessKind kind) {
+                      AccessKind kind, const Accessor& who) {
   Launch& launch = group_->launch();
   const MemoryView& view = *launch.memory;
   size_t at = last_region_;
@@ -86,8 +89,7 @@ uint8_t* Warp::Global(const Instruction& i, int lane, uint64_t address, uint32_t
     launch.shadows[at] = std::make_unique<Shadow>(region.bytes);
   }
   std::string conflict;
-  if (!launch.shadows[at]->Access(address - region.base, bytes, kind,
-                                  {.clocks = &clocks_, .warp = index_, .lane = lane}, &conflict)) {
+  if (!launch.shadows[at]->Access(address - region.base, bytes, kind, who, &conflict)) {
     Fail(FaultCode::kLaunchFailed, i, lane,
          "race: " + Describe(kind, bytes, "global", address) + ", which " + conflict);
     return nullptr;
@@ -96,7 +98,7 @@ uint8_t* Warp::Global(const Instruction& i, int lane, uint64_t address, uint32_t
 }
 
 uint8_t* Warp::Shared(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
-                      AccessKind kind) {
+                      AccessKind kind, const Accessor& who) {
   const uint64_t size = group_->shared_bytes();
   if (address < kSharedBegin || address - kSharedBegin > size ||
       bytes > size - (address - kSharedBegin)) {
@@ -120,14 +122,33 @@ uint8_t* Warp::Shared(const Instruction& i, int lane, uint64_t address, uint32_t
     }
   }
   std::string conflict;
-  if (!group_->shared_shadow().Access(
-          offset, bytes, kind, {.clocks = &clocks_, .warp = index_, .lane = lane}, &conflict)) {
+  if (!group_->shared_shadow().Access(offset, bytes, kind, who, &conflict)) {
     Fail(FaultCode::kLaunchFailed, i, lane,
          "race: " + Describe(kind, bytes, "shared", address) + ", which " + conflict);
     return nullptr;
   }
   if (kind == AccessKind::kWrite) std::memset(state, Workgroup::kWritten, bytes);
   return group_->shared(offset);
+}
+
+// A lane of kCopier for each copy, so that none is taken for the one before.
+Accessor Warp::CopierOf(const Clocks& clocks) {
+  constexpr uint32_t kCopierLanes = 128;
+  return {.clocks = &clocks, .warp = kCopier, .lane = static_cast<int>(clocks.own % kCopierLanes)};
+}
+
+const uint8_t* Warp::ReadByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                                  const Clocks& copier) {
+  return Global(i, lane, address, bytes, AccessKind::kRead, CopierOf(copier));
+}
+
+bool Warp::WriteByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                         const Clocks& copier) {
+  if (Shared(i, lane, address, bytes, AccessKind::kWrite, CopierOf(copier)) == nullptr) {
+    return false;
+  }
+  std::memset(group_->state(address - kSharedBegin), Workgroup::kPending, bytes);
+  return true;
 }
 
 bool Warp::BeginAsync(const Instruction& i, int lane, const AsyncCopy& copy) {
@@ -140,7 +161,8 @@ bool Warp::BeginAsync(const Instruction& i, int lane, const AsyncCopy& copy) {
            "misaligned " + Describe(AccessKind::kRead, copy.bytes, "global", copy.from));
       return false;
     }
-    if (Global(i, lane, copy.from, copy.source_bytes, AccessKind::kRead) == nullptr) return false;
+    if (Global(i, lane, copy.from, copy.source_bytes, AccessKind::kRead, Self(lane)) == nullptr)
+      return false;
   }
   std::memset(group_->state(copy.to - kSharedBegin), Workgroup::kPending, copy.bytes);
   open_[static_cast<size_t>(lane)].push_back(copy);
@@ -170,12 +192,13 @@ void Warp::Complete(const Instruction& i, int lane, const AsyncCopy& copy) {
   if (failed()) return;
   std::array<uint8_t, 16> bytes = {};
   if (copy.source_bytes > 0) {
-    const uint8_t* from = Global(i, lane, copy.from, copy.source_bytes, AccessKind::kRead);
+    const uint8_t* from =
+        Global(i, lane, copy.from, copy.source_bytes, AccessKind::kRead, Self(lane));
     if (from == nullptr) return;
     std::memcpy(bytes.data(), from, copy.source_bytes);
   }
   std::memset(group_->state(copy.to - kSharedBegin), Workgroup::kUnwritten, copy.bytes);
-  uint8_t* to = Shared(i, lane, copy.to, copy.bytes, AccessKind::kWrite);
+  uint8_t* to = Shared(i, lane, copy.to, copy.bytes, AccessKind::kWrite, Self(lane));
   if (to != nullptr) std::memcpy(to, bytes.data(), copy.bytes);
 }
 

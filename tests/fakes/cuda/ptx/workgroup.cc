@@ -28,6 +28,7 @@ void Workgroup::Run(const std::array<uint32_t, 3>& block) {
   std::fill(state_.begin(), state_.end(), kUnwritten);
   shared_shadow_ = std::make_unique<Shadow>(shared_.size());
   phase_barriers_.clear();
+  copier_clock_ = launch_->clock;
   int64_t threads = static_cast<int64_t>(launch_->threads());
   for (auto& warp : warps_) {
     warp->Start(static_cast<int>(std::min<int64_t>(threads, kLanes)));
@@ -58,6 +59,14 @@ void Workgroup::Run(const std::array<uint32_t, 3>& block) {
     }
   }
   for (const auto& warp : warps_) launch_->clock = std::max(launch_->clock, warp->clocks().own + 1);
+  launch_->clock = std::max(launch_->clock, copier_clock_ + 1);
+  for (const auto& [offset, barrier] : phase_barriers_) {
+    if (barrier.copies.empty() || launch_->fault.code != FaultCode::kNone) continue;
+    launch_->fault = {FaultCode::kLaunchFailed,
+                      "kernel " + launch_->kernel->name + ", line " +
+                          std::to_string(barrier.copies[0].line) +
+                          ": a bulk copy was in flight when the workgroup ended"};
+  }
 }
 
 // PTX ISA, "bar": without a count all threads that have not ended take part; with one, that many,
@@ -102,7 +111,7 @@ bool Workgroup::ReleaseBarriers() {
                  "more threads at a barrier than it counts");
       return false;
     }
-    std::array<uint32_t, kMaxWarps> all = {};
+    std::array<uint32_t, kClocks> all = {};
     for (Warp* warp : waiting.warps) {
       const auto published = warp->clocks().Publish(warp->index());
       for (size_t i = 0; i < all.size(); ++i) all[i] = std::max(all[i], published[i]);

@@ -13,14 +13,42 @@
 
 namespace fakecuda {
 
-// PTX ISA, "mbarrier": phases that complete when all expected arrivals are in.
+// A bulk copy that was started and is not complete.
+struct BulkCopy {
+  struct Row {
+    uint32_t at = 0;  // byte of the box
+    const uint8_t* from = nullptr;
+    uint32_t bytes = 0;
+  };
+
+  uint64_t to = 0;            // offset in shared memory
+  std::vector<uint8_t> fill;  // what the box has where there is no row
+  std::vector<Row> rows;
+  uint32_t span = 0;   // see TensorMap
+  uint32_t clock = 0;  // of its accesses
+  int line = 0;
+};
+
+// PTX ISA, "mbarrier": phases that complete when all expected arrivals and bytes are in.
 struct PhaseBarrier {
   uint32_t expected = 0;
   uint32_t pending = 0;
+  int64_t bytes = 0;  // the "tx-count": that are expected and not here, or the reverse
   uint64_t phase = 0;
-  std::array<uint32_t, kMaxWarps> arriving = {};   // what the arrivals of this phase publish
-  std::array<uint32_t, kMaxWarps> completed = {};  // of the phases before it
-  std::array<uint64_t, kMaxWarps> denied = {};  // the last phase that a warp was told it is not in
+  std::array<uint32_t, kClocks> arriving = {};   // what the arrivals of this phase publish
+  std::array<uint32_t, kClocks> completed = {};  // of the phases before it
+  std::array<uint64_t, kClocks> denied = {};     // the last phase that a warp was told it is not in
+  int made_by = 0;                               // a warp
+  bool fenced = false;                           // so that bulk copies see it
+  std::vector<BulkCopy> copies = {};             // that complete here
+
+  // Goes on to the next phase if this one is complete.
+  void Advance() {
+    if (pending > 0 || bytes != 0) return;
+    pending = expected;
+    ++phase;
+    completed = arriving;
+  }
 };
 
 class Workgroup {
@@ -42,6 +70,8 @@ class Workgroup {
   Shadow& shared_shadow() { return *shared_shadow_; }
 
   std::map<uint64_t, PhaseBarrier>& phase_barriers() { return phase_barriers_; }
+  // Of the accesses of a bulk copy that begins.
+  uint32_t NextCopierClock() { return ++copier_clock_; }
   // Something happened that threads in a loop around a test may wait for.
   void Progress() { ++progress_; }
 
@@ -56,6 +86,7 @@ class Workgroup {
   std::unique_ptr<Shadow> shared_shadow_;
   std::map<uint64_t, PhaseBarrier> phase_barriers_;
   uint64_t progress_ = 0;
+  uint32_t copier_clock_ = 0;
 };
 
 }  // namespace fakecuda
