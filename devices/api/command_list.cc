@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "devices/api/check_tensor_map.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 
@@ -113,18 +114,34 @@ absl::Status CommandList::Add(const Command& command) {
   } else {
     TG_RETURN_IF_ERROR(CheckVariables(launch));
   }
-  for (const Launch::Argument& argument : launch.arguments) {
-    if (!argument.is_buffer()) {
-      if (argument.is_constant()) continue;
-      if (argument.scalar() < 0 || argument.scalar() >= kMaxBindings) {
-        return InvalidArgument("scalar ", argument.scalar(), " of a submission");
-      }
-      scalars_ = std::max(scalars_, static_cast<size_t>(argument.scalar()) + 1);
-      continue;
+  for (size_t i = 0; i < launch.arguments.size(); ++i) {
+    if (const absl::Status status = AddArgument(launch.arguments[i]); !status.ok()) {
+      return InvalidArgument("argument ", i, ": ", ToStd(status.message()));
     }
-    TG_RETURN_IF_ERROR(Need(argument.buffer(), 0));
-    if (argument.writes()) written_[argument.buffer().binding] = true;
   }
+  return absl::OkStatus();
+}
+
+absl::Status CommandList::AddArgument(const LaunchArgument& argument) {
+  if (!argument.is_bound()) {
+    if (argument.is_constant()) return absl::OkStatus();
+    if (argument.scalar() < 0 || argument.scalar() >= kMaxBindings) {
+      return InvalidArgument("scalar ", argument.scalar(), " of a submission");
+    }
+    scalars_ = std::max(scalars_, static_cast<size_t>(argument.scalar()) + 1);
+    return absl::OkStatus();
+  }
+  TG_RETURN_IF_ERROR(argument.map() != nullptr ? AddMap(argument) : Need(argument.part(), 0));
+  if (argument.writes()) written_[argument.part().binding] = true;
+  return absl::OkStatus();
+}
+
+absl::Status CommandList::AddMap(const LaunchArgument& argument) {
+  const TensorMap& map = *argument.map();
+  TG_RETURN_IF_ERROR(CheckTensorMap(map));
+  TG_ASSIGN_OR_RETURN(const int64_t bytes, TensorMapBytes(map));
+  TG_RETURN_IF_ERROR(Need(argument.part(), bytes));
+  aligned_.emplace_back(argument.part(), map.alignment());
   return absl::OkStatus();
 }
 
@@ -132,7 +149,7 @@ absl::Status CommandList::Need(const BoundPart& part, int64_t length) {
   int64_t end;
   if (part.binding < 0 || part.binding >= kMaxBindings || part.offset < 0 ||
       !CheckedAdd(part.offset, length, &end)) {
-    return InvalidArgument("an argument at byte ", part.offset, " of binding ", part.binding);
+    return InvalidArgument(length, " bytes from byte ", part.offset, " of binding ", part.binding);
   }
   if (part.binding >= static_cast<int64_t>(needed_.size())) {
     needed_.resize(part.binding + 1);
@@ -162,6 +179,14 @@ absl::Status CommandList::Check(std::span<const BufferView> bindings) const {
     if (i < written_.size() && written_[i] && !view.memory->writable()) {
       return InvalidArgument("a launch that writes binding ", i, ", which is read-only");
     }
+  }
+  for (const auto& [part, multiple] : aligned_) {
+    const BufferView& view = bindings[part.binding];
+    const auto address = reinterpret_cast<uint64_t>(view.memory->host()) +
+                         static_cast<uint64_t>(view.offset + part.offset);
+    if (address % static_cast<uint64_t>(multiple) == 0) continue;
+    return InvalidArgument("a tensor map at byte ", part.offset, " of binding ", part.binding,
+                           ", whose address there is no multiple of ", multiple);
   }
   for (const size_t i : copies_) {
     const auto& [to, from, length] = commands_[i].copy;

@@ -22,8 +22,9 @@ class CommandList : public CommandBuffer {
 
   std::span<const Command> commands() const { return commands_; }
 
-  // Whether `bindings` are as many and as long as the commands need and inside of their memories,
-  // and no copy overlaps itself or writes what is read-only. INVALID_ARGUMENT says which does.
+  // Whether `bindings` are as many and as long as the commands need, inside of their memories and
+  // at multiples of what tensor maps need, and no copy overlaps itself or writes what is read-only.
+  // INVALID_ARGUMENT says which does.
   absl::Status Check(std::span<const BufferView> bindings) const;
 
   // What command `index` says of itself, without times and queue.
@@ -55,12 +56,16 @@ class CommandList : public CommandBuffer {
 
  private:
   absl::Status Need(const BoundPart& part, int64_t length);
+  absl::Status AddArgument(const LaunchArgument& argument);
+  absl::Status AddMap(const LaunchArgument& argument);
   absl::Status Add(const Command& command);
 
   std::vector<Command> commands_;
   std::vector<size_t> copies_;   // which commands are
   std::vector<int64_t> needed_;  // bytes of each binding
-  std::vector<bool> written_;    // by launches; of as many
+  // Multiples, in bytes, of which a part's address is one, for tensor maps.
+  std::vector<std::pair<BoundPart, int64_t>> aligned_;
+  std::vector<bool> written_;  // by launches; of as many
 };
 
 }  // namespace telegrad

@@ -25,6 +25,7 @@
 #include "engine/types/arithmetic.h"
 #include "engine/types/program_signature.h"
 #include "engine/types/target.h"
+#include "engine/types/tensor_map.h"
 
 namespace telegrad {
 
@@ -70,12 +71,20 @@ struct BoundPart {
 // What a program does with a buffer.
 enum class BufferAccess : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
 
-// What a launch passes as one of its program's parameters: a buffer, or a scalar, which is either
-// the same in each submission or one of the values that come with it.
+// What a launch passes as one of its program's parameters: a buffer, a map of a tensor in a buffer,
+// or a scalar, which is either the same in each submission or one of the values that come with it.
 class LaunchArgument {
  public:
   LaunchArgument(int32_t binding, int64_t offset, BufferAccess access = BufferAccess::kReadWrite)
       : index_(binding), access_(access), word_(static_cast<uint64_t>(offset)) {}
+  // Of the tensor whose first element is at `offset`.
+  static LaunchArgument Map(const TensorMap& map, int32_t binding, int64_t offset,
+                            BufferAccess access = BufferAccess::kReadWrite) {
+    LaunchArgument out(binding, offset, access);
+    out.kind_ = ParameterKind::kTensorMap;
+    out.map_ = std::make_shared<const TensorMap>(map);
+    return out;
+  }
   static LaunchArgument Scalar32(uint32_t bits) { return {ParameterKind::kScalar32, -1, bits}; }
   static LaunchArgument Scalar64(uint64_t bits) { return {ParameterKind::kScalar64, -1, bits}; }
   // Number `index` of the submission's scalars; of 32 bits, its lower ones.
@@ -84,10 +93,13 @@ class LaunchArgument {
 
   ParameterKind kind() const { return kind_; }
   bool is_buffer() const { return kind_ == ParameterKind::kBuffer; }
-  // Of a buffer:
-  BoundPart buffer() const { return {index_, static_cast<int64_t>(word_)}; }
+  // Whether it is of memory that is bound at submission: a buffer or a tensor map, of which:
+  bool is_bound() const { return is_buffer() || map_ != nullptr; }
+  BoundPart part() const { return {index_, static_cast<int64_t>(word_)}; }
   BufferAccess access() const { return access_; }
-  bool writes() const { return is_buffer() && access_ != BufferAccess::kRead; }
+  bool writes() const { return is_bound() && access_ != BufferAccess::kRead; }
+  // Of a tensor map; else null.
+  const TensorMap* map() const { return map_.get(); }
   // Of a scalar:
   bool is_constant() const { return index_ == -1; }
   int32_t scalar() const { return index_; }    // unless it is constant
@@ -101,10 +113,11 @@ class LaunchArgument {
   LaunchArgument(ParameterKind kind, int32_t index, uint64_t bits)
       : index_(index), kind_(kind), word_(bits) {}
 
-  int32_t index_ = 0;  // a buffer's binding; of a scalar, its number or -1
+  int32_t index_ = 0;  // a binding; of a scalar, its number or -1
   ParameterKind kind_ = ParameterKind::kBuffer;
   BufferAccess access_ = BufferAccess::kRead;
-  uint64_t word_ = 0;  // a buffer's offset; a constant's bits
+  uint64_t word_ = 0;  // an offset into the binding; a constant's bits
+  std::shared_ptr<const TensorMap> map_;
 };
 
 // One launch of a command buffer. It runs the workgroups of a grid, on as many of the device's
@@ -350,6 +363,7 @@ class Device {
   // smaller. UNIMPLEMENTED where a device opens none.
   virtual absl::StatusOr<std::shared_ptr<Memory>> ImportHandle(std::string_view handle,
                                                                int64_t size);
+  // UNIMPLEMENTED for a program that takes tensor maps, where a device has none.
   virtual absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) = 0;
   // INVALID_ARGUMENT for a command that this device cannot encode.
   virtual absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(

@@ -1,5 +1,6 @@
 // Launches become steps of a function, its range of iterations and its arguments. Addresses are
-// patched for each run; a step is then divided among the workers.
+// patched for each run, also those of tensor maps, which lie beside them; a step is then divided
+// among the workers.
 #include "devices/cpu/command_buffer.h"
 
 #include <cstring>
@@ -15,6 +16,11 @@ absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode
     std::vector<Command> commands, int threads) {
   auto buffer = std::make_shared<CpuCommandBuffer>();
   TG_RETURN_IF_ERROR(buffer->Fill(std::move(commands)));
+  for (const Command& command : buffer->commands()) {
+    for (const LaunchArgument& argument : command.launch.arguments) {
+      if (argument.map() != nullptr) buffer->maps_.push_back(&argument);
+    }
+  }
   for (size_t i = 0; i < buffer->commands().size(); ++i) {
     const absl::Status status = buffer->AddStep(buffer->commands()[i], threads);
     if (!status.ok()) return InvalidArgument("command ", i, ": ", ToStd(status.message()));
@@ -23,12 +29,15 @@ absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode
 }
 
 CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const BoundPart& part) const {
-  return {static_cast<uint32_t>(1 + scalars() + static_cast<size_t>(part.binding)),
+  return {static_cast<uint32_t>(1 + scalars() + maps_.size() + static_cast<size_t>(part.binding)),
           static_cast<uint64_t>(part.offset)};
 }
 
-CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument) const {
-  if (argument.is_buffer()) return PatchOf(argument.buffer());
+CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument) {
+  if (argument.is_buffer()) return PatchOf(argument.part());
+  if (argument.map() != nullptr) {
+    return {static_cast<uint32_t>(1 + scalars() + patched_maps_++), 0};
+  }
   if (argument.is_constant()) return {0, argument.constant()};
   return {1 + static_cast<uint32_t>(argument.scalar()), 0};
 }
@@ -80,15 +89,29 @@ bool CpuCommandBuffer::RunStep(const Step& step, const uint64_t* words, WorkerPo
   return true;
 }
 
+void CpuCommandBuffer::FillBases(std::span<const BufferView> bindings,
+                                 std::span<const uint64_t> scalars, Scratch* scratch) const {
+  const auto address = [&](const BufferView& view, int64_t offset) {
+    return reinterpret_cast<uint64_t>(view.memory->host()) +
+           static_cast<uint64_t>(view.offset + offset);
+  };
+  std::vector<uint64_t>& bases = scratch->bases;
+  bases.assign(1, 0);
+  bases.insert(bases.end(), scalars.begin(), scalars.end());
+  scratch->maps.resize(maps_.size());
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    const auto [binding, offset] = maps_[i]->part();
+    HostTensorMap& map = scratch->maps[i];
+    map = {address(bindings[static_cast<size_t>(binding)], offset), *maps_[i]->map()};
+    bases.push_back(reinterpret_cast<uint64_t>(&map));
+  }
+  for (const BufferView& view : bindings) bases.push_back(address(view, 0));
+}
+
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
                                    LaunchWatch& watch, Scratch* scratch,
                                    const RunControl& control) const {
-  scratch->bases.assign(1, 0);
-  scratch->bases.insert(scratch->bases.end(), control.scalars.begin(), control.scalars.end());
-  for (const BufferView& view : bindings) {
-    scratch->bases.push_back(reinterpret_cast<uint64_t>(view.memory->host()) +
-                             static_cast<uint64_t>(view.offset));
-  }
+  FillBases(bindings, control.scalars, scratch);
   scratch->words.resize(patches_.size());
   for (size_t i = 0; i < patches_.size(); ++i) {
     scratch->words[i] = scratch->bases[patches_[i].base] + patches_[i].add;

@@ -1,13 +1,15 @@
-// One function of the CUDA driver API for each method of stream::Driver. The number of a
-// kernel's parameters is read from its PTX and compared with the launch, because the driver does
-// not check it.
+// One function of the CUDA driver API for each method of stream::Driver. The number and the sizes
+// of a kernel's parameters are read from its PTX and compared with its signature, because the
+// driver does not check them.
 #include "devices/cuda/cuda_driver.h"
 
+#include <algorithm>
 #include <array>
-#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "devices/cuda/ptx_parameters.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cuda {
@@ -18,29 +20,60 @@ using stream::KernelLaunch;
 
 // Dynamic shared memory that needs no asking for.
 constexpr int64_t kUnaskedLocalBytes = 48 * 1024;
+// The least major compute capability with tensor maps.
+constexpr int kTensorMapsFrom = 9;
 
-// How many parameters the entry point has; the driver takes whatever lies where they should be.
-std::optional<int64_t> CountParameters(std::string_view ptx, std::string_view name) {
-  constexpr std::string_view kEntry = ".entry", kSpace = " \t\r\n", kParameter = ".param";
-  for (size_t at = ptx.find(kEntry); at != ptx.npos; at = ptx.find(kEntry, at)) {
-    at = ptx.find_first_not_of(kSpace, at + kEntry.size());
-    if (at == ptx.npos) break;
-    std::string_view rest = ptx.substr(at);
-    if (!rest.starts_with(name)) continue;
-    rest.remove_prefix(name.size());
-    const size_t open = rest.find_first_not_of(kSpace);
-    if (open == rest.npos || rest[open] != '(') {
-      if (open == 0) continue;  // a longer name
-      return 0;
-    }
-    const std::string_view list = rest.substr(open, rest.find(')', open) - open);
-    int64_t count = 0;
-    for (size_t p = list.find(kParameter); p != list.npos; p = list.find(kParameter, p + 1)) {
-      ++count;
-    }
-    return count;
+// TensorInterleave, TensorSwizzle and TensorFill count as the driver does.
+static_assert(static_cast<int>(TensorInterleave::k32Bytes) == CU_TENSOR_MAP_INTERLEAVE_32B);
+static_assert(static_cast<int>(TensorSwizzle::k128Bytes) == CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(static_cast<int>(TensorFill::kNan) ==
+              CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
+
+// The driver reads whatever lies where the parameters should be.
+absl::Status CheckParameters(const ProgramImage& image) {
+  const std::vector<int64_t> bytes = PtxParameterBytes(image.binary, image.name);
+  const auto& kinds = image.signature.parameters;
+  if (bytes.size() != kinds.size()) {
+    return InvalidArgument("it takes ", bytes.size(), " parameters, its signature says ",
+                           kinds.size());
   }
-  return std::nullopt;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (bytes[i] == ParameterBytes(kinds[i])) continue;
+    return InvalidArgument("its parameter ", i, " has ", bytes[i], " bytes, its signature says ",
+                           ParametersText({&kinds[i], 1}), ", which has ",
+                           ParameterBytes(kinds[i]));
+  }
+  return absl::OkStatus();
+}
+
+// Copies look at nothing of an element but its size; filling looks at its type, too.
+CUtensorMapDataType DataTypeOf(DType element) {
+  switch (element) {
+    case DType::kInt32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
+    case DType::kInt64:
+      return CU_TENSOR_MAP_DATA_TYPE_INT64;
+    case DType::kFloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::kBFloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::kFloat32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DType::kFloat64:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    default:
+      break;
+  }
+  switch (ByteSize(element)) {
+    case 1:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case 2:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+    case 4:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT32;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT64;
+  }
 }
 
 CUDA_KERNEL_NODE_PARAMS_v2 KernelNode(const KernelLaunch& launch) {
@@ -162,6 +195,40 @@ Called CudaDriver::SetCopy(CUgraphExec exec, CUgraphNode node, CUcontext context
   return CUDA_CALLED(cuGraphExecMemcpyNodeSetParams, exec, node, &copy, context);
 }
 
+absl::Status CudaDriver::TakesTensorMaps(stream::Context& context) const {
+  if (api().cuTensorMapEncodeTiled == nullptr) {
+    return Unimplemented("the driver lacks cuTensorMapEncodeTiled; ",
+                         "one that supports CUDA 12.0 or later has it");
+  }
+  int major = 0, minor = 0;
+  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuDeviceGetAttribute, &major,
+                                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, context.device()));
+  TG_RETURN_IF_ERROR(TG_CUDA_IN(context, *this, cuDeviceGetAttribute, &minor,
+                                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, context.device()));
+  if (major >= kTensorMapsFrom) return absl::OkStatus();
+  return Unimplemented("the GPU has none: its compute capability is ", major, ".", minor,
+                       ", expected ", kTensorMapsFrom, ".0 or later");
+}
+
+absl::Status CudaDriver::EncodeTensorMap(stream::Context& context, const TensorMap& map,
+                                         CUdeviceptr address, CUtensorMap* encoded) const {
+  std::array<cuuint64_t, kTensorMapRank> sizes{}, strides{};
+  std::array<cuuint32_t, kTensorMapRank> boxes{}, steps{};
+  std::ranges::copy(map.sizes, sizes.begin());
+  std::ranges::copy(map.strides, strides.begin());
+  std::ranges::copy(map.boxes, boxes.begin());
+  std::ranges::copy(map.steps, steps.begin());
+  // The stride of the first dimension is that of its elements, and not passed. What is fetched into
+  // the cache beyond a box is this driver's choice: a line.
+  return TG_CUDA_IN(context, *this, cuTensorMapEncodeTiled, encoded, DataTypeOf(map.element),
+                    static_cast<cuuint32_t>(map.rank), reinterpret_cast<void*>(address),
+                    sizes.data(), strides.data() + 1, boxes.data(), steps.data(),
+                    static_cast<CUtensorMapInterleave>(map.interleave),
+                    static_cast<CUtensorMapSwizzle>(map.swizzle),
+                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                    static_cast<CUtensorMapFloatOOBfill>(map.fill));
+}
+
 Called CudaDriver::LoadModule(const ProgramImage& image, CUmodule* module, std::string* log) const {
   std::array<char, 8192> text{};
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
@@ -181,11 +248,7 @@ absl::StatusOr<stream::Entry> CudaDriver::Resolve(stream::Context& context,
   TG_RETURN_IF_ERROR(
       TG_CUDA_IN(context, *this, cuModuleGetFunction, &out.function, module, image.name.c_str()));
   const ProgramSignature& signature = image.signature;
-  const auto parameters = static_cast<int64_t>(signature.parameters.size());
-  if (const auto count = CountParameters(image.binary, image.name).value_or(0);
-      count != parameters) {
-    return InvalidArgument("it takes ", count, " parameters, its signature says ", parameters);
-  }
+  TG_RETURN_IF_ERROR(CheckParameters(image));
   absl::Status status;
   const auto get = [&](CUfunction_attribute attribute) {
     int value = 0;

@@ -34,6 +34,9 @@ class CudaDriver final : public stream::Driver {
                            const stream::KernelLaunch& launch) const override;
   stream::Called SetCopy(CUgraphExec exec, CUgraphNode node, CUcontext context, CUdeviceptr to,
                          CUdeviceptr from, size_t bytes) const override;
+  absl::Status TakesTensorMaps(stream::Context& context) const override;
+  absl::Status EncodeTensorMap(stream::Context& context, const TensorMap& map, CUdeviceptr address,
+                               CUtensorMap* encoded) const override;
   stream::Called LoadModule(const ProgramImage& image, CUmodule* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

@@ -70,6 +70,8 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& 
                               " lacks " #name "; expected one that supports CUDA ",     \
                               VersionText(version), " or later");                       \
   }
+#define CUDA_OPTIONAL_SYMBOL(name, version, parameters) \
+  library->api_.name = reinterpret_cast<decltype(Symbols::name)>(dlsym(handle, #name));
 #include "devices/cuda/symbols.def"
 #undef CUDA_SYMBOL
   if (const absl::Status status = TG_CUDA(*library, cuInit, 0); !status.ok()) {

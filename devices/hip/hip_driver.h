@@ -37,6 +37,9 @@ class HipDriver final : public stream::Driver {
                            const stream::KernelLaunch& launch) const override;
   stream::Called SetCopy(hipGraphExec_t exec, hipGraphNode_t node, stream::ContextHandle context,
                          hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes) const override;
+  absl::Status TakesTensorMaps(stream::Context&) const override {
+    return absl::UnimplementedError("AMD's processors have none");
+  }
   stream::Called LoadModule(const ProgramImage& image, hipModule_t* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

@@ -53,6 +53,9 @@ class NvDriver final : public stream::Driver {
   stream::Called SetCopy(stream::ExecHandle exec, stream::NodeHandle node,
                          stream::ContextHandle context, stream::Address to, stream::Address from,
                          size_t bytes) const override;
+  absl::Status TakesTensorMaps(stream::Context&) const override {
+    return absl::UnimplementedError("only NVIDIA's own driver encodes them");
+  }
   stream::Called LoadModule(const ProgramImage& image, stream::ModuleHandle* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

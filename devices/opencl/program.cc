@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "devices/api/check_tensor_map.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/opencl/build.h"
@@ -15,6 +16,7 @@ namespace telegrad::opencl {
 absl::StatusOr<std::shared_ptr<OpenClProgram>> OpenClProgram::Load(std::shared_ptr<Context> context,
                                                                    const ProgramImage& image) {
   TG_RETURN_IF_ERROR(context->health());
+  TG_RETURN_IF_ERROR(RefuseTensorMaps(image, context->name(), "OpenCL C has none"));
   std::shared_ptr<OpenClProgram> out(new OpenClProgram(image.signature, std::move(context)));
   absl::Status status = out->Build(image);
   if (status.ok()) status = out->Prepare(image);

@@ -15,7 +15,8 @@ namespace telegrad::opencl {
 class OpenClProgram final : public LoadedProgram {
  public:
   // INVALID_ARGUMENT for a binary that the driver does not take, with its log, that has no such
-  // kernel, or whose kernel has other workgroups than `image` says.
+  // kernel, or whose kernel has other workgroups than `image` says. UNIMPLEMENTED: it takes tensor
+  // maps.
   static absl::StatusOr<std::shared_ptr<OpenClProgram>> Load(std::shared_ptr<Context> context,
                                                              const ProgramImage& image);
   ~OpenClProgram() override;

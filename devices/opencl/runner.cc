@@ -43,7 +43,7 @@ absl::Status Runner::Check(const CommandBuffer* commands,
     }
     for (const Launch::Argument& argument : command.launch.arguments) {
       if (!argument.is_buffer()) continue;
-      const int32_t binding = argument.buffer().binding;
+      const int32_t binding = argument.part().binding;
       if (Own(bindings[binding]) != nullptr) continue;
       return InvalidArgument("a launch on binding ", binding, ", which is not memory of ",
                              context_->name());
@@ -91,7 +91,7 @@ absl::Status Runner::PutLaunch(const Launch& launch, std::span<const BufferView>
       words.push_back({.bits = argument.bits(scalars)});
       continue;
     }
-    const auto [binding, offset] = argument.buffer();
+    const auto [binding, offset] = argument.part();
     const BufferView& view = bindings[binding];
     words.push_back({Own(view)->handle(), static_cast<uint64_t>(view.offset + offset)});
   }

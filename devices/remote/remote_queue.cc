@@ -67,7 +67,7 @@ absl::Status RemoteLink::CheckBindings(const CommandBuffer* commands,
     }
     for (const Launch::Argument& argument : command.launch.arguments) {
       if (!argument.is_buffer()) continue;
-      const int32_t binding = argument.buffer().binding;
+      const int32_t binding = argument.part().binding;
       if (!IsOwn(bindings[binding])) {
         return InvalidArgument("command ", i, ": binding ", binding, " is not on ", name(),
                                ", which alone its programs reach");

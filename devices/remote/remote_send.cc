@@ -45,7 +45,7 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
             {run.variables[variables.size()], static_cast<int64_t>(argument.bits(item->scalars))});
         continue;
       }
-      const auto [binding, offset] = argument.buffer();
+      const auto [binding, offset] = argument.part();
       const BufferView& view = item->bindings[binding];
       handles.push_back(AsRemote(view)->handle());
       offsets.push_back(static_cast<uint64_t>(view.offset + offset));

@@ -50,9 +50,7 @@ absl::Status CheckLaunch(const Launch& launch, const Context& context) {
     return InvalidArgument(across, " workgroups in y or z; expected at most ",
                            Driver::kMostGroupsAcross);
   }
-  if (launch.begin != 0 &&
-      std::ranges::find(program->signature()->parameters, ParameterKind::kBegin) ==
-          program->signature()->parameters.end()) {
+  if (launch.begin != 0 && !program->signature()->Takes(ParameterKind::kBegin)) {
     return InvalidArgument("a launch from workgroup ", launch.begin,
                            " of a program that is not told where a launch begins");
   }
@@ -88,8 +86,8 @@ absl::Status StreamCommandBuffer::Prepare(const Rates& rates) {
         return InvalidArgument("command ", i, ": ", ToStd(status.message()));
       }
       for (const Launch::Argument& argument : command.launch.arguments) {
-        if (!argument.is_buffer()) continue;
-        const auto binding = static_cast<size_t>(argument.buffer().binding);
+        if (!argument.is_bound()) continue;
+        const auto binding = static_cast<size_t>(argument.part().binding);
         if (binding >= launched_.size()) launched_.resize(binding + 1);
         launched_[binding] = true;
       }
@@ -161,8 +159,8 @@ std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bind
         continue;
       }
       for (const Launch::Argument& argument : command->launch.arguments) {
-        out.push_back(argument.is_buffer() ? AddressOf(argument.buffer(), bindings)
-                                           : argument.bits(scalars));
+        out.push_back(argument.is_bound() ? AddressOf(argument.part(), bindings)
+                                          : argument.bits(scalars));
       }
     }
   }

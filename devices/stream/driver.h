@@ -101,6 +101,14 @@ struct KernelLaunch {
   void** parameters = nullptr;
 };
 
+// A tensor map as kernels take it. What is in it is the driver's business. cuda.h of CUDA 12 aligns
+// it to 64, that of 13 to 128.
+struct EncodedTensorMap {
+  alignas(128) std::array<std::byte, 128> bytes = {};
+};
+static_assert(sizeof(EncodedTensorMap) == ParameterBytes(ParameterKind::kTensorMap));
+static_assert(alignof(EncodedTensorMap) >= ParameterAlignment(ParameterKind::kTensorMap));
+
 // A GPU and its context, and an address there.
 struct Place {
   int device = 0;
@@ -160,6 +168,15 @@ class Driver {
   virtual Called SetKernel(ExecHandle exec, NodeHandle node, const KernelLaunch& launch) const = 0;
   virtual Called SetCopy(ExecHandle exec, NodeHandle node, ContextHandle context, Address to,
                          Address from, size_t bytes) const = 0;
+
+  // OK where kernels take tensor maps on the GPU of that context; else UNIMPLEMENTED, with what is
+  // missing.
+  virtual absl::Status TakesTensorMaps(Context& context) const = 0;
+  // A map of the tensor at `address`, where they do. In the current context.
+  virtual absl::Status EncodeTensorMap(Context&, const TensorMap&, Address,
+                                       EncodedTensorMap*) const {
+    return absl::InternalError("a driver without tensor maps was given one");
+  }
 
   // In the current context. `log`: what the driver's compiler says.
   virtual Called LoadModule(const ProgramImage& image, ModuleHandle* module,

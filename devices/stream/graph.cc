@@ -1,5 +1,5 @@
 // Builds a node for each command. An update compares addresses with those of the last run and
-// changes the nodes in which they differ.
+// changes the nodes in which they differ, with the tensor maps in them.
 #include "devices/stream/graph.h"
 
 #include <algorithm>
@@ -18,27 +18,45 @@ size_t ArgumentsOf(const Command& command) {
 
 }  // namespace
 
-// A scalar of 32 bits is at the beginning of its word, for hosts are little-endian.
 KernelCall::KernelCall(const Launch& launch, std::span<const Address> words)
     : launch_(launch), words_(words.begin(), words.end()) {
   words_.push_back(static_cast<Address>(launch.begin));
-  size_t next = 0;
-  for (const ParameterKind kind : launch.program->signature()->parameters) {
-    pointers_.push_back(kind == ParameterKind::kBegin ? &words_.back() : &words_[next++]);
-  }
 }
 
-KernelLaunch KernelCall::Node() {
+// A scalar of 32 bits is at the beginning of its word, for hosts are little-endian.
+absl::StatusOr<KernelLaunch> KernelCall::Node(Context& context) {
+  const auto& parameters = launch_.program->signature()->parameters;
+  const auto maps = std::ranges::count(parameters, ParameterKind::kTensorMap);
+  maps_.assign(static_cast<size_t>(maps), {});
+  pointers_.clear();
+  auto map = maps_.begin();
+  size_t next = 0;
+  for (const ParameterKind kind : parameters) {
+    if (kind == ParameterKind::kBegin) {
+      pointers_.push_back(&words_.back());
+      continue;
+    }
+    const LaunchArgument& argument = launch_.arguments[next];
+    Address& word = words_[next++];
+    if (argument.map() == nullptr) {
+      pointers_.push_back(&word);
+      continue;
+    }
+    TG_RETURN_IF_ERROR(context.driver().EncodeTensorMap(context, *argument.map(), word, &*map));
+    pointers_.push_back(&*map++);
+  }
   const auto size = [](const GridSize& of) {
     return std::array{static_cast<unsigned int>(of.x), static_cast<unsigned int>(of.y),
                       static_cast<unsigned int>(of.z)};
   };
-  return {static_cast<const StreamProgram&>(*launch_.program).function(), size(launch_.grid),
-          size(launch_.group), static_cast<unsigned int>(launch_.local_bytes), pointers_.data()};
+  return KernelLaunch{static_cast<const StreamProgram&>(*launch_.program).function(),
+                      size(launch_.grid), size(launch_.group),
+                      static_cast<unsigned int>(launch_.local_bytes), pointers_.data()};
 }
 
 absl::Status KernelCall::Enqueue(Context& context, StreamHandle stream) {
-  const auto [function, grid, group, local_bytes, parameters] = Node();
+  TG_ASSIGN_OR_RETURN(const KernelLaunch launch, Node(context));
+  const auto& [function, grid, group, local_bytes, parameters] = launch;
   return TG_STREAM(context, launch_kernel, function, grid[0], grid[1], grid[2], group[0], group[1],
                    group[2], local_bytes, stream, parameters, nullptr);
 }
@@ -72,7 +90,8 @@ absl::Status Graph::AddNode(const Command& command, std::span<const Address> add
                                        addresses[1], static_cast<size_t>(command.copy.length))));
   } else {
     KernelCall call(command.launch, addresses);
-    TG_RETURN_IF_ERROR(context_->Check(driver.AddKernel(&node, graph_, before, call.Node())));
+    TG_ASSIGN_OR_RETURN(const KernelLaunch launch, call.Node(*context_));
+    TG_RETURN_IF_ERROR(context_->Check(driver.AddKernel(&node, graph_, before, launch)));
   }
   nodes_.push_back(node);
   return absl::OkStatus();
@@ -86,7 +105,8 @@ absl::Status Graph::UpdateNode(size_t index, std::span<const Address> addresses)
                                           addresses[1], static_cast<size_t>(command.copy.length)));
   }
   KernelCall call(command.launch, addresses);
-  return context_->Check(driver.SetKernel(exec_, nodes_[index], call.Node()));
+  TG_ASSIGN_OR_RETURN(const KernelLaunch launch, call.Node(*context_));
+  return context_->Check(driver.SetKernel(exec_, nodes_[index], launch));
 }
 
 absl::Status Graph::Update(std::span<const Address> addresses) {

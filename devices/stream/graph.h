@@ -16,17 +16,20 @@ namespace telegrad::stream {
 // A launch as the library wants it: pointers to its parameters, which this must outlive.
 class KernelCall {
  public:
-  // `words`: a buffer's address or a scalar's bits for each of its arguments.
+  // `words`: for each of its arguments the address of a buffer or of a map's tensor, or a scalar's
+  // bits.
   KernelCall(const Launch& launch, std::span<const Address> words);
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
 
-  KernelLaunch Node();
+  // Its tensor maps are encoded in `context`, which the thread has entered.
+  absl::StatusOr<KernelLaunch> Node(Context& context);
   absl::Status Enqueue(Context& context, StreamHandle stream);
 
  private:
   const Launch& launch_;
   std::vector<Address> words_;  // and where the launch begins
+  std::vector<EncodedTensorMap> maps_;
   std::vector<void*> pointers_;
 };
 

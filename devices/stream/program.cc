@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "devices/api/check_tensor_map.h"
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
 
@@ -24,6 +25,13 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
                                                                    int64_t local_limit) {
   TG_RETURN_IF_ERROR(context->health());
   TG_RETURN_IF_ERROR(context->Enter());
+  if (image.signature.Takes(ParameterKind::kTensorMap)) {
+    const absl::Status takes = context->driver().TakesTensorMaps(*context);
+    if (absl::IsUnimplemented(takes)) {
+      return RefuseTensorMaps(image, context->name(), ToStd(takes.message()));
+    }
+    TG_RETURN_IF_ERROR(takes);
+  }
   ModuleHandle module = nullptr;
   std::string log;
   if (const absl::Status status =

@@ -17,6 +17,7 @@ class StreamProgram final : public LoadedProgram {
   // INVALID_ARGUMENT for code that the driver does not take, with its log, that has no such entry
   // point, or whose kernel cannot be launched as the image's signature says; `local_limit` is what
   // the GPU gives one at most. FAILED_PRECONDITION: the driver is older than the code.
+  // UNIMPLEMENTED: it takes tensor maps, which the GPU or its driver lacks.
   static absl::StatusOr<std::shared_ptr<StreamProgram>> Load(std::shared_ptr<Context> context,
                                                              const ProgramImage& image,
                                                              int64_t local_limit);

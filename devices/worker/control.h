@@ -11,12 +11,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 #include "devices/api/timeline_word.h"
+#include "engine/types/tensor_map.h"
 
 namespace telegrad {
 
-inline constexpr uint32_t kDeviceWorkerProtocol = 3;
+inline constexpr uint32_t kDeviceWorkerProtocol = 4;
 
 inline constexpr uint64_t kRingRecords = 16;
 inline constexpr uint32_t kRecordSteps = 256;
@@ -30,8 +32,15 @@ struct RingStep {
   int64_t begin;
   int64_t amount;
   uint32_t helpers;    // threads worth waking
-  uint32_t arguments;  // that it takes of the record's, in order
+  uint32_t arguments;  // words that it takes of the record's, in order
 };
+
+// What a word of a record's arguments is. A tensor map takes kMapWords: those of a HostTensorMap,
+// of which the first is the place of the tensor.
+enum class RingWord : uint8_t { kPlace, kScalar, kMap };
+inline constexpr uint32_t kMapWords = sizeof(HostTensorMap) / sizeof(uint64_t);
+static_assert(sizeof(HostTensorMap) % sizeof(uint64_t) == 0);
+static_assert(std::is_trivially_copyable_v<HostTensorMap>);
 
 struct RingTimes {
   int64_t begin_ns, end_ns;  // of the steady clock, which is the same in all processes
@@ -42,8 +51,8 @@ struct RingRecord {
   uint32_t steps;
   uint32_t traced;  // whether `times` is wanted
   RingStep step[kRecordSteps];
-  uint64_t argument[kRecordArguments];  // bytes from the start of the worker's memory, or
-  uint8_t is_scalar[kRecordArguments];  // the bits of a scalar
+  uint64_t argument[kRecordArguments];  // bytes from the start of the worker's memory, or bits
+  RingWord word[kRecordArguments];      // what each is; of a map's, what the first of them is
   // Of the worker:
   int32_t code;  // absl::StatusCode
   uint32_t message_bytes;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -95,7 +96,7 @@ class DeviceServer {
       status = cancellation.Check();
       if (!status.ok()) break;
       if (record.traced != 0) record.times[i].begin_ns = SteadyNs();
-      status = RunStep(step, argument, record.is_scalar + (argument - record.argument));
+      status = RunStep(step, argument, record.word + (argument - record.argument));
       if (record.traced != 0) record.times[i].end_ns = SteadyNs();
       if (!status.ok()) break;
       argument += step.arguments;
@@ -108,19 +109,35 @@ class DeviceServer {
     std::memcpy(record.message, text.data(), text.size());
   }
 
-  absl::Status RunStep(const RingStep& step, const uint64_t* given, const uint8_t* is_scalar) {
+  // Fills in words_, with addresses in this process, and maps_.
+  absl::Status ReadWords(const RingStep& step, const uint64_t* given, const RingWord* words) {
     const auto base = reinterpret_cast<uint64_t>(memory_mapping_->base());
     words_.clear();
+    maps_.clear();
     for (uint32_t i = 0; i < step.arguments; ++i) {
-      if (is_scalar[i] != 0) {
+      if (words[i] == RingWord::kScalar) {
         words_.push_back(given[i]);
         continue;
       }
       if (given[i] > static_cast<uint64_t>(memory_mapping_->size())) {
         return Internal("an argument outside of the memory");
       }
-      words_.push_back(base + given[i]);
+      if (words[i] == RingWord::kPlace) {
+        words_.push_back(base + given[i]);
+        continue;
+      }
+      if (step.arguments - i < kMapWords) return Internal("a part of a tensor map");
+      HostTensorMap& map = maps_.emplace_back();
+      std::memcpy(&map, given + i, sizeof(map));
+      map.address += base;
+      words_.push_back(reinterpret_cast<uint64_t>(&map));
+      i += kMapWords - 1;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunStep(const RingStep& step, const uint64_t* given, const RingWord* words) {
+    TG_RETURN_IF_ERROR(ReadWords(step, given, words));
     if (step.program == 0) {
       if (words_.size() != 2) return Internal("a copy without two ends");
       std::memcpy(reinterpret_cast<void*>(words_[0]), reinterpret_cast<const void*>(words_[1]),
@@ -186,6 +203,7 @@ class DeviceServer {
   LaunchWatch watch_;
   const bool spins_;
   std::vector<uint64_t> words_;
+  std::deque<HostTensorMap> maps_;  // of words_
 
   Mutex mutex_;
   std::map<uint64_t, Program> programs_ TG_GUARDED_BY(mutex_);

@@ -11,6 +11,18 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
+namespace {
+
+// Of a record, that the launch takes.
+size_t WordsOf(const Launch& launch) {
+  size_t words = 0;
+  for (const Launch::Argument& argument : launch.arguments) {
+    words += argument.map() != nullptr ? kMapWords : 1;
+  }
+  return words;
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
     std::shared_ptr<WorkerSlot> slot, const void* device, int threads,
@@ -33,10 +45,9 @@ absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
       if (const absl::Status status = CheckHostGrid(command.launch); !status.ok()) {
         return InvalidArgument("command ", index, ": ", ToStd(status.message()));
       }
-      if (command.launch.arguments.size() > kRecordArguments) {
-        return InvalidArgument("command ", index, ": a launch with ",
-                               command.launch.arguments.size(), " arguments, expected at most ",
-                               kRecordArguments);
+      if (const size_t words = WordsOf(command.launch); words > kRecordArguments) {
+        return InvalidArgument("command ", index, ": a launch with arguments of ", words,
+                               " words, expected at most ", kRecordArguments);
       }
       helpers = static_cast<uint32_t>(HelpersWorthWaking(command.launch, threads));
       micros += PredictedMicros(command.launch.flops, command.launch.bytes);
@@ -59,8 +70,8 @@ absl::Status WorkerCommands::Check(std::span<const BufferView> bindings) const {
   for (const Command& command : commands()) {
     if (command.kind == CommandKind::kCopy) continue;
     for (const Launch::Argument& argument : command.launch.arguments) {
-      if (!argument.is_buffer()) continue;
-      const int32_t binding = argument.buffer().binding;
+      if (!argument.is_bound()) continue;
+      const int32_t binding = argument.part().binding;
       const auto* own = dynamic_cast<const WorkerMemory*>(bindings[binding].memory.get());
       if (own == nullptr || &own->arena() != &slot_->arena()) {
         return InvalidArgument("binding ", binding,
@@ -165,10 +176,18 @@ class WorkerCommands::Running {
     uint32_t steps = 0, arguments = 0;
     const uint64_t base = reinterpret_cast<uint64_t>(list_.slot_->arena().base());
     const auto add = [&](const Launch::Argument& argument) {
-      record->is_scalar[arguments] = argument.is_buffer() ? 0 : 1;
-      record->argument[arguments++] = argument.is_buffer()
-                                          ? reinterpret_cast<uint64_t>(At(argument.buffer())) - base
-                                          : argument.bits(control_.scalars);
+      const uint64_t word = argument.is_bound()
+                                ? reinterpret_cast<uint64_t>(At(argument.part())) - base
+                                : argument.bits(control_.scalars);
+      if (argument.map() != nullptr) {
+        const HostTensorMap map{word, *argument.map()};
+        record->word[arguments] = RingWord::kMap;
+        std::memcpy(record->argument + arguments, &map, sizeof(map));
+        arguments += kMapWords;
+        return;
+      }
+      record->word[arguments] = argument.is_buffer() ? RingWord::kPlace : RingWord::kScalar;
+      record->argument[arguments++] = word;
     };
     for (; i < list_.commands().size() && steps < kRecordSteps && IsWorkers(i); ++i, ++steps) {
       const Command& command = list_.commands()[i];
@@ -182,12 +201,13 @@ class WorkerCommands::Running {
         continue;
       }
       const Launch& launch = command.launch;
-      if (arguments + launch.arguments.size() > kRecordArguments) break;
+      const auto words = static_cast<uint32_t>(WordsOf(launch));
+      if (arguments + words > kRecordArguments) break;
       step.program = list_.programs_[i]->id();
       step.begin = launch.begin;
       step.amount = launch.grid.x;
       step.helpers = list_.helpers_[i];
-      step.arguments = static_cast<uint32_t>(launch.arguments.size());
+      step.arguments = words;
       for (const Launch::Argument& argument : launch.arguments) add(argument);
     }
     record->steps = steps;

@@ -6,15 +6,16 @@ namespace telegrad {
 namespace {
 
 // By ParameterKind.
-constexpr std::string_view kParameterNames[] = {"buffer", "scalar32", "scalar64", "begin"};
+constexpr std::string_view kParameterNames[] = {"buffer", "scalar32", "scalar64", "begin",
+                                                "tensor_map"};
 
 }  // namespace
 
 int64_t ParametersBytes(std::span<const ParameterKind> parameters) {
   int64_t bytes = 0;
   for (const ParameterKind kind : parameters) {
-    const int64_t size = ParameterBytes(kind);
-    bytes = (bytes + size - 1) / size * size + size;
+    const int64_t alignment = ParameterAlignment(kind);
+    bytes = (bytes + alignment - 1) / alignment * alignment + ParameterBytes(kind);
   }
   return bytes;
 }

@@ -3,15 +3,18 @@
 //
 // The parameters are in the order of the code's own. Code takes them in one of three forms:
 //   x86-64: `void name(const uint64_t* words, int64_t begin, int64_t end)`. Word i is parameter i:
-//     the address of a buffer, or the bits of a scalar with zeros above. It runs the workgroups
-//     [begin, end) of the grid in x, each of one thread, so that begin is no parameter.
+//     the address of a buffer, the bits of a scalar with zeros above, or the address of a tensor
+//     map, a HostTensorMap (tensor_map.h) that stays for as long as the launch. It runs the
+//     workgroups [begin, end) of the grid in x, each of one thread, so that begin is no parameter.
 //   PTX, cubins and AMD's code objects: a kernel with one parameter for each, at its natural
 //     alignment: the address of a buffer (64 bits), or a scalar. Workgroup x of the launch is
-//     number begin + x of the grid.
+//     number begin + x of the grid. Only PTX takes tensor maps: a parameter of 128 bytes, aligned
+//     to 64 (`.param .align 64 .b8 name[128]`), that only its instructions for tensor maps read.
 //   OpenCL: the same, but that a buffer is two arguments of the kernel: the memory object, and the
-//     first byte in it (ulong).
+//     first byte in it (ulong). It takes no tensor maps.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,11 +31,16 @@ enum class ParameterKind : uint8_t {
   kScalar32,
   kScalar64,
   kBegin,  // 64 bits, of the launch's geometry and not of its arguments
+  kTensorMap,
 };
 
-// Bytes that a kernel's parameter of that kind takes, which is its alignment, too.
+// Bytes that a kernel's parameter of that kind takes, and what its place is a multiple of.
 constexpr int64_t ParameterBytes(ParameterKind kind) {
+  if (kind == ParameterKind::kTensorMap) return 128;
   return kind == ParameterKind::kScalar32 ? 4 : 8;
+}
+constexpr int64_t ParameterAlignment(ParameterKind kind) {
+  return kind == ParameterKind::kTensorMap ? 64 : ParameterBytes(kind);
 }
 
 // Of workgroups in a grid, or of threads in a workgroup.
@@ -45,6 +53,10 @@ struct ProgramSignature {
   std::vector<ParameterKind> parameters = {};
   GridSize group = {};      // threads of a workgroup
   int64_t local_bytes = 0;  // of a workgroup's own memory, to be provided at launch
+
+  bool Takes(ParameterKind kind) const {
+    return std::ranges::find(parameters, kind) != parameters.end();
+  }
   friend bool operator==(const ProgramSignature&, const ProgramSignature&) = default;
 };
 

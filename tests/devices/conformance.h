@@ -30,6 +30,8 @@ struct TestedDriver {
   std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
   // `place` of conformance_programs.h; null: see no_scalars.
   std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
+  // `box` of conformance_programs.h; see no_tensor_maps.
+  std::function<absl::StatusOr<ProgramImage>()> box = &HostBox;
   // Of a device that takes graphs: adds variable 7 to its slot of one 64-bit integer.
   std::function<absl::StatusOr<ProgramImage>()> adds = nullptr;
   // The next launch of the device that was opened last faults; null: nothing makes it do so. Where
@@ -51,6 +53,8 @@ struct TestedDriver {
   std::function<std::string()> absent = nullptr;
   // Why a part of the contract is excluded; empty: it is not.
   std::string no_contents = "", no_alloc = "", no_programs = "", no_scalars = "";
+  // What it has not got that tensor maps need, as its error says; empty: it takes them.
+  std::string no_tensor_maps = "";
   // How many queues it has at least.
   size_t queues = 1;
 };

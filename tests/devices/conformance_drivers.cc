@@ -107,6 +107,7 @@ TestedDriver FakeNvidia(std::string name, bool is_virtual) {
               },
           .next = &NextImage,
           .place = &CudaPlace,
+          .box = &CudaBox,
           .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
           .hang = [] { ControlsOfCuda().Set("hang_launch", 1); },
           .release = [] { ControlsOfCuda().Release(); },
@@ -114,6 +115,8 @@ TestedDriver FakeNvidia(std::string name, bool is_virtual) {
           .problems = [] { return Unasked(ControlsOfCuda().Problems()); },
           .queues = 3};
 }
+constexpr char kNoneOfAmd[] = "AMD's processors have none";
+
 TestedDriver FakeAmd(std::string name, int64_t processor, const char* arch, bool is_virtual) {
   return {.name = std::move(name),
           .open =
@@ -129,6 +132,7 @@ TestedDriver FakeAmd(std::string name, int64_t processor, const char* arch, bool
           .release = [] { ControlsOfHip().Release(); },
           .given_copies = [] { return ControlsOfHip().Count("given_copies"); },
           .problems = [] { return Unasked(ControlsOfHip().Problems()); },
+          .no_tensor_maps = kNoneOfAmd,
           .queues = 3};
 }
 
@@ -307,6 +311,7 @@ std::vector<TestedDriver> AllDrivers() {
                           .wait_limit = limits.wait_limit});
        },
        .place = &CudaPlace,
+       .box = &CudaBox,
        .no_contents = "a null device runs nothing, so its copies leave no bytes"},
       {.name = "disk",
        .open =
@@ -330,13 +335,15 @@ std::vector<TestedDriver> AllDrivers() {
        .open = [](const QueueLimits& limits) { return OpenFirst(&OpenCudas, {}, limits); },
        .next = &NextImage,
        .place = &CudaPlace,
+       .box = &CudaBox,
        .absent = [] { return WhyNone(&OpenCudas); }},
 #ifdef FAKE_PTXAS
       {.name = "nv_fake",
        .open = &OpenRaw,
        .next = &NextCubin,
        .place = &PlaceCubin,
-       .fault = &FaultRaw},
+       .fault = &FaultRaw,
+       .no_tensor_maps = "only NVIDIA's own driver encodes them"},
 #endif
       FakeAmd("hip_fake_wave64", 0x942, "gfx942", /*is_virtual=*/false),
       FakeAmd("hip_fake_wave32", 0x1100, "gfx1100", /*is_virtual=*/false),
@@ -345,19 +352,22 @@ std::vector<TestedDriver> AllDrivers() {
        .open = [](const QueueLimits& limits) { return OpenFirst(&OpenHips, {}, limits); },
        .next = [] { return NextHip(OpenFirst(&OpenHips, {}, {})->target().arch); },
        .place = [] { return HipPlace(OpenFirst(&OpenHips, {}, {})->target().arch); },
-       .absent = [] { return WhyNone(&OpenHips); }},
+       .absent = [] { return WhyNone(&OpenHips); },
+       .no_tensor_maps = kNoneOfAmd},
       {.name = "opencl",
        .open = &OpenFirstOpenCl,
        .next = &OpenClNext,
        .place = &OpenClPlace,
-       .absent = [] { return WhyNoOpenCl(); }},
+       .absent = [] { return WhyNoOpenCl(); },
+       .no_tensor_maps = "OpenCL C has none"},
 #ifdef TELEGRAD_FAILING_OPENCL
       {.name = "opencl_faulty",
        .open = &OpenFaultyOpenCl,
        .next = &OpenClNext,
        .place = &OpenClPlace,
        .fault = &FaultOpenCl,
-       .absent = [] { return WhyNoOpenCl(); }},
+       .absent = [] { return WhyNoOpenCl(); },
+       .no_tensor_maps = "OpenCL C has none"},
 #endif
   };
 }

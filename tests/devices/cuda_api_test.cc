@@ -82,9 +82,11 @@ TEST(CudaApi, IsWhatCudaHSays) {
        {"CUdevice", "CUdeviceptr", "CUresult", "CUdevice_attribute", "CUfunction_attribute",
         "CUjit_option", "CUmemorytype", "CUmemGenericAllocationHandle", "CUmemAllocationProp",
         "CUmemAccessDesc", "CUmemAllocationGranularity_flags", "CUDA_KERNEL_NODE_PARAMS_v2",
-        "CUDA_MEMCPY3D_v2"}) {
+        "CUDA_MEMCPY3D_v2", "CUtensorMap", "CUtensorMapDataType", "CUtensorMapInterleave",
+        "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill"}) {
     code += SameSize(type);
   }
+  code += "static_assert(alignof(::CUtensorMap) <= alignof(telegrad::cuda::CUtensorMap));\n";
   for (const char* member :
        {"func", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ",
         "sharedMemBytes", "kernelParams", "extra", "kern", "ctx"}) {

@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "tests/devices/conformance_programs.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/failing_fixture.h"
 #include "tests/devices/hip_fixture.h"
@@ -34,10 +36,38 @@ struct RefusingDriver {
   std::string handle = {};  // of 8 bytes of another process; empty: there are none
   // Bytes of chunks of memory, of which the device has room for four; 0: it has none.
   int64_t chunk = 0;
+  std::optional<ProgramImage> box =
+      {};  // see conformance_programs.h; none: it takes no tensor maps
 };
 
 constexpr char kRead[] = "gikm";
 constexpr int64_t kChunk = 2 << 20;
+
+// Twice a box of 32 numbers of the whole of one buffer, and again of another.
+absl::Status CopyBoxes(Device& device, const ProgramImage& image) {
+  const TensorMap map{.rank = 3,
+                      .sizes = {4, 4, 2, 1, 1},
+                      .strides = {4, 16, 64, 0, 0},
+                      .boxes = {4, 4, 2, 1, 1},
+                      .element = DType::kInt32};
+  Command box;
+  TG_ASSIGN_OR_RETURN(auto program, device.Load(image));
+  box.launch = Launch::Of(std::move(program));
+  box.launch.arguments = {LaunchArgument::Map(map, 0, 0, BufferAccess::kRead),
+                          {1, 0, BufferAccess::kWrite},
+                          LaunchArgument::Scalar32(0),
+                          LaunchArgument::Scalar32(0),
+                          LaunchArgument::Scalar32(0)};
+  TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({box, box}));
+  TG_ASSIGN_OR_RETURN(auto to, device.Alloc(128));
+  for (int i = 0; i < 2; ++i) {
+    TG_ASSIGN_OR_RETURN(auto from, device.Alloc(128));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint ran,
+                        device.queue().Submit(commands, {Whole(from), Whole(to)}, {}));
+    TG_RETURN_IF_ERROR(ran.Wait());
+  }
+  return absl::OkStatus();
+}
 
 // Opens devices, moves bytes to the first, between two of its buffers, to memory of another process
 // and to the second device where there are such, and back, and runs programs and a copy: traced,
@@ -99,6 +129,7 @@ Life Live(const RefusingDriver& driver, Device& host) {
                           Copy(device, {large, 2 * driver.chunk - 8, 8}, b));
       TG_RETURN_IF_ERROR(end.Wait());
     }
+    if (driver.box) TG_RETURN_IF_ERROR(CopyBoxes(device, *driver.box));
     if (device.Makes(MemoryKind::kExported)) {
       TG_ASSIGN_OR_RETURN(const auto exported, device.AllocOf(MemoryKind::kExported, 8));
       TG_RETURN_IF_ERROR(device.ExportHandle(*exported).status());
@@ -289,7 +320,7 @@ class RefusingCuda : public ::testing::Test {
               return OpenCudas({.library = TELEGRAD_FAILING_CUDA, .memory_limit = 4 * kChunk},
                                notes);
             },
-            next_, foreign_.handle(), kChunk};
+            next_, foreign_.handle(), kChunk, *CudaBox()};
   }
 
   ForeignMemory foreign_{TELEGRAD_FAKE_CUDA, "cuda", 8};

@@ -105,7 +105,7 @@ class LoopbackRunner : public QueueRunner {
                                static_cast<int64_t>(argument.bits(control.scalars))});
           continue;
         }
-        const auto [binding, offset] = argument.buffer();
+        const auto [binding, offset] = argument.part();
         BufferView view = there[binding];
         view.offset += offset;
         view.length -= offset;
