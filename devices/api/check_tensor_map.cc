@@ -1,5 +1,6 @@
 // The figures are those of cuTensorMapEncodeTiled in the CUDA Driver API reference, section "Tensor
-// Map Object Management": no other interface for tensor maps has been met so far.
+// Map Object Management": no other interface for tensor maps has been met so far. Its example has
+// strides that grow from dimension to dimension; those of a permuted tensor do not, and are taken.
 #include "devices/api/check_tensor_map.h"
 
 #include "engine/base/checked.h"

@@ -72,6 +72,60 @@ TEST_F(CudaTensorMaps, AreEncodedAgainOnlyWhereAddressesHaveChanged) {
   EXPECT_EQ(Unasked(fake_.Problems()), "");
 }
 
+// The driver is told the type, the swizzle and the fill: it refuses NaN for what is no float, and
+// its interpreter rows that are not as long as the swizzle's span.
+TEST_F(CudaTensorMaps, EveryFieldReachesTheDriver) {
+  Open();
+  const BufferView from = Buffer(128), to = Buffer(128);
+  std::string bytes(128, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(7 * i);
+  Fill(from, bytes);
+  const auto boxed = [&](const TensorMap& map, uint32_t x) {
+    Command box = BoxCommand(0, 0);
+    box.launch.arguments[0] = LaunchArgument::Map(map, 0, 0, BufferAccess::kRead);
+    box.launch.arguments[2] = LaunchArgument::Scalar32(x);
+    EXPECT_EQ(Run({box}, {from, to}), absl::OkStatus());
+    return Read(to);
+  };
+  // As many elements of the type as 128 bytes have, in rows of so many bytes.
+  const auto dense = [](DType element, int64_t row) {
+    const int64_t size = ByteSize(element);
+    TensorMap map{.rank = 3, .strides = {size, row, 128, 0, 0}, .element = element};
+    map.sizes = map.boxes = {row / size, 128 / row, 1, 1, 1};
+    return map;
+  };
+  using enum DType;
+  for (const DType element : {kBool, kInt8, kUInt16, kInt32, kUInt32, kInt64, kUInt64, kFloat16,
+                              kBFloat16, kFloat32, kFloat64, kFloat8E4M3}) {
+    SCOPED_TRACE(Name(element));
+    EXPECT_EQ(boxed(dense(element, 32), 0), bytes);
+    EXPECT_EQ(boxed(dense(element, 32), 1000), std::string(128, '\0'));
+  }
+  for (const DType element : {kFloat16, kBFloat16, kFloat32, kFloat64}) {
+    SCOPED_TRACE(Name(element));
+    TensorMap map = dense(element, 32);
+    map.fill = TensorFill::kNan;
+    const std::string nan =
+        std::string(static_cast<size_t>(ByteSize(element)) - 1, '\xff') + '\x7f';
+    EXPECT_EQ(boxed(map, 1000).substr(0, nan.size()), nan);
+  }
+  TensorMap swizzled = dense(kUInt8, 32);
+  swizzled.swizzle = TensorSwizzle::k32Bytes;
+  EXPECT_EQ(boxed(swizzled, 0), bytes);  // one line of 128 bytes, in which nothing moves
+  swizzled = dense(kUInt8, 64);
+  swizzled.swizzle = TensorSwizzle::k64Bytes;
+  EXPECT_EQ(boxed(swizzled, 0), bytes);
+  swizzled = dense(kUInt8, 128);
+  swizzled.swizzle = TensorSwizzle::k128Bytes;
+  EXPECT_EQ(boxed(swizzled, 0), bytes);
+  // Half of a span: the interpreter faults.
+  swizzled = dense(kUInt8, 64);
+  swizzled.swizzle = TensorSwizzle::k128Bytes;
+  Command box = BoxCommand(0, 0);
+  box.launch.arguments[0] = LaunchArgument::Map(swizzled, 0, 0, BufferAccess::kRead);
+  EXPECT_FALSE(Run({box}, {from, to}).ok());
+}
+
 TEST_F(CudaTensorMaps, GoOnInTheNextGeneration) {
   Open();
   const auto commands = *device().Encode({BoxCommand(2, 0)});
