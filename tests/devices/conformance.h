@@ -14,6 +14,7 @@
 #include "engine/base/status.h"
 #include "tests/devices/conformance_programs.h"
 #include "tests/devices/fixture.h"
+#include "tests/devices/tensor_map_programs.h"
 
 namespace telegrad {
 
@@ -30,8 +31,9 @@ struct TestedDriver {
   std::function<absl::StatusOr<ProgramImage>()> next = &HostNext;
   // `place` of conformance_programs.h; null: see no_scalars.
   std::function<absl::StatusOr<ProgramImage>()> place = &HostPlace;
-  // `box` of conformance_programs.h; see no_tensor_maps.
+  // `box` and `unbox` of tensor_map_programs.h; see no_tensor_maps.
   std::function<absl::StatusOr<ProgramImage>()> box = &HostBox;
+  std::function<absl::StatusOr<ProgramImage>()> unbox = &HostUnbox;
   // Of a device that takes graphs: adds variable 7 to its slot of one 64-bit integer.
   std::function<absl::StatusOr<ProgramImage>()> adds = nullptr;
   // The next launch of the device that was opened last faults; null: nothing makes it do so. Where

@@ -108,6 +108,7 @@ TestedDriver FakeNvidia(std::string name, bool is_virtual) {
           .next = &NextImage,
           .place = &CudaPlace,
           .box = &CudaBox,
+          .unbox = &CudaUnbox,
           .fault = [] { ControlsOfCuda().Set("fault_launch", 1); },
           .hang = [] { ControlsOfCuda().Set("hang_launch", 1); },
           .release = [] { ControlsOfCuda().Release(); },
@@ -312,6 +313,7 @@ std::vector<TestedDriver> AllDrivers() {
        },
        .place = &CudaPlace,
        .box = &CudaBox,
+       .unbox = &CudaUnbox,
        .no_contents = "a null device runs nothing, so its copies leave no bytes"},
       {.name = "disk",
        .open =
@@ -336,6 +338,7 @@ std::vector<TestedDriver> AllDrivers() {
        .next = &NextImage,
        .place = &CudaPlace,
        .box = &CudaBox,
+       .unbox = &CudaUnbox,
        .absent = [] { return WhyNone(&OpenCudas); }},
 #ifdef FAKE_PTXAS
       {.name = "nv_fake",

@@ -6,10 +6,6 @@
 // `begin` added to x, writes the low byte of a + (b >> 40) + t to buffer[8 * (x + 4 y + 8 z) + t].
 // A workgroup has 2 x 2 x 2 threads, numbered x + 2 y + 4 z; a CPU's has one, and its grid is x
 // alone.
-//
-// box(tensor_map map, buffer to, scalar32 x, scalar32 y, scalar32 z): writes the box at (x, y, z)
-// of a tensor of three dimensions of 4 bytes to the beginning of `to`, the first dimension
-// innermost. GPUs' has 32 threads, and takes boxes of 32 elements.
 #pragma once
 
 #include <string>
@@ -132,105 +128,6 @@ inline std::string OpenClPlaceText() {
                 "  const ulong g = begin + get_group_id(0) + 4 * get_group_id(1) +\n"
                 "                  8 * get_group_id(2);\n"
                 "  p[o + 8 * g + t] = (uchar)(a + (uint)(b >> 40) + (uint)t);\n}\n");
-}
-
-// From the fields of a HostTensorMap.
-inline absl::StatusOr<ProgramImage> HostBox() {
-  std::string read, visit, sum = "0", inside = "true";
-  const auto field = [&](const std::string& name, int d, int64_t first) {
-    StrAppend(&read, "  %", name, d, "p = getelementptr i8, ptr %map, i64 ", first + 8 * d, "\n  %",
-              name, d, " = load i64, ptr %", name, d, "p\n");
-  };
-  for (int d = 0; d < 3; ++d) {
-    field("size", d, 16);
-    field("stride", d, 56);
-    field("box", d, 96);
-    field("step", d, 136);
-    StrAppend(&read, "  %wp", d, " = getelementptr i64, ptr %words, i64 ", 2 + d, "\n  %w", d,
-              " = load i64, ptr %wp", d, "\n  %t", d, " = trunc i64 %w", d, " to i32\n  %first", d,
-              " = sext i32 %t", d, " to i64\n  %up", d, " = add i64 %box", d, ", %step", d,
-              "\n  %most", d, " = sub i64 %up", d, ", 1\n  %count", d, " = udiv i64 %most", d,
-              ", %step", d, "\n");
-    const std::string rest = d == 0 ? "%n" : StrCat("%rest", d - 1);
-    StrAppend(&visit, "  %i", d, " = urem i64 ", rest, ", %count", d, "\n  %rest", d,
-              " = udiv i64 ", rest, ", %count", d, "\n  %way", d, " = mul i64 %i", d, ", %step", d,
-              "\n  %c", d, " = add i64 %first", d, ", %way", d, "\n  %in", d, " = icmp ult i64 %c",
-              d, ", %size", d, "\n  %off", d, " = mul i64 %c", d, ", %stride", d, "\n  %sum", d,
-              " = add i64 ", sum, ", %off", d, "\n  %inside", d, " = and i1 ", inside, ", %in", d,
-              "\n");
-    sum = StrCat("%sum", d);
-    inside = StrCat("%inside", d);
-  }
-  return Compile(
-      StrCat("define void @box(ptr %words, i64 %begin, i64 %end) \"telegrad-parameters\"="
-             "\"tensor_map,buffer,scalar32,scalar32,scalar32\" {\nentry:\n"
-             "  %map = load ptr, ptr %words\n  %from = load ptr, ptr %map\n"
-             "  %top = getelementptr i64, ptr %words, i64 1\n  %to = load ptr, ptr %top\n",
-             read,
-             "  %plane = mul i64 %count0, %count1\n  %all = mul i64 %plane, %count2\n"
-             "  br label %loop\n"
-             "loop:\n  %n = phi i64 [ 0, %entry ], [ %next, %put ]\n",
-             visit,
-             "  br i1 %inside2, label %get, label %put\n"
-             "get:\n  %p = getelementptr i8, ptr %from, i64 %sum2\n  %v = load i32, ptr %p\n"
-             "  br label %put\n"
-             "put:\n  %x = phi i32 [ %v, %get ], [ 0, %loop ]\n"
-             "  %q = getelementptr i32, ptr %to, i64 %n\n  store i32 %x, ptr %q\n"
-             "  %next = add i64 %n, 1\n  %more = icmp ult i64 %next, %all\n"
-             "  br i1 %more, label %loop, label %done\ndone:\n  ret void\n}\n"),
-      "box", HostTarget(1));
-}
-
-// By the copy engine of tensor maps, which a thread starts and all wait for.
-inline constexpr char kBoxPtx[] = R"(.version 8.0
-.target sm_90a
-.address_size 64
-
-.visible .entry box(.param .align 64 .b8 map[128], .param .u64 to, .param .u32 x, .param .u32 y,
-                    .param .u32 z, .param .u64 begin)
-.reqntid 32, 1, 1
-{
-  .reg .pred %p<3>;
-  .reg .u32 %r<8>;
-  .reg .u64 %rd<6>;
-  .shared .align 128 .b8 tile[128];
-  .shared .align 8 .b64 here;
-  mov.u32 %r0, %tid.x;
-  setp.ne.u32 %p0, %r0, 0;
-  mov.u32 %r1, tile;
-  mov.u32 %r2, here;
-  @%p0 bra $started;
-  mbarrier.init.shared::cta.b64 [%r2], 1;
-  fence.mbarrier_init.release.cluster;
-  ld.param.u32 %r3, [x];
-  ld.param.u32 %r4, [y];
-  ld.param.u32 %r5, [z];
-  mov.b64 %rd0, map;
-  cvta.param.u64 %rd1, %rd0;
-  mbarrier.arrive.expect_tx.shared::cta.b64 %rd2, [%r2], 128;
-  cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r3, %r4, %r5}], [%r2];
-$started:
-  bar.sync 0;
-$wait:
-  mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;
-  @!%p1 bra $wait;
-  mad.lo.u32 %r6, %r0, 4, %r1;
-  ld.shared.u32 %r7, [%r6];
-  ld.param.u64 %rd3, [to];
-  mul.wide.u32 %rd4, %r0, 4;
-  add.u64 %rd5, %rd3, %rd4;
-  st.global.u32 [%rd5], %r7;
-  ret;
-}
-)";
-
-inline absl::StatusOr<ProgramImage> CudaBox() {
-  using enum ParameterKind;
-  return ProgramImage{
-      .name = "box",
-      .binary = kBoxPtx,
-      .signature = {.parameters = {kTensorMap, kBuffer, kScalar32, kScalar32, kScalar32, kBegin},
-                    .group = {32, 1, 1}}};
 }
 
 }  // namespace telegrad

@@ -1,5 +1,5 @@
-// Launches with tensor maps: the boxes that programs read by them, what is refused of them, and
-// devices that have none; see conformance.h.
+// Launches with tensor maps: the boxes that programs read and write by them, what is refused of
+// them, and devices that have none; see conformance.h.
 #include <array>
 #include <cstring>
 
@@ -50,20 +50,40 @@ std::string Source(uint32_t seed) {
   return out;
 }
 
-// By the definition of a box.
-std::string Box(const std::string& source, const Corner& corner) {
-  std::string out;
+// By the definition of a box: where in the buffer its elements are, -1 for those outside.
+std::vector<int64_t> Places(const Corner& corner) {
+  std::vector<int64_t> out;
   for (int64_t z = 0; z < 4; ++z) {
     for (int64_t y = 0; y < 4; y += 2) {
       for (int64_t x = 0; x < 4; ++x) {
         const int64_t at[] = {corner[0] + x, corner[1] + y, corner[2] + z};
         const bool inside =
             at[0] >= 0 && at[0] < 6 && at[1] >= 0 && at[1] < 5 && at[2] >= 0 && at[2] < 4;
-        const int64_t byte = kFirst + 4 * at[0] + 32 * at[1] + 176 * at[2];
-        out += inside ? source.substr(static_cast<size_t>(byte), 4) : std::string(4, '\0');
+        out.push_back(inside ? kFirst + 4 * at[0] + 32 * at[1] + 176 * at[2] : -1);
       }
     }
   }
+  return out;
+}
+
+std::string Box(const std::string& source, const Corner& corner) {
+  std::string out;
+  for (const int64_t place : Places(corner)) {
+    out += place < 0 ? std::string(4, '\0') : source.substr(static_cast<size_t>(place), 4);
+  }
+  return out;
+}
+
+void PutBox(std::string* target, const Corner& corner, const std::string& box) {
+  const std::vector<int64_t> places = Places(corner);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0) target->replace(static_cast<size_t>(places[i]), 4, box.substr(4 * i, 4));
+  }
+}
+
+std::vector<uint64_t> Scalars(const Corner& corner) {
+  std::vector<uint64_t> out;
+  for (const int32_t at : corner) out.push_back(static_cast<uint32_t>(at));
   return out;
 }
 
@@ -82,6 +102,16 @@ class TensorMaps : public Conformance {
                             LaunchArgument::Scalar32At(1),
                             LaunchArgument::Scalar32At(2)};
     return box;
+  }
+
+  // `unbox`, of the beginning of binding 1 to the tensor at kFirst of binding 0.
+  absl::StatusOr<Command> UnboxCommand() {
+    TG_ASSIGN_OR_RETURN(const ProgramImage image, GetParam().unbox());
+    TG_ASSIGN_OR_RETURN(Command unbox, BoxCommand());
+    TG_ASSIGN_OR_RETURN(unbox.launch.program, device_->Load(image));
+    unbox.launch.arguments[0] = {1, 0, BufferAccess::kRead};
+    unbox.launch.arguments[1] = LaunchArgument::Map(Tensor(), 0, kFirst, BufferAccess::kWrite);
+    return unbox;
   }
 
   // Why this device cannot be asked for boxes; empty: it can.
@@ -127,11 +157,9 @@ TEST_P(TensorMaps, ReadBoxesOfWhatIsBoundAtReplay) {
   waits.push_back(gate.point());
   TimelinePoint last;
   for (size_t run = 0; run < std::size(kCorners); ++run) {
-    const auto& [x, y, z] = kCorners[run];
     seen.push_back(Buffer(2 * kBoxBytes));
-    const auto point = device_->queue().Submit(
-        *commands, {buffers[run % 3], seen.back()}, waits, nullptr, nullptr,
-        {static_cast<uint32_t>(x), static_cast<uint32_t>(y), static_cast<uint32_t>(z)});
+    const auto point = device_->queue().Submit(*commands, {buffers[run % 3], seen.back()}, waits,
+                                               nullptr, nullptr, Scalars(kCorners[run]));
     ASSERT_TRUE(point.ok()) << point.status();
     last = *point;
   }
@@ -142,6 +170,46 @@ TEST_P(TensorMaps, ReadBoxesOfWhatIsBoundAtReplay) {
     const Corner& corner = kCorners[run];
     ExpectBytes(seen[run],
                 Box(sources[run % 3], corner) + Box(sources[run % 3], {corner[0], corner[1], 1}));
+  }
+  if (GetParam().problems != nullptr) {
+    EXPECT_EQ(GetParam().problems(), "");
+  }
+}
+
+// One after the other into the same tensors.
+TEST_P(TensorMaps, WriteBoxesToWhatIsBoundAtReplay) {
+  SKIP_WITHOUT_TENSOR_MAPS();
+  const auto unbox = UnboxCommand();
+  ASSERT_TRUE(unbox.ok()) << unbox.status();
+  Command again = *unbox;
+  again.launch.arguments[4] = LaunchArgument::Scalar32(1);
+  const auto commands = device_->Encode({*unbox, again});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  std::vector<std::string> expected;
+  std::vector<BufferView> tensors;
+  std::vector<TimelinePoint> waits;
+  for (uint32_t i = 0; i < 2; ++i) {
+    expected.push_back(Source(i));
+    tensors.push_back(Buffer(kSourceBytes));
+    waits.push_back(Copied(tensors.back(), HostBuffer(*host_, expected.back())));
+  }
+  TimelinePoint last;
+  for (size_t run = 0; run < std::size(kCorners); ++run) {
+    const std::string box = Source(100 + static_cast<uint32_t>(run)).substr(0, kBoxBytes);
+    const BufferView from = Buffer(kBoxBytes);
+    std::vector<TimelinePoint> all = waits;
+    all.push_back(Copied(from, HostBuffer(*host_, box)));
+    const auto point = device_->queue().Submit(*commands, {tensors[run % 2], from}, all, nullptr,
+                                               nullptr, Scalars(kCorners[run]));
+    ASSERT_TRUE(point.ok()) << point.status();
+    last = *point;
+    PutBox(&expected[run % 2], kCorners[run], box);
+    PutBox(&expected[run % 2], {kCorners[run][0], kCorners[run][1], 1}, box);
+  }
+  ASSERT_EQ(last.Wait(), absl::OkStatus());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectBytes(tensors[i], expected[i]);
   }
   if (GetParam().problems != nullptr) {
     EXPECT_EQ(GetParam().problems(), "");

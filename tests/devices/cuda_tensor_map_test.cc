@@ -1,8 +1,8 @@
 // Tensor maps on the fake NVIDIA driver: when they are encoded, and what lacks them. That boxes are
 // right is tested on all devices (conformance_tensor_map_test.cc).
 #include "engine/base/status.h"
-#include "tests/devices/conformance_programs.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/devices/tensor_map_programs.h"
 
 namespace telegrad {
 namespace {

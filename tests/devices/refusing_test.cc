@@ -12,10 +12,10 @@
 
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
-#include "tests/devices/conformance_programs.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/failing_fixture.h"
 #include "tests/devices/hip_fixture.h"
+#include "tests/devices/tensor_map_programs.h"
 #include "tests/fakes/foreign_memory.h"
 #include "tests/opencl/opencl_fixture.h"
 
@@ -36,8 +36,7 @@ struct RefusingDriver {
   std::string handle = {};  // of 8 bytes of another process; empty: there are none
   // Bytes of chunks of memory, of which the device has room for four; 0: it has none.
   int64_t chunk = 0;
-  std::optional<ProgramImage> box =
-      {};  // see conformance_programs.h; none: it takes no tensor maps
+  std::optional<ProgramImage> box = {};  // see tensor_map_programs.h; none: it takes no tensor maps
 };
 
 constexpr char kRead[] = "gikm";

@@ -13,7 +13,7 @@
 #include "engine/schedule/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/devices/conformance_programs.h"
+#include "tests/devices/tensor_map_programs.h"
 #include "tests/nvptx/ptx_kernels.h"
 #include "tests/nvptx/ptxas.h"
 #include "tests/nvptx/sass.h"
@@ -56,14 +56,15 @@ void ExpectExact(const std::string& ptx) {
   }
 }
 
-// The program by which devices are tested with tensor maps.
+// The programs by which devices are tested with tensor maps.
 TEST(TensorMaps, AreAssembled) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "no ptxas: TELEGRAD_PTXAS names none, and PATH has none";
-  const auto image = CudaBox();
-  const auto assembled = Assemble(ptxas, image->binary, "sm_90a");
-  ASSERT_TRUE(assembled.ok()) << assembled.status();
-  EXPECT_EQ(assembled->spill_stores + assembled->spill_loads, 0);
+  for (const auto& image : {CudaBox(), CudaUnbox()}) {
+    const auto assembled = Assemble(ptxas, image->binary, "sm_90a");
+    ASSERT_TRUE(assembled.ok()) << assembled.status();
+    EXPECT_EQ(assembled->spill_stores + assembled->spill_loads, 0);
+  }
 }
 
 class Programs : public ::testing::TestWithParam<const char*> {};

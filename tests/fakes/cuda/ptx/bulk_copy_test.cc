@@ -69,6 +69,43 @@ $end:
 )";
 }
 
+// k(tensor, in, map, c0 ... c4): copies `bytes` of `in` to shared memory, and from there, as a box,
+// to c of the tensor.
+std::string StoringKernel(uint32_t rank, uint32_t bytes) {
+  const std::string size = std::to_string(bytes);
+  std::string text = BoxKernel(rank, bytes);
+  const size_t begin = text.find("  setp.ne.s32 %p0"), end = text.find("$end:");
+  const size_t from = text.find("{%c0"), to = text.find('}', from) + 1;
+  const std::string coordinates = text.substr(from, to - from);
+  return text.replace(begin, end - begin,
+                      R"(  mov.u32 %r3, %r0;
+$next:
+  setp.ge.u32 %p2, %r3, )" +
+                          size + R"(;
+  @%p2 bra $copied;
+  cvt.u64.u32 %x3, %r3;
+  add.s64 %x4, %x1, %x3;
+  ld.global.u8 %r5, [%x4];
+  add.u32 %r4, %r1, %r3;
+  st.shared.u8 [%r4], %r5;
+  add.u32 %r3, %r3, )" + std::to_string(kBoxThreads) +
+                          R"(;
+  bra $next;
+$copied:
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  setp.ne.s32 %p0, %r0, 0;
+  @%p0 bra $end;
+  mov.b64 %x2, map;
+  cvta.param.u64 %x2, %x2;
+  cp.async.bulk.tensor.)" +
+                          std::to_string(rank) + "d.global.shared::cta.tile.bulk_group [%x2, " +
+                          coordinates + R"(], [%r1];
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group 0;
+)");
+}
+
 struct BoxCase {
   TensorMap map;
   std::array<int32_t, kMostDimensions> corner = {};
@@ -139,6 +176,33 @@ void ExpectBox(const BoxCase& c) {
   EXPECT_EQ(buffers[1], ExpectedBox(c, buffers[0]));
 }
 
+void ExpectStored(const BoxCase& c) {
+  const uint32_t bytes = BoxBytes(c.map);
+  std::vector<uint8_t> tensor = NoisyBytes(c.first + TensorBytes(c.map));
+  std::vector<uint8_t> box = NoisyBytes(bytes + 1);
+  box.erase(box.begin());
+  std::vector<std::vector<uint8_t>> buffers = {tensor, box};
+  const RunResult run = RunBox(StoringKernel(c.map.rank, bytes), c, &buffers);
+  ASSERT_EQ(run.error + run.fault.message, "");
+  // Read back, by the definition of a box, what is inside is what was given.
+  std::vector<uint8_t> back = ExpectedBox(c, buffers[0]);
+  const std::vector<uint8_t> before = ExpectedBox(c, tensor);
+  BoxCase marked = c;
+  marked.map.fills_nan = true;
+  const std::vector<uint8_t> outside = ExpectedBox(marked, std::vector<uint8_t>(tensor.size()));
+  uint32_t inside = 0;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    if (outside[i] != 0) continue;
+    EXPECT_EQ(back[i], box[i]) << i;
+    ++inside;
+  }
+  // And nothing else is changed.
+  uint32_t changed = 0, differ = 0;
+  for (size_t i = 0; i < tensor.size(); ++i) changed += buffers[0][i] != tensor[i] ? 1 : 0;
+  for (uint32_t i = 0; i < bytes; ++i) differ += outside[i] == 0 && before[i] != box[i] ? 1 : 0;
+  EXPECT_EQ(changed, differ) << inside;
+}
+
 // Of u16, with gaps behind each dimension; every second index of the second one, every third of the
 // fourth.
 TensorMap Gapped(uint32_t rank) {
@@ -160,6 +224,40 @@ TEST(BulkCopyTest, BoxesOfEveryRank) {
     ExpectBox({.map = Gapped(rank), .corner = {21, 0, 0, 0, 0}});
     ExpectBox({.map = Gapped(rank), .corner = {-16, 0, 0, 0, 0}});
     ExpectBox({.map = Gapped(rank), .corner = {INT32_MIN, INT32_MAX, 0, 0, 0}});
+  }
+}
+
+TEST(BulkCopyTest, StoresBoxesOfEveryRank) {
+  for (uint32_t rank = 1; rank <= kMostDimensions; ++rank) {
+    SCOPED_TRACE(rank);
+    ExpectStored({.map = Gapped(rank)});
+    ExpectStored({.map = Gapped(rank), .corner = {3, 1, 1, 0, 0}});
+    ExpectStored({.map = Gapped(rank), .corner = {9, 2, 2, 3, 1}});
+    ExpectStored({.map = Gapped(rank), .corner = {-5, -1, -1, -2, -1}});
+    ExpectStored({.map = Gapped(rank), .corner = {21, 0, 0, 0, 0}});
+  }
+}
+
+// A swizzled box is read as it was written.
+TEST(BulkCopyTest, StoresWhatIsSwizzled) {
+  for (const uint32_t span : {32u, 64u, 128u}) {
+    SCOPED_TRACE(span);
+    const TensorMap map = {.rank = 2,
+                           .element_bytes = 1,
+                           .sizes = {span, 32},
+                           .strides = {1, span},
+                           .boxes = {span, 32},
+                           .steps = {1, 1},
+                           .span = span};
+    std::vector<std::vector<uint8_t>> loaded = {NoisyBytes(64 + 32 * span),
+                                                std::vector<uint8_t>(32 * span)};
+    RunResult run = RunBox(BoxKernel(2, 32 * span), {.map = map}, &loaded);
+    ASSERT_EQ(run.error + run.fault.message, "");
+    std::vector<std::vector<uint8_t>> stored = {std::vector<uint8_t>(64 + 32 * span), loaded[1]};
+    run = RunBox(StoringKernel(2, 32 * span), {.map = map}, &stored);
+    ASSERT_EQ(run.error + run.fault.message, "");
+    std::fill_n(loaded[0].begin(), 64, 0);
+    EXPECT_EQ(stored[0], loaded[0]);
   }
 }
 
@@ -311,18 +409,54 @@ TEST_F(BulkCopyFaults, TheTensorIsWritten) {
               FaultCode::kLaunchFailed, "race");
 }
 
+TEST_F(BulkCopyFaults, NoneWhereAStoreIsReadOrWaitedFor) {
+  const std::string text = StoringKernel(3, BoxBytes(case_.map));
+  ExpectFault(Run(text), FaultCode::kNone);
+  ExpectFault(Run(Without(text, "wait_group 0;", "wait_group.read 0;")), FaultCode::kNone);
+}
+
+TEST_F(BulkCopyFaults, AStoreIsNotWaitedFor) {
+  const std::string text = StoringKernel(3, BoxBytes(case_.map));
+  const std::string wait = "cp.async.bulk.wait_group 0;";
+  ExpectFault(Run(Without(text, wait)), FaultCode::kLaunchFailed, "in flight when the workgroup");
+  ExpectFault(Run(Without(text, "cp.async.bulk.commit_group;")), FaultCode::kLaunchFailed,
+              "in flight when the workgroup");
+  ExpectFault(Run(Without(text, wait, "cp.async.bulk.wait_group 1;")), FaultCode::kLaunchFailed,
+              "in flight when the workgroup");
+  // Shared memory may be written again when it was read, and the tensor read when it was written.
+  const std::string write = " st.shared.u32 [%r1], %r0;";
+  const std::string read = " ld.param.u64 %x5, [p0]; ld.global.u32 %r5, [%x5+64];";
+  ExpectFault(Run(Without(text, wait, write + wait)), FaultCode::kLaunchFailed, "race");
+  ExpectFault(Run(Without(text, wait, read + wait)), FaultCode::kLaunchFailed, "race");
+  const std::string waits = "cp.async.bulk.wait_group.read 0;";
+  ExpectFault(Run(Without(text, wait, waits + write)), FaultCode::kNone);
+  ExpectFault(Run(Without(text, wait, waits + read)), FaultCode::kLaunchFailed, "race");
+  ExpectFault(Run(Without(text, wait, wait + write + read)), FaultCode::kNone);
+}
+
+TEST_F(BulkCopyFaults, WhatIsStoredIsNotFenced) {
+  const std::string text = StoringKernel(3, BoxBytes(case_.map));
+  const std::string fence = "fence.proxy.async.shared::cta;";
+  ExpectFault(Run(Without(text, fence)), FaultCode::kLaunchFailed, "no fence");
+  ExpectFault(Run(Without(text, "bar.sync 0;")), FaultCode::kLaunchFailed);
+  // By the thread that copies: the others' writes stay where they are.
+  ExpectFault(Run(Without(Without(text, fence), "@%p0 bra $end;", "@%p0 bra $end; " + fence)),
+              FaultCode::kLaunchFailed, "no fence");
+}
+
 TEST(BulkCopyTest, ErrorsNameTheirLine) {
   const std::string text = BoxKernel(2, 128);
   const struct {
     const char* piece;
     const char* instead;
     const char* part;
-  } rows[] = {{"tensor.2d", "tensor.3d", "as many coordinates as dimensions"},
-              {"tensor.2d", "tensor.6d", "the number of dimensions is missing"},
-              {".tile.", ".im2col.", "unknown modifier .im2col"},
-              {"shared::cluster.global", "global.shared::cta", "only from global to shared"},
-              {"[%x2, {%c0, %c1}]", "[%x2+64, {%c0, %c1}]", "a tensor map with an offset"},
-              {"{%c0, %c1}", "{%c0, %x1}", "register %x1"}};
+  } rows[] = {
+      {"tensor.2d", "tensor.3d", "as many coordinates as dimensions"},
+      {"tensor.2d", "tensor.6d", "the number of dimensions is missing"},
+      {".tile.", ".im2col.", "unknown modifier .im2col"},
+      {"shared::cluster.global", "global.shared::cta", "only between global and shared memory"},
+      {"[%x2, {%c0, %c1}]", "[%x2+64, {%c0, %c1}]", "a tensor map with an offset"},
+      {"{%c0, %c1}", "{%c0, %x1}", "register %x1"}};
   for (const auto& row : rows) {
     std::vector<std::vector<uint8_t>> buffers(2);
     const RunResult run =

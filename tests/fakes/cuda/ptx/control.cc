@@ -1,6 +1,6 @@
 // Branches, ends and barriers (PTX ISA, "Control Flow Instructions" and "bar"). Fences order
-// nothing here but mbarriers before the bulk copies that complete there: lanes already see memory
-// in one order, and the shadow memory accepts only barriers.
+// nothing here but mbarriers and shared memory before bulk copies: lanes already see memory in one
+// order, and the shadow memory accepts only barriers.
 #include "tests/fakes/cuda/ptx/decode.h"
 #include "tests/fakes/cuda/ptx/workgroup.h"
 
@@ -9,11 +9,13 @@ namespace {
 
 void Nothing(Warp&, const Instruction&, uint32_t) {}
 
-// PTX ISA, "membar / fence": what a thread has initialized becomes visible to asynchronous copies.
-void FencePhaseBarriers(Warp& w, const Instruction&, uint32_t) {
+// PTX ISA, "membar / fence": what a thread has initialized becomes visible to asynchronous copies;
+// `flags`: and what it has written.
+void FenceForCopies(Warp& w, const Instruction& i, uint32_t) {
   for (auto& [offset, barrier] : w.group().phase_barriers()) {
     barrier.fenced |= barrier.made_by == w.index();
   }
+  if (i.flags != 0) w.group().FenceForCopies(w.index());
 }
 
 void Trap(Warp& w, const Instruction& i, uint32_t lanes) {
@@ -89,7 +91,8 @@ bool DecodeControl(Decoder& d) {
     d.TakeOne({"cta", "gpu", "gl", "sys", "cluster", "async", "async::generic"});
     d.TakeOne({"shared::cta", "global"});
     d.ExpectOperands(0);
-    o.execute = after_init || proxy ? &FencePhaseBarriers : &Nothing;
+    o.flags = proxy ? 1 : 0;
+    o.execute = after_init || proxy ? &FenceForCopies : &Nothing;
   } else {
     return false;
   }

@@ -15,15 +15,6 @@ namespace {
 
 constexpr int kArrive = 2, kExpect = 3;        // among the operations
 constexpr int64_t kMostBytes = (1 << 20) - 1;  // that a phase expects
-constexpr uint64_t kSwizzled = 16;             // bytes that stay together
-
-// PTX ISA, "Swizzling Modes": within spans of 32, 64 or 128 bytes, the number of a chunk of 16 is
-// xored with that of its line of 128 bytes, whose lowest bit is bit 7 of the address.
-uint64_t Swizzled(uint64_t address, uint32_t span) {
-  if (span == 0) return address;
-  const uint64_t chunks = span / kSwizzled - 1;
-  return address ^ ((address >> 7 & chunks) << 4);
-}
 
 uint64_t AddressOf(Warp& w, const Instruction& i, int lane) {
   const uint64_t address = w.Slot(i.slot[1])[lane] + static_cast<uint64_t>(i.offset);
@@ -169,6 +160,12 @@ bool FindBarrier(Warp& w, const Instruction& i, int lane, uint64_t address, Acce
   return true;
 }
 
+uint64_t Swizzled(uint64_t address, uint32_t span) {
+  if (span == 0) return address;
+  const uint64_t chunks = span / kSwizzled - 1;
+  return address ^ ((address >> 7 & chunks) << 4);
+}
+
 void CompleteCopies(Workgroup& group, PhaseBarrier* barrier) {
   if (barrier->copies.empty()) return;
   for (const BulkCopy& copy : std::exchange(barrier->copies, {})) {
@@ -179,7 +176,7 @@ void CompleteCopies(Workgroup& group, PhaseBarrier* barrier) {
     for (uint64_t at = 0; at < box.size(); at += kSwizzled) {
       const uint64_t to = Swizzled(kSharedBegin + copy.to + at, copy.span) - kSharedBegin;
       std::memcpy(group.shared(to), box.data() + at, kSwizzled);
-      std::memset(group.state(to), Workgroup::kWritten, kSwizzled);
+      std::memset(group.state(to), Workgroup::kVisible, kSwizzled);
     }
     barrier->bytes -= static_cast<int64_t>(box.size());
     uint32_t& published = barrier->arriving[kCopier];

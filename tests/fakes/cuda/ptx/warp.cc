@@ -31,6 +31,7 @@ void Warp::Start(int threads) {
   clocks_ = {.block_begin = begin, .own = begin, .synced = begin};
   for (auto& copies : open_) copies.clear();
   for (auto& copies : committed_) copies.clear();
+  stores_.Clear();
   const LaunchShape& shape = group_->launch().shape;
   for (const SpecialSlot& special : kernel_.specials) {
     for (int lane = 0; lane < kLanes; ++lane) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/fakes/cuda/ptx/bulk_store.h"
 #include "tests/fakes/cuda/ptx/code.h"
 #include "tests/fakes/cuda/ptx/launch.h"
 #include "tests/fakes/cuda/ptx/shadow.h"
@@ -58,6 +59,12 @@ class Warp {
                               const Clocks& copier);
   bool WriteByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
                      const Clocks& copier);
+  // And in the other direction.
+  uint8_t* WriteGlobalByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                               const Clocks& copier);
+  bool ReadSharedByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                          const Clocks& copier);
+  BulkStores& stores() { return stores_; }
 
   void Fail(FaultCode code, const Instruction& i, int lane, const std::string& what);
   bool failed() const;
@@ -98,6 +105,7 @@ class Warp {
   Clocks clocks_;
   std::array<std::vector<AsyncCopy>, kLanes> open_;
   std::array<std::vector<std::vector<AsyncCopy>>, kLanes> committed_;
+  BulkStores stores_;
 };
 
 // Calls f(lane) for each of the lanes.

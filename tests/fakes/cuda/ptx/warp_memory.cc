@@ -1,5 +1,6 @@
 // How a warp reaches memory: the windows of the generic address space, bounds, alignment, races,
 // bytes of shared memory that nobody has written or that a cp.async still owns.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/fakes/cuda/ptx/workgroup.h"
@@ -127,7 +128,10 @@ uint8_t* Warp::Shared(const Instruction& i, int lane, uint64_t address, uint32_t
          "race: " + Describe(kind, bytes, "shared", address) + ", which " + conflict);
     return nullptr;
   }
-  if (kind == AccessKind::kWrite) std::memset(state, Workgroup::kWritten, bytes);
+  if (kind != AccessKind::kRead) {
+    std::memset(state, Workgroup::kWritten, bytes);
+    std::memset(group_->writer(offset), who.warp, bytes);
+  }
   return group_->shared(offset);
 }
 
@@ -149,6 +153,23 @@ bool Warp::WriteByCopier(const Instruction& i, int lane, uint64_t address, uint3
   }
   std::memset(group_->state(address - kSharedBegin), Workgroup::kPending, bytes);
   return true;
+}
+
+uint8_t* Warp::WriteGlobalByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                                   const Clocks& copier) {
+  return Global(i, lane, address, bytes, AccessKind::kWrite, CopierOf(copier));
+}
+
+bool Warp::ReadSharedByCopier(const Instruction& i, int lane, uint64_t address, uint32_t bytes,
+                              const Clocks& copier) {
+  if (Shared(i, lane, address, bytes, AccessKind::kRead, CopierOf(copier)) == nullptr) return false;
+  const uint8_t* const state = group_->state(address - kSharedBegin);
+  if (std::all_of(state, state + bytes, [](uint8_t s) { return s == Workgroup::kVisible; })) {
+    return true;
+  }
+  Fail(FaultCode::kLaunchFailed, i, lane,
+       "shared memory that no fence has made visible to bulk copies");
+  return false;
 }
 
 bool Warp::BeginAsync(const Instruction& i, int lane, const AsyncCopy& copy) {

@@ -16,6 +16,7 @@ Workgroup::Workgroup(Launch* launch) : launch_(launch) {
   const uint64_t shared = launch->kernel->shared_bytes + launch->shape.dynamic_shared;
   shared_.resize(shared);
   state_.resize(shared);
+  writer_.resize(shared);
   const int count = static_cast<int>((launch->threads() + kLanes - 1) / kLanes);
   for (int i = 0; i < count; ++i) {
     warps_.push_back(std::make_unique<Warp>(this, *launch->kernel, i));
@@ -60,12 +61,27 @@ void Workgroup::Run(const std::array<uint32_t, 3>& block) {
   }
   for (const auto& warp : warps_) launch_->clock = std::max(launch_->clock, warp->clocks().own + 1);
   launch_->clock = std::max(launch_->clock, copier_clock_ + 1);
+  FinishCopies();
+}
+
+void Workgroup::FinishCopies() {
+  if (launch_->fault.code != FaultCode::kNone) return;
+  int line = 0;
   for (const auto& [offset, barrier] : phase_barriers_) {
-    if (barrier.copies.empty() || launch_->fault.code != FaultCode::kNone) continue;
-    launch_->fault = {FaultCode::kLaunchFailed,
-                      "kernel " + launch_->kernel->name + ", line " +
-                          std::to_string(barrier.copies[0].line) +
-                          ": a bulk copy was in flight when the workgroup ended"};
+    if (!barrier.copies.empty()) line = barrier.copies[0].line;
+  }
+  for (auto& warp : warps_) {
+    if (line == 0) line = warp->stores().Finish();
+  }
+  if (line == 0) return;
+  launch_->fault = {FaultCode::kLaunchFailed,
+                    "kernel " + launch_->kernel->name + ", line " + std::to_string(line) +
+                        ": a bulk copy was in flight when the workgroup ended"};
+}
+
+void Workgroup::FenceForCopies(int warp) {
+  for (size_t i = 0; i < state_.size(); ++i) {
+    if (state_[i] == kWritten && writer_[i] == warp) state_[i] = kVisible;
   }
 }
 

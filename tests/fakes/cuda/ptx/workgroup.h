@@ -63,10 +63,14 @@ class Workgroup {
   size_t warps() const { return warps_.size(); }
 
   // What is known of a byte of shared memory.
-  enum ByteState : uint8_t { kUnwritten = 0, kWritten = 1, kPending = 2, kBarrierByte = 3 };
+  // kVisible: written, also for bulk copies.
+  enum ByteState : uint8_t { kUnwritten, kWritten, kPending, kBarrierByte, kVisible };
   uint64_t shared_bytes() const { return shared_.size(); }
   uint8_t* shared(uint64_t offset) { return &shared_[offset]; }
   uint8_t* state(uint64_t offset) { return &state_[offset]; }
+  uint8_t* writer(uint64_t offset) { return &writer_[offset]; }  // the last warp
+  // PTX ISA, "membar / fence": what the warp has written becomes visible to bulk copies.
+  void FenceForCopies(int warp);
   Shadow& shared_shadow() { return *shared_shadow_; }
 
   std::map<uint64_t, PhaseBarrier>& phase_barriers() { return phase_barriers_; }
@@ -77,12 +81,14 @@ class Workgroup {
 
  private:
   bool ReleaseBarriers();
+  void FinishCopies();
 
   Launch* launch_;
   std::array<uint32_t, 3> block_ = {};
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<uint8_t> shared_;
   std::vector<uint8_t> state_;
+  std::vector<uint8_t> writer_;
   std::unique_ptr<Shadow> shared_shadow_;
   std::map<uint64_t, PhaseBarrier> phase_barriers_;
   uint64_t progress_ = 0;
