@@ -1,5 +1,5 @@
 // Launches become steps of a function, its range of iterations and its arguments. Addresses are
-// patched for each run, also those of tensor maps, which lie beside them; a step is then divided
+// patched for each run, those of tensors before the maps that have them; a step is then divided
 // among the workers.
 #include "devices/cpu/command_buffer.h"
 
@@ -16,11 +16,6 @@ absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode
     std::vector<Command> commands, int threads) {
   auto buffer = std::make_shared<CpuCommandBuffer>();
   TG_RETURN_IF_ERROR(buffer->Fill(std::move(commands)));
-  for (const Command& command : buffer->commands()) {
-    for (const LaunchArgument& argument : command.launch.arguments) {
-      if (argument.map() != nullptr) buffer->maps_.push_back(&argument);
-    }
-  }
   for (size_t i = 0; i < buffer->commands().size(); ++i) {
     const absl::Status status = buffer->AddStep(buffer->commands()[i], threads);
     if (!status.ok()) return InvalidArgument("command ", i, ": ", ToStd(status.message()));
@@ -29,15 +24,12 @@ absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode
 }
 
 CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const BoundPart& part) const {
-  return {static_cast<uint32_t>(1 + scalars() + maps_.size() + static_cast<size_t>(part.binding)),
+  return {static_cast<uint32_t>(1 + scalars() + static_cast<size_t>(part.binding)),
           static_cast<uint64_t>(part.offset)};
 }
 
-CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument) {
-  if (argument.is_buffer()) return PatchOf(argument.part());
-  if (argument.map() != nullptr) {
-    return {static_cast<uint32_t>(1 + scalars() + patched_maps_++), 0};
-  }
+CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument) const {
+  if (argument.is_bound()) return PatchOf(argument.part());
   if (argument.is_constant()) return {0, argument.constant()};
   return {1 + static_cast<uint32_t>(argument.scalar()), 0};
 }
@@ -59,6 +51,7 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
     step.helpers = HelpersWorthWaking(launch, threads);
     micros_ += PredictedMicros(launch.flops, launch.bytes);
     for (const Launch::Argument& argument : launch.arguments) {
+      if (argument.map() != nullptr) maps_.push_back({patches_.size(), argument.map()});
       patches_.push_back(PatchOf(argument));
     }
   }
@@ -89,32 +82,24 @@ bool CpuCommandBuffer::RunStep(const Step& step, const uint64_t* words, WorkerPo
   return true;
 }
 
-void CpuCommandBuffer::FillBases(std::span<const BufferView> bindings,
-                                 std::span<const uint64_t> scalars, Scratch* scratch) const {
-  const auto address = [&](const BufferView& view, int64_t offset) {
-    return reinterpret_cast<uint64_t>(view.memory->host()) +
-           static_cast<uint64_t>(view.offset + offset);
-  };
-  std::vector<uint64_t>& bases = scratch->bases;
-  bases.assign(1, 0);
-  bases.insert(bases.end(), scalars.begin(), scalars.end());
-  scratch->maps.resize(maps_.size());
-  for (size_t i = 0; i < maps_.size(); ++i) {
-    const auto [binding, offset] = maps_[i]->part();
-    HostTensorMap& map = scratch->maps[i];
-    map = {address(bindings[static_cast<size_t>(binding)], offset), *maps_[i]->map()};
-    bases.push_back(reinterpret_cast<uint64_t>(&map));
-  }
-  for (const BufferView& view : bindings) bases.push_back(address(view, 0));
-}
-
 absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerPool& pool,
                                    LaunchWatch& watch, Scratch* scratch,
                                    const RunControl& control) const {
-  FillBases(bindings, control.scalars, scratch);
+  scratch->bases.assign(1, 0);
+  scratch->bases.insert(scratch->bases.end(), control.scalars.begin(), control.scalars.end());
+  for (const BufferView& view : bindings) {
+    scratch->bases.push_back(reinterpret_cast<uint64_t>(view.memory->host()) +
+                             static_cast<uint64_t>(view.offset));
+  }
   scratch->words.resize(patches_.size());
   for (size_t i = 0; i < patches_.size(); ++i) {
     scratch->words[i] = scratch->bases[patches_[i].base] + patches_[i].add;
+  }
+  scratch->maps.resize(maps_.size());
+  for (size_t i = 0; i < maps_.size(); ++i) {
+    uint64_t& word = scratch->words[maps_[i].word];
+    scratch->maps[i] = {word, *maps_[i].map};
+    word = reinterpret_cast<uint64_t>(&scratch->maps[i]);
   }
   const uint64_t* const words = scratch->words.data();
   watch.Begin(control.cancellation);

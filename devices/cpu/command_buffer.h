@@ -29,9 +29,9 @@ class CpuCommandBuffer : public CommandList {
 
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
-    std::vector<HostTensorMap> maps;
-    std::vector<uint64_t> bases;  // 0 for constants, the scalars, the maps, and the bindings
+    std::vector<uint64_t> bases;  // 0 for constants, the scalars, and the bindings
     std::vector<uint64_t> words;  // arguments of all steps
+    std::vector<HostTensorMap> maps;
   };
 
   // Runs everything, in order. `bindings` passed Check; for `control` see QueueRunner.
@@ -56,15 +56,17 @@ class CpuCommandBuffer : public CommandList {
     uint64_t add = 0;
   };
   Patch PatchOf(const BoundPart& part) const;
-  Patch PatchOf(const LaunchArgument& argument);
-  void FillBases(std::span<const BufferView> bindings, std::span<const uint64_t> scalars,
-                 Scratch* scratch) const;
+  Patch PatchOf(const LaunchArgument& argument) const;
 
   std::vector<Step> steps_;  // one for each command
   std::vector<Patch> patches_;
-  // Which of the commands' arguments are tensor maps. All are counted before there are patches.
-  std::vector<const LaunchArgument*> maps_;
-  size_t patched_maps_ = 0;
+  // Words that are the address of a map, once it has the address of the tensor, which they are
+  // patched with.
+  struct Map {
+    size_t word = 0;
+    const TensorMap* map = nullptr;  // of the commands
+  };
+  std::vector<Map> maps_;
   double micros_ = 0;  // predicted, on one thread
 };
 

@@ -306,6 +306,19 @@ TEST_P(TensorMaps, FitIntoTheirBuffers) {
                                   HasSubstr("no multiple of 16")));
 }
 
+TEST_P(TensorMaps, AreOfMemoryThatProgramsReach) {
+  SKIP_WITHOUT_TENSOR_MAPS();
+  SKIP_IF_EXCLUDED(no_contents);
+  if (device_->AccessTo(*host_).atomics) GTEST_SKIP() << "its programs reach the host's memory";
+  const auto commands = device_->Encode({*BoxCommand()});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const auto refused =
+      device_->queue().Submit(*commands, {HostBuffer(*host_, Source(1)), Buffer(kBoxBytes)}, {},
+                              nullptr, nullptr, {0, 0, 0});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("binding 0 is not memory of"));
+}
+
 TEST_P(TensorMaps, DoNotWriteWhatIsReadOnly) {
   SKIP_WITHOUT_TENSOR_MAPS();
   if (!device_->host_visible())
