@@ -1,7 +1,8 @@
 // Prints one line for each program that this build makes of many graphs: the golden graphs, those
 // captured from tinygrad, and the networks of tests/models, for made-up processors and GPUs. A line
-// names the graph, the target and the kernel, and has the hash of the program's text. A change that
-// is said to keep behaviour prints the same lines: see compare.sh.
+// names the graph, the target and the kernel, and has the hash of the program's text. Kernels of
+// the golden graphs also have a line for each list of moves next to the one that lowering chooses.
+// A change that is said to keep behaviour prints the same lines: see compare.sh.
 //
 //   program_digests            run in the root of the source tree
 //   program_digests PREFIX     prints the text of the programs whose line begins so instead
@@ -14,6 +15,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/status.h"
 #include "engine/ir/text.h"
+#include "engine/lowering/choose/candidates.h"
+#include "engine/lowering/choose/move_space.h"
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "engine/wire/graph_codec.h"
@@ -30,7 +33,7 @@ struct NamedTarget {
 
 std::vector<NamedTarget> Targets() {
   std::vector<NamedTarget> targets;
-  for (const int bytes : {4, 16, 64}) {
+  for (const int bytes : {4, 16, 32, 64}) {
     Target target;
     target.arch = "x86-64";
     target.vector_bytes = bytes;
@@ -48,7 +51,9 @@ std::vector<NamedTarget> Targets() {
   ordered.deterministic = true;
   targets.push_back({"ordered", ordered});
   targets.push_back({"sm_80", *NvidiaTarget(8, 0, 108, 163840)});
+  targets.push_back({"sm_90a", *NvidiaTarget(9, 0, 132, 232448)});
   targets.push_back({"gfx942", AmdTarget(*FindAmdProcessor("gfx942"), 304)});
+  targets.push_back({"gfx1100", AmdTarget(*FindAmdProcessor("gfx1100"), 96)});
   targets.push_back({"opencl", OpenClTarget(20)});
   targets.push_back({"pocl", OpenClProcessor(2, 64)});
   Target unknown = OpenClTarget(5);
@@ -64,7 +69,9 @@ class Digests {
  public:
   explicit Digests(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  void Graph(const std::string& name, UOp root, std::span<const VarValue> variables) {
+  // `nearby`: with other lists of moves, too.
+  void Graph(const std::string& name, UOp root, std::span<const VarValue> variables,
+             bool nearby = false) {
     for (const NamedTarget& t : Targets()) {
       Budget budget;
       const auto schedule = ScheduleGraph(root, variables, &budget, ScheduleOptions::For(t.target));
@@ -82,11 +89,29 @@ class Digests {
           StrAppend(&text, "packs\n", Print(program->packings[p].kernel.root()));
         }
         Line(StrCat(name, " ", t.name, " ", i), text);
+        if (nearby) Nearby(StrCat(name, " ", t.name, " ", i), kernel, t.target);
       }
     }
   }
 
  private:
+  // The kernel's programs for all lists of moves next to the one that lowering chooses.
+  void Nearby(const std::string& what, const ScheduledKernel& kernel, const Target& target) const {
+    Budget budget;
+    auto space = MoveSpace::Open(kernel.graph, target, kernel.weights, &budget);
+    if (!space.ok()) return Line(StrCat(what, " nearby"), space.status().ToString());
+    for (const Candidate& first : FirstCandidates(*space, 1)) {
+      for (const Candidate& next : Neighbours(*space, first.moves)) {
+        Budget own;
+        const std::string moves = Print(next.moves);
+        const auto program = Lower(kernel.graph, target, "kernel", &own, nullptr,
+                                   {.weights = kernel.weights, .moves = moves});
+        Line(StrCat(what, " ", moves),
+             program.ok() ? Print(*program) : program.status().ToString());
+      }
+    }
+  }
+
   void Line(const std::string& what, const std::string& text) const {
     if (prefix_.empty()) {
       std::printf("%s %s\n", what.c_str(), Sha256(text).Hex().substr(0, 16).c_str());
@@ -110,7 +135,7 @@ absl::Status Golden(Digests* digests) {
     TG_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
     Graph graph;
     TG_ASSIGN_OR_RETURN(const UOp root, Parse(text.substr(0, text.find("--- programs")), &graph));
-    digests->Graph(file, root, {});
+    digests->Graph(file, root, {}, /*nearby=*/true);
   }
   return absl::OkStatus();
 }
