@@ -13,6 +13,8 @@
 //   unroll    short innermost reduced ranges, such as a convolution's window
 //
 // Then it orders the loops and picks the one that is shared by the threads: see loop_order.h.
+#include "engine/lowering/heuristic.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,7 +23,7 @@
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
-#include "engine/lowering/moves.h"
+#include "engine/lowering/moves/padding.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/parts.h"
 #include "engine/lowering/shared_loops.h"
@@ -416,6 +418,7 @@ std::optional<KernelShape> ReadLoops(UOp sink, const Target& target,
 }  // namespace
 
 MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
+  if (PaddingOf(target).gates_reductions) return {};  // no remainder is left
   std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {};
   return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
@@ -423,6 +426,7 @@ MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const
 
 std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
                                    const Target& target, size_t most) {
+  if (target.has_workgroups()) return {{PickWorkgroupMoves(sink, target)}};
   std::vector<RankedMoves> out;
   const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {{}};
@@ -437,6 +441,7 @@ std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> 
 
 double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
                      const MoveList& moves) {
+  if (target.has_workgroups()) return 0;
   const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   return shape ? CpuHeuristic(*shape, target, /*peels=*/false).Predict(moves) : 0;
 }
@@ -444,6 +449,7 @@ double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, con
 // A tile that is a little slower may divide the shared loop among the threads more evenly: 11
 // iterations take two threads as long as 12.
 MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
+  if (target.has_workgroups()) return PickWorkgroupMoves(sink, target);
   std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {};
   std::vector<Tile::Part> avoided;

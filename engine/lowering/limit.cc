@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 
@@ -449,13 +450,15 @@ class Limiter {
 
 }  // namespace
 
-UOp LimitLoops(Rewriter& b, UOp sink, int64_t multiple) {
+UOp LimitLoops(Rewriter& b, UOp sink, const Target& target) {
+  if (target.has_workgroups()) return sink;  // threads share loops of which all do as many steps
   const Graph& g = *sink.graph();
   const std::vector<uint32_t> order = PostOrder(sink);
   if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))
     return sink;
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return sink;
+  const int64_t multiple = KeepsOrder(target) ? PartialSums(DType::kFloat32) : 1;
   return Limiter(b, sink, *std::move(d)).Run(multiple);
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/ir/graph.h"
 #include "engine/rewrite/rewriter.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -12,8 +13,9 @@ namespace telegrad {
 // leave out the blocks that hold such values alone: they end, or begin, at a bound that is computed
 // from the loops around them. What is left out is 0 times a value that is not kept. Where one of
 // these is no finite number, so that 0 times it is no number, they are multiplied by 0 and added
-// all the same, once for all rows. So the results are those of the loops as they were. A block has
-// a `multiple` of positions.
-UOp LimitLoops(Rewriter& b, UOp sink, int64_t multiple);
+// all the same, once for all rows. So the results are those of the loops as they were. Where the
+// order of sums is fixed, a block has whole groups of partial sums. Loops that threads of a
+// workgroup may share stay as they are.
+UOp LimitLoops(Rewriter& b, UOp sink, const Target& target);
 
 }  // namespace telegrad

@@ -23,23 +23,10 @@ class SumOrderer {
       : b_(b), g_(*b.graph()), sink_(sink), d_(std::move(d)) {}
 
   UOp Run() {
-    const std::vector<uint32_t> order = PostOrder(sink_);
     for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
-    NodeMap<uint32_t> made(g_);
-    std::vector<UOp> src;
-    for (uint32_t id : order) {
-      const UOp u = g_.at(id);
-      src.clear();
-      for (uint32_t s : u.src_ids()) src.push_back(g_.at(made[s]));
-      const bool splits = Splits(u);
-      made[id] = id;
-      if (!splits && std::ranges::equal(src, u.src_ids(), {}, &UOp::id)) continue;
-      const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-      const UOp copy = splits ? Split(u, src) : g_.Make(u.op(), u.dtype(), src, arg);
-      if (!copy.valid()) return copy;
-      made[id] = copy.id();
-    }
-    return g_.at(made[sink_.id()]);
+    return Rebuild(g_, sink_, [&](UOp u, std::vector<UOp>* src) {
+      return Splits(u) ? Split(u, *src) : WithSources(g_, u, *src);
+    });
   }
 
  private:

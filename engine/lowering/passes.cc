@@ -10,15 +10,17 @@
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/derive.h"
 #include "engine/lowering/expand.h"
+#include "engine/lowering/heuristic.h"
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
-#include "engine/lowering/moves.h"
+#include "engine/lowering/merge_ranges.h"
 #include "engine/lowering/moves/apply.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/separate.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/split_ranges.h"
 #include "engine/lowering/stage.h"
+#include "engine/lowering/substitute.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
@@ -44,11 +46,7 @@ absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
   return DeriveWeights(c.rewriter(kSimplify), piece);
 }
 
-UOp Limit(PassContext& c, UOp root) {
-  if (c.target().has_workgroups()) return root;
-  const int64_t multiple = KeepsOrder(c.target()) ? PartialSums(DType::kFloat32) : 1;
-  return LimitLoops(c.rewriter(kSimplify), root, multiple);
-}
+UOp Limit(PassContext& c, UOp root) { return LimitLoops(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
@@ -90,7 +88,7 @@ absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
       if (!IsPeel(move)) break;
       TG_RETURN_IF_ERROR(apply(move));
     }
-  } else if (!c.target().has_workgroups()) {  // there reductions are gated instead
+  } else {
     for (int i = 0; i < kPeelRounds; ++i) {
       const MoveList peels = PickPeels(kernel.root, piece->arguments, c.target());
       if (peels.empty()) break;
@@ -109,8 +107,7 @@ absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
     TG_ASSIGN_OR_RETURN(moves, ParseMoves(*piece->given_moves));
     moves.erase(moves.begin(), std::ranges::find_if_not(moves, IsPeel));
   } else {
-    moves = c.target().has_workgroups() ? PickWorkgroupMoves(piece->root, c.target())
-                                        : PickMoves(piece->root, piece->arguments, c.target());
+    moves = PickMoves(piece->root, piece->arguments, c.target());
   }
   Rewriter& b = c.rewriter(kSimplify);
   MovedKernel kernel{.root = piece->root};
@@ -122,13 +119,10 @@ absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
 }
 
 absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
-  if (c.target().has_workgroups()) return piece->root;
   return StageLoads(c.rewriter(kSimplify), piece, c.target());
 }
 
-UOp Share(PassContext& c, UOp root) {
-  return c.target().has_workgroups() ? root : ShareLoops(c.rewriter(kSimplify), root, c.target());
-}
+UOp Share(PassContext& c, UOp root) { return ShareLoops(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Expand(PassContext& c, UOp root) {
   return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target()));
@@ -147,24 +141,13 @@ UOp GateOf(Rewriter& b, UOp address) {
   return g.Make(Op::kIndex, {address.src(0), index, gate});
 }
 
-// Rebuilds the kernel with the unproved accesses gated. An index may come from a load that is gated
-// itself.
+// The kernel with the unproved accesses gated. An index may come from a load that is gated itself.
 UOp AddGates(Rewriter& b, UOp root, const std::vector<UOp>& unproved) {
   const absl::flat_hash_set<UOp> gated(unproved.begin(), unproved.end());
-  Graph& g = *b.graph();
-  NodeMap<uint32_t> made(g);
-  std::vector<UOp> src;
-  for (uint32_t id : PostOrder(root)) {
-    const UOp u = g.at(id);
-    src.clear();
-    for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
-    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-    UOp copy = g.Make(u.op(), u.dtype(), src, arg);
-    if (gated.contains(u)) copy = GateOf(b, copy);
-    if (!copy.valid()) return copy;
-    made[id] = copy.id();
-  }
-  return g.at(made[root]);
+  return Rebuild(*b.graph(), root, [&](UOp u, std::vector<UOp>* src) {
+    const UOp copy = WithSources(*b.graph(), u, *src);
+    return gated.contains(u) ? GateOf(b, copy) : copy;
+  });
 }
 
 UOp GateUnproved(PassContext& c, UOp root) {

@@ -13,6 +13,16 @@ inline int64_t SizeOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(),
 
 inline bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 
+// A number that no RANGE below `root` has.
+inline int64_t NextRangeId(UOp root) {
+  int64_t next = 0;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = root.graph()->at(id);
+    if (u.is(Op::kRange)) next = std::max(next, u.arg(0) + 1);
+  }
+  return next;
+}
+
 // The PARAM or BUFFER that an INDEX is into.
 inline UOp Memory(UOp address) {
   UOp buffer = address.src(0);

@@ -13,6 +13,7 @@
 #include "engine/base/status.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/substitute.h"
 
 namespace telegrad {
 namespace {
@@ -24,21 +25,10 @@ class Separator {
 
   UOp Run(UOp sink) {
     FindLoops();
-    NodeMap<uint32_t> made(g_);
-    std::vector<UOp> src;
-    for (uint32_t id : order_) {
-      const UOp u = g_.at(id);
-      src.clear();
-      for (uint32_t s : u.src_ids()) src.push_back(g_.at(made[s]));
-      if (u.is(Op::kReduce)) Rename(loops_.at(KeyOf(u)), &src);
-      made[id] = id;
-      if (std::ranges::equal(src, u.src_ids(), {}, &UOp::id)) continue;
-      const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-      const UOp copy = g_.Make(u.op(), u.dtype(), src, arg);
-      if (!copy.valid()) return copy;
-      made[id] = copy.id();
-    }
-    return g_.at(made[sink.id()]);
+    return Rebuild(g_, sink, [&](UOp u, std::vector<UOp>* src) {
+      if (u.is(Op::kReduce)) Rename(loops_.at(KeyOf(u)), src);
+      return WithSources(g_, u, *src);
+    });
   }
 
  private:

@@ -81,12 +81,9 @@ std::optional<Pair> FindPair(UOp sink, const Target& target) {
 
 UOp Join(Rewriter& b, UOp sink, const Pair& p) {
   Graph& g = *b.graph();
-  int64_t next = 0;
-  for (uint32_t id : PostOrder(sink)) {
-    if (g.op(id) == Op::kRange) next = std::max(next, g.arg(id)[0] + 1);
-  }
   const UOp size = g.Index(SizeOf(p.loop));
-  const UOp joined = g.Range(next, AxisType::kThread, g.Index(SizeOf(p.shared) * SizeOf(p.loop)));
+  const UOp joined =
+      g.Range(NextRangeId(sink), AxisType::kThread, g.Index(SizeOf(p.shared) * SizeOf(p.loop)));
   Replacements with{{p.shared.id(), {b.Make(Op::kFloorDiv, {joined, size}), {joined}}},
                     {p.loop.id(), {b.Make(Op::kFloorMod, {joined, size}), {}}}};
   for (uint32_t id : PostOrder(sink)) {

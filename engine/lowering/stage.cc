@@ -429,7 +429,7 @@ double PanelBytes(const Target& target) {
 }
 
 absl::StatusOr<UOp> StageLoads(Rewriter& b, Piece* piece, const Target& target) {
-  if (!piece->root.src(0).is(Op::kEnd)) return piece->root;
+  if (PanelBytes(target) == 0 || !piece->root.src(0).is(Op::kEnd)) return piece->root;
   std::optional<KernelShape> shape = ReadShape(piece->root, target, piece->arguments);
   if (!shape) return piece->root;
   const UOp staged = Stager(b, piece, *std::move(shape), target).Run();

@@ -35,4 +35,23 @@ UOp Substitute(Rewriter& b, UOp root, const Replacements& with) {
   return made[root.id()];
 }
 
+UOp Rebuild(Graph& g, UOp root, const std::function<UOp(UOp u, std::vector<UOp>* src)>& make) {
+  NodeMap<uint32_t> made(g);
+  std::vector<UOp> src;
+  for (uint32_t id : PostOrder(root)) {
+    const UOp u = g.at(id);
+    src.clear();
+    for (uint32_t s : u.src_ids()) src.push_back(g.at(made[s]));
+    const UOp copy = make(u, &src);
+    if (!copy.valid()) return copy;
+    made[id] = copy.id();
+  }
+  return g.at(made[root]);
+}
+
+UOp WithSources(Graph& g, UOp u, std::span<const UOp> src) {
+  if (std::ranges::equal(src, u.src_ids(), {}, &UOp::id)) return u;
+  return g.Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+}
+
 }  // namespace telegrad

@@ -18,8 +18,8 @@
 #include <bit>
 #include <span>
 
+#include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
-#include "engine/lowering/moves.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 

@@ -8,9 +8,11 @@
 #include "engine/lowering/workgroup_stage.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
@@ -71,14 +73,20 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   Graph& g = *b.graph();
   const UOp index = p.load.src(0).src(1);
   const bool rows_by_k = StrideOf(index, p.k.range) == 1;
-  const PanelSide& row = rows_by_k ? p.t : p.k;
-  const PanelSide& column = rows_by_k ? p.k : p.t;
-  const int64_t lanes = LanesOf(p, column.range, column.count, vector_bytes);
+  const SplitRange& row = rows_by_k ? p.t : p.k;
+  const SplitRange& column = rows_by_k ? p.k : p.t;
+  const int64_t lanes = LanesOf(p, column.range, column.tile, vector_bytes);
+
+  const auto first_of = [&](const SplitRange& s) {
+    return b.Make(Op::kMul, {s.outer, g.Index(s.tile)});
+  };
+  const UOp first_t = first_of(p.t), first_k = first_of(p.k);
+  const UOp row_first = rows_by_k ? first_t : first_k, column_first = rows_by_k ? first_k : first_t;
 
   Panel panel;
-  panel.step_t = p.by_k ? p.k.count + p.pad : 1;
-  panel.step_k = p.by_k ? 1 : p.t.count + p.pad;
-  const int64_t elements = p.by_k ? p.t.count * panel.step_t : p.k.count * panel.step_k;
+  panel.step_t = p.by_k ? p.k.tile + p.pad : 1;
+  panel.step_k = p.by_k ? 1 : p.t.tile + p.pad;
+  const int64_t elements = p.by_k ? p.t.tile * panel.step_t : p.k.tile * panel.step_k;
   panel.buffer = g.Make(Op::kBuffer, p.load.dtype(), {},
                         {static_cast<int64_t>(AddressSpace::kLocal), p.slot, elements});
 
@@ -88,7 +96,7 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
     thread = b.Make(Op::kAdd, {b.Make(Op::kMul, {thread, g.Index(SizeOf(range))}), range});
     count *= SizeOf(range);
   }
-  const int64_t row_chunks = column.count / lanes, chunks = row.count * row_chunks;
+  const int64_t row_chunks = column.tile / lanes, chunks = row.tile * row_chunks;
   const int64_t steps = (chunks + count - 1) / count;
   std::vector<UOp> end{UOp()};
   UOp chunk = thread;
@@ -99,7 +107,7 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   end.insert(end.end(), threads.begin(), threads.end());
   UOp at_row = b.Make(Op::kFloorDiv, {chunk, g.Index(row_chunks)});
   const RowOrder order = rows_by_k == p.by_k ? OrderOf(row_chunks, lanes, p.pad) : RowOrder{};
-  if (order.group > 1 && row.count % order.group == 0) at_row = RowAt(b, at_row, order);
+  if (order.group > 1 && row.tile % order.group == 0) at_row = RowAt(b, at_row, order);
   const UOp first =
       b.Make(Op::kMul, {b.Make(Op::kFloorMod, {chunk, g.Index(row_chunks)}), g.Index(lanes)});
   UOp at_column = first;
@@ -114,11 +122,11 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
     const UOp less = b.Make(Op::kCmpLt, {value, g.Index(size)});
     inside = inside.valid() ? b.Make(Op::kAnd, {inside, less}) : less;
   };
-  const UOp row_value = b.Make(Op::kAdd, {row.first, at_row});
-  const UOp column_value = b.Make(Op::kAdd, {column.first, at_column});
-  if (SizeOf(row.range) % row.count != 0) keep(row_value, SizeOf(row.range));
-  if (SizeOf(column.range) % column.count != 0) {
-    keep(b.Make(Op::kAdd, {column.first, first}), SizeOf(column.range));
+  const UOp row_value = b.Make(Op::kAdd, {row_first, at_row});
+  const UOp column_value = b.Make(Op::kAdd, {column_first, at_column});
+  if (row.size % row.tile != 0) keep(row_value, row.size);
+  if (column.size % column.tile != 0) {
+    keep(b.Make(Op::kAdd, {column_first, first}), column.size);
   }
   if (steps * count != chunks) keep(chunk, chunks);
   std::vector<UOp> address{p.load.src(0).src(0), index};
@@ -136,6 +144,50 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   end[0] = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
   panel.fill = g.Make(Op::kEnd, DType::kVoid, end);
   return panel;
+}
+
+// A fragment of an operand is a vector: the lane's part of the place is added before the element's.
+void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, int64_t* next_id,
+                  Replacements* with) {
+  Graph& g = *b.graph();
+  const Matmul& p = plan.product;
+  const Fragments* const mma = plan.fragments;
+  const UOp loop = plan.k.outer.is(Op::kRange) ? plan.k.outer : UOp();
+  const int local_bytes = CostsOf(target).group.local_bytes;
+  std::array<Panel, 2> panels;
+  for (size_t i = 0; i < panels.size(); ++i) {
+    const UOp load = i == 0 ? p.a : p.b;
+    const bool by_k = mma != nullptr && StrideOf(load.src(0).src(1), p.k) == 1;
+    // MFMA reads 8 bytes of 16 rows at once, which with the other gap would meet in pairs.
+    const int pad_bytes =
+        by_k && target.matrix == MatrixUnit::kMfma ? local_bytes / 2 : local_bytes;
+    const int64_t pad = pad_bytes / ByteSize(load.dtype());
+    const PanelPlan panel{load, i == 0 ? plan.m : plan.n, plan.k, by_k,
+                          pad,  static_cast<int64_t>(i)};
+    panels[i] = MakePanel(b, panel, plan.threads, loop, *with, local_bytes, next_id);
+  }
+  const auto staged = [&](size_t i, const FragmentPlace* at) {
+    const UOp filled = g.Make(Op::kAfter, {panels[i].buffer, panels[0].fill, panels[1].fill});
+    UOp index = panels[i].At(b, (i == 0 ? plan.m : plan.n).within, plan.k.within);
+    if (at != nullptr) {
+      index = b.Make(Op::kAdd, {index, panels[i].At(b, at->scalar_t, at->scalar_k)});
+      index = g.Make(Op::kAdd, {index, panels[i].At(b, at->vector_t, at->vector_k)});
+    }
+    return g.Make(Op::kLoad, {g.Make(Op::kIndex, {filled, index})});
+  };
+  if (mma == nullptr) {
+    (*with)[p.a.id()] = {staged(0, nullptr), {}};
+    (*with)[p.b.id()] = {staged(1, nullptr), {}};
+    return;
+  }
+  const std::vector<UOp>& ranges = plan.k.with.ranges;
+  const std::vector<int64_t> kind(p.reduce.arg().begin(), p.reduce.arg().end());
+  std::vector<UOp> fold{g.Make(Op::kMma, DType::kVoid,
+                               {staged(0, &mma->a), staged(1, &mma->b), mma->zero},
+                               {static_cast<int64_t>(mma->kind), 0, 0})};
+  fold.insert(fold.end(), ranges.begin(), ranges.end());
+  (*with)[p.reduce.id()] = {
+      ranges.empty() ? fold[0] : g.Make(Op::kReduce, DType::kVoid, fold, kind), {}};
 }
 
 }  // namespace telegrad

@@ -2,23 +2,18 @@
 // copied there first, by all of them together.
 #pragma once
 
-#include "engine/lowering/substitute.h"
+#include "engine/lowering/moves/split.h"
+#include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
 
-// The part of an operand that is staged: `count` iterations of a range from `first` on.
-struct PanelSide {
-  UOp range;
-  UOp first;
-  int64_t count;
-};
-
+// What is staged: of each range one tile.
 struct PanelPlan {
   UOp load;
-  PanelSide t, k;  // the tile's range, the reduced one
-  bool by_k;       // neighbours in local memory are neighbours along k, else along t
-  int64_t pad;     // elements between rows, so that those do not fall onto the same banks
-  int64_t slot;    // of the BUFFER
+  const SplitRange &t, &k;  // the tile's range, the reduced one
+  bool by_k;                // neighbours in local memory are neighbours along k, else along t
+  int64_t pad;              // elements between rows, so that those do not fall onto the same banks
+  int64_t slot;             // of the BUFFER
 };
 
 struct Panel {
@@ -36,5 +31,19 @@ struct Panel {
 // range id.
 Panel MakePanel(Rewriter& b, const PanelPlan& plan, const std::vector<UOp>& threads, UOp loop,
                 const Replacements& others, int vector_bytes, int64_t* next_id);
+
+// A matrix product whose ranges are split.
+struct StagedProduct {
+  const Matmul& product;
+  const Fragments* fragments;  // null: without TENSORCORE
+  const SplitRange &m, &n, &k;
+  std::vector<UOp> threads;
+};
+
+// Replaces what the product reads by loads from panels, which each iteration of the reduction's
+// loop fills; with fragments, its REDUCE by one of matrix instructions. `with` has what becomes of
+// all ranges, and gets these replacements.
+void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, int64_t* next_id,
+                  Replacements* with);
 
 }  // namespace telegrad

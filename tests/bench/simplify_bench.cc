@@ -13,7 +13,7 @@
 
 #include "engine/base/status.h"
 #include "engine/lowering/lower.h"
-#include "engine/lowering/moves.h"
+#include "engine/lowering/merge_ranges.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"

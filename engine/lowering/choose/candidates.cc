@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/lowering/moves.h"
+#include "engine/lowering/heuristic.h"
 
 namespace telegrad {
 namespace {
@@ -153,10 +153,6 @@ std::vector<Candidate> FirstCandidates(MoveSpace& space, size_t most) {
   std::vector<Candidate> out;
   MovedKernel kernel = space.Begin();
   const Target& target = space.target();
-  if (target.has_workgroups()) {
-    out.push_back({PickWorkgroupMoves(kernel.root, target), 0});
-    return out;
-  }
   MoveList peels;
   for (int i = 0; i < kPeelRounds; ++i) {
     MoveList round = PickPeels(kernel.root, space.arguments(), target);
@@ -179,12 +175,10 @@ std::vector<Candidate> FirstCandidates(MoveSpace& space, size_t most) {
 std::vector<Candidate> Neighbours(MoveSpace& space, const MoveList& moves) {
   std::vector<Candidate> out;
   for (MoveList& list : Editor(space, moves).Run()) {
-    double cost = 0;
-    if (!space.target().has_workgroups()) {
-      auto kernel = space.Add(list);
-      if (!kernel.ok()) continue;
-      cost = PredictCycles(kernel->root, space.arguments(), space.target(), kernel->pending);
-    }
+    const auto kernel = space.Add(list);
+    if (!kernel.ok()) continue;
+    const double cost =
+        PredictCycles(kernel->root, space.arguments(), space.target(), kernel->pending);
     out.push_back({std::move(list), cost});
   }
   std::ranges::stable_sort(out, {}, &Candidate::cost);

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "engine/base/status.h"
-#include "engine/lowering/moves.h"
+#include "engine/lowering/moves/carry_out.h"
 #include "engine/lowering/moves/check.h"
+#include "engine/lowering/moves/peel.h"
 #include "engine/lowering/separate.h"
 
 namespace telegrad {
@@ -57,8 +58,9 @@ absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel
       return kernel;
     }
     if (checked == Checked::kYes) TG_RETURN_IF_ERROR(CheckPeel(*kernel.shape, move, target));
-    TG_ASSIGN_OR_RETURN(kernel.root,
-                        ApplyMoves(b, kernel.root, Resolve(*kernel.shape, MoveList{move})));
+    for (const RangeMove& m : Resolve(*kernel.shape, MoveList{move})) {
+      kernel.root = Peel(b, kernel.root, m.range, m.amount);
+    }
     kernel.peeled = true;
   }
   if (!kernel.root.valid()) return g.status();
@@ -73,9 +75,7 @@ absl::StatusOr<UOp> Finish(Rewriter& b, const Target& target, MovedKernel kernel
   if (checked == Checked::kYes) {
     TG_RETURN_IF_ERROR(CheckComplete(*kernel.shape, kernel.pending, target));
   }
-  const std::vector<RangeMove> moves = Resolve(*kernel.shape, kernel.pending);
-  return target.has_workgroups() ? ApplyWorkgroupMoves(b, kernel.root, moves, target)
-                                 : ApplyMoves(b, kernel.root, moves);
+  return CarryOut(b, target, kernel.root, *kernel.shape, Resolve(*kernel.shape, kernel.pending));
 }
 
 }  // namespace telegrad

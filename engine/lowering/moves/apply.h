@@ -2,8 +2,7 @@
 // have it, and no list that Apply accepts changes what the kernel computes, up to the order of
 // float reductions.
 //
-// PEEL and SEPARATE are carried out at once. The others are carried out together by Finish, because
-// the tiles of a kernel are rounded up together: see ApplyMoves and ApplyWorkgroupMoves in moves.h.
+// PEEL and SEPARATE are carried out at once, the others together by Finish: carry_out.h.
 #pragma once
 
 #include <memory>

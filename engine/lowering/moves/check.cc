@@ -8,6 +8,7 @@
 
 #include "engine/base/status.h"
 #include "engine/lowering/block_choice.h"
+#include "engine/lowering/moves/padding.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
@@ -32,7 +33,9 @@ class Checker {
     if (move_.amount < 1 || move_.amount >= size) {
       return No("the amount is not between 1 and the size ", size);
     }
-    if (target_.has_workgroups()) return No("reductions are gated where there are workgroups");
+    if (PaddingOf(target_).gates_reductions) {
+      return No("reductions are gated where there are workgroups");
+    }
     if (Whole()) return No("the range is not split: memory of a thread lives in each iteration");
     if (KeptInOrder()) return No("a float sum of a deterministic target stays one sequence");
     if (IsFold()) return Room(1);
@@ -47,7 +50,44 @@ class Checker {
   absl::Status Other() {
     TG_RETURN_IF_ERROR(FindRange());
     if (before_.size() >= kMaxMoves) return No("the list is too long");
-    return target_.has_workgroups() ? ForWorkgroups() : ForProcessor();
+    const bool workgroups = target_.has_workgroups();
+    if (RowOf(move_.kind).on == MoveRow::On::kWorkgroups && !workgroups) {
+      return No("a move for workgroups, which the target does not have");
+    }
+    if (RowOf(move_.kind).on == MoveRow::On::kProcessors && workgroups) {
+      return No("a move for processors, not for workgroups");
+    }
+    switch (move_.kind) {
+      case Kind::kVectorize:
+      case Kind::kUpcast:
+      case Kind::kUnroll:
+        return Replicated();
+      case Kind::kThread:
+        if (HadOrder()) return No("THREAD stands before OUTER and BLOCK, and once");
+        if (!IsOuter()) return No("not all stores are in the loop");
+        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
+        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
+      case Kind::kOuter:
+        if (!IsOuter()) return No("not all stores are in the loop");
+        if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
+        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
+      case Kind::kBlock:
+        return IsFold() ? BlockOfFold() : PartOfLoop();
+      case Kind::kLocal:
+        return Local();
+      case Kind::kGroup:
+        if (Had(Kind::kGroup, move_.range)) return No("the range has workgroups already");
+        if (Whole()) return No("the range is not split: memory of a thread lives in it");
+        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
+        return absl::OkStatus();
+      case Kind::kTensorcore:
+      case Kind::kStage:
+        return Product();
+      case Kind::kPeel:
+      case Kind::kSeparate:
+        break;
+    }
+    return No("PEEL and SEPARATE stand before all other moves");
   }
 
  private:
@@ -74,14 +114,9 @@ class Checker {
   bool IsLoop() const { return Has(s_.loops, r_); }
   bool IsOuter() const { return std::ranges::find(s_.outer, r_) != s_.outer.end(); }
 
-  // Those of `before_` that split a range.
-  static bool Splits(Kind kind) {
-    return kind == Kind::kVectorize || kind == Kind::kUpcast || kind == Kind::kUnroll ||
-           kind == Kind::kLocal || kind == Kind::kTensorcore || kind == Kind::kBlock;
-  }
   int64_t TileOf(int64_t range) const {
     int64_t tile = 1;
-    for (const Move& m : before_) tile *= m.range == range && Splits(m.kind) ? m.amount : 1;
+    for (const Move& m : before_) tile *= m.range == range && RowOf(m.kind).splits ? m.amount : 1;
     return tile;
   }
   bool Had(Kind kind) const {
@@ -96,7 +131,7 @@ class Checker {
   absl::Status Room(int more) const {
     if (target_.has_workgroups()) return absl::OkStatus();
     int ranges = static_cast<int>(s_.size.size()) + more;
-    for (const Move& m : before_) ranges += Splits(m.kind) && m.kind != Kind::kBlock ? 1 : 0;
+    for (const Move& m : before_) ranges += RowOf(m.kind).splits && m.kind != Kind::kBlock ? 1 : 0;
     return ranges > kMaxRanges ? No("the kernel would have more than ", kMaxRanges, " ranges")
                                : absl::OkStatus();
   }
@@ -158,37 +193,21 @@ class Checker {
                             : No("a tile of ", tile, " does not divide the reduced size ", size);
   }
 
-  absl::Status ForProcessor() const {
-    const bool ordered = Had(Kind::kThread) || Had(Kind::kOuter) || Had(Kind::kBlock);
-    switch (move_.kind) {
-      case Kind::kVectorize:
-      case Kind::kUpcast:
-      case Kind::kUnroll: {
-        if (ordered) return No("ranges are split before THREAD, OUTER and BLOCK");
-        TG_RETURN_IF_ERROR(Split());
-        if (IsFold()) TG_RETURN_IF_ERROR(Divides());
-        if (KeptInOrder()) TG_RETURN_IF_ERROR(InOrder());
-        if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
-        if (move_.kind == Kind::kVectorize) return Lanes();
-        if (move_.kind == Kind::kUnroll && !IsFold())
-          return No("only the range of a reduction is unrolled");
-        if (move_.amount < 2) return No("the amount is not at least 2");
-        return FewReplicas();
-      }
-      case Kind::kThread:
-        if (ordered) return No("THREAD stands before OUTER and BLOCK, and once");
-        if (!IsOuter()) return No("not all stores are in the loop");
-        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
-        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
-      case Kind::kOuter:
-        if (!IsOuter()) return No("not all stores are in the loop");
-        if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
-        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
-      case Kind::kBlock:
-        return IsFold() ? BlockOfFold() : PartOfLoop();
-      default:
-        return No("a move for workgroups, which the target does not have");
+  bool HadOrder() const { return Had(Kind::kThread) || Had(Kind::kOuter) || Had(Kind::kBlock); }
+
+  absl::Status Replicated() const {
+    if (HadOrder()) return No("ranges are split before THREAD, OUTER and BLOCK");
+    TG_RETURN_IF_ERROR(Split());
+    if (IsFold() && !PaddingOf(target_).gates_reductions) TG_RETURN_IF_ERROR(Divides());
+    if (KeptInOrder()) TG_RETURN_IF_ERROR(InOrder());
+    if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+    if (Had(Kind::kTensorcore, move_.range)) return No("TENSORCORE is the last split");
+    if (move_.kind == Kind::kVectorize) return Lanes();
+    if (move_.kind == Kind::kUnroll && !IsFold()) {
+      return No("only the range of a reduction is unrolled");
     }
+    if (move_.amount < 2) return No("the amount is not at least 2");
+    return FewReplicas();
   }
 
   // Lanes are added one after the other; what is unrolled is added before the next iteration of any
@@ -256,34 +275,6 @@ class Checker {
       return No("parts of ", part, " iterations do not divide the size ", size);
     }
     return absl::OkStatus();
-  }
-
-  absl::Status ForWorkgroups() const {
-    switch (move_.kind) {
-      case Kind::kVectorize:
-      case Kind::kUpcast:
-      case Kind::kUnroll:
-        TG_RETURN_IF_ERROR(Split());
-        if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
-        if (Had(Kind::kTensorcore, move_.range)) return No("TENSORCORE is the last split");
-        if (move_.kind == Kind::kVectorize) return Lanes();
-        if (move_.kind == Kind::kUnroll && !IsFold())
-          return No("only the range of a reduction is unrolled");
-        if (move_.amount < 2) return No("the amount is not at least 2");
-        return FewReplicas();
-      case Kind::kLocal:
-        return Local();
-      case Kind::kGroup:
-        if (Had(Kind::kGroup, move_.range)) return No("the range has workgroups already");
-        if (Whole()) return No("the range is not split: memory of a thread lives in it");
-        if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
-        return absl::OkStatus();
-      case Kind::kTensorcore:
-      case Kind::kStage:
-        return Product();
-      default:
-        return No("a move for processors, not for workgroups");
-    }
   }
 
   absl::Status Local() const {

@@ -8,24 +8,33 @@ namespace telegrad {
 namespace {
 
 using MoveKind = Move::Kind;
+using On = MoveRow::On;
 
 constexpr MoveRow kMoves[] = {
-    {MoveKind::kVectorize, "VECTORIZE", true, true, false, "the innermost iterations become lanes"},
-    {MoveKind::kUpcast, "UPCAST", true, true, false,
+    {MoveKind::kVectorize, "VECTORIZE", true, true, false, true, On::kEvery,
+     "the innermost iterations become lanes"},
+    {MoveKind::kUpcast, "UPCAST", true, true, false, true, On::kEvery,
      "iterations are computed together in registers"},
-    {MoveKind::kUnroll, "UNROLL", true, true, false, "iterations of a reduction are written out"},
-    {MoveKind::kThread, "THREAD", true, false, false, "workers share the iterations"},
-    {MoveKind::kOuter, "OUTER", true, false, false,
+    {MoveKind::kUnroll, "UNROLL", true, true, false, true, On::kEvery,
+     "iterations of a reduction are written out"},
+    {MoveKind::kThread, "THREAD", true, false, false, false, On::kProcessors,
+     "workers share the iterations"},
+    {MoveKind::kOuter, "OUTER", true, false, false, false, On::kProcessors,
      "the loop is moved outside of the others so far"},
-    {MoveKind::kPeel, "PEEL", true, true, false, "the first iterations become a separate loop"},
-    {MoveKind::kLocal, "LOCAL", true, true, true, "threads of a workgroup share the iterations"},
-    {MoveKind::kGroup, "GROUP", true, false, false, "what is left of the range becomes workgroups"},
-    {MoveKind::kTensorcore, "TENSORCORE", true, true, false,
+    {MoveKind::kPeel, "PEEL", true, true, false, false, On::kEvery,
+     "the first iterations become a separate loop"},
+    {MoveKind::kLocal, "LOCAL", true, true, true, true, On::kWorkgroups,
+     "threads of a workgroup share the iterations"},
+    {MoveKind::kGroup, "GROUP", true, false, false, false, On::kWorkgroups,
+     "what is left of the range becomes workgroups"},
+    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, true, On::kWorkgroups,
      "iterations become those of a matrix instruction"},
-    {MoveKind::kStage, "STAGE", true, true, false, "a product's operands go through local memory"},
-    {MoveKind::kBlock, "BLOCK", true, true, false,
+    {MoveKind::kStage, "STAGE", true, true, false, false, On::kWorkgroups,
+     "a product's operands go through local memory"},
+    {MoveKind::kBlock, "BLOCK", true, true, false, true, On::kProcessors,
      "a reduction is computed in blocks, a loop in parts"},
-    {MoveKind::kSeparate, "SEPARATE", false, false, false, "each reduction gets separate ranges"},
+    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, On::kEvery,
+     "each reduction gets separate ranges"},
 };
 
 constexpr bool InOrder() {
@@ -86,10 +95,10 @@ absl::StatusOr<Move> ParseMove(absl::string_view text) {
 
 std::span<const MoveRow> AllMoves() { return kMoves; }
 
-std::string_view Name(Move::Kind kind) { return kMoves[static_cast<size_t>(kind)].name; }
+const MoveRow& RowOf(Move::Kind kind) { return kMoves[static_cast<size_t>(kind)]; }
 
 std::string Print(const Move& move) {
-  const MoveRow& row = kMoves[static_cast<size_t>(move.kind)];
+  const MoveRow& row = RowOf(move.kind);
   std::string out(row.name);
   if (row.range) StrAppend(&out, " r", move.range);
   if (row.amount) StrAppend(&out, " ", move.amount);

@@ -52,10 +52,12 @@ struct MoveRow {
   Move::Kind kind;
   std::string_view name;
   bool range, amount, axis;  // what the text has after the name
-  std::string_view what;     // for --list-moves
+  bool splits;               // `amount` iterations become a part of the range
+  enum class On { kEvery, kProcessors, kWorkgroups } on;  // the targets that have it
+  std::string_view what;                                  // for --list-moves
 };
 std::span<const MoveRow> AllMoves();
-std::string_view Name(Move::Kind kind);
+const MoveRow& RowOf(Move::Kind kind);
 
 std::string Print(const Move& move);       // "LOCAL r1 32 axis 1"
 std::string Print(const MoveList& moves);  // separated by ", "
