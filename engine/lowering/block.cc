@@ -62,14 +62,6 @@ class Blocker {
     return false;
   }
 
-  Kept Number(std::vector<UOp> ranges) {
-    Kept kept{std::move(ranges), g_.Index(0)};
-    for (UOp r : kept.ranges) {
-      kept.position = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {kept.position, r.src(0)}), r});
-    }
-    return kept;
-  }
-
   // New ranges in place of these.
   Kept Fresh(const std::vector<UOp>& ranges, Replacements* with) {
     std::vector<UOp> fresh;
@@ -77,7 +69,8 @@ class Blocker {
       fresh.push_back(g_.Range(next_range_++, static_cast<AxisType>(r.arg(1)), r.src(0)));
       if (with != nullptr) (*with)[r.id()] = {fresh.back(), {fresh.back()}};
     }
-    return Number(std::move(fresh));
+    const UOp position = RowMajor(b_, fresh);
+    return {std::move(fresh), position};
   }
 
   // REDUCEs that depend on the same kept ranges share the loops in which they are reduced.
@@ -144,7 +137,7 @@ class Blocker {
     if (!part.valid()) return part;
     const UOp sum = b_.Make(kCombine[static_cast<int>(kind)], {g_.Make(Op::kLoad, {to}), part});
     const UOp folded = Nest(g_.Make(Op::kStore, {to, sum}), blocks, loop.ranges);
-    return g_.Make(Op::kLoad, {at(After(memory, {folded}), Number(ranges))});
+    return g_.Make(Op::kLoad, {at(After(memory, {folded}), {ranges, RowMajor(b_, ranges)})});
   }
 
   Rewriter& b_;

@@ -77,21 +77,10 @@ class Separator {
       made[(*src)[i].id()] = ranges[i - 1];
       (*src)[i] = g_.at(ranges[i - 1]);
     }
-    std::vector<UOp> sources;
-    for (uint32_t id : PostOrder((*src)[0])) {
-      const UOp u = g_.at(id);
-      sources.clear();
-      for (uint32_t s : u.src_ids()) {
-        const auto it = made.find(s);
-        sources.push_back(g_.at(it != made.end() ? it->second : s));
-      }
-      if (made.contains(id) || std::ranges::equal(sources, u.src_ids(), {}, &UOp::id)) continue;
-      const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-      const UOp copy = g_.Make(u.op(), u.dtype(), sources, arg);
-      if (!copy.valid()) return;
-      made[id] = copy.id();
-    }
-    if (const auto it = made.find((*src)[0].id()); it != made.end()) (*src)[0] = g_.at(it->second);
+    src->front() = Rebuild(g_, src->front(), [&](UOp u, std::vector<UOp>* sources) {
+      const auto it = made.find(u.id());
+      return it != made.end() ? g_.at(it->second) : WithSources(g_, u, *sources);
+    });
   }
 
   Graph& g_;

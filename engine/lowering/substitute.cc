@@ -35,6 +35,14 @@ UOp Substitute(Rewriter& b, UOp root, const Replacements& with) {
   return made[root.id()];
 }
 
+UOp RowMajor(Rewriter& b, std::span<const UOp> ranges) {
+  UOp number = b.graph()->Index(0);
+  for (UOp range : ranges) {
+    number = b.Make(Op::kAdd, {b.Make(Op::kMul, {number, range.src(0)}), range});
+  }
+  return number;
+}
+
 UOp Rebuild(Graph& g, UOp root, const std::function<UOp(UOp u, std::vector<UOp>* src)>& make) {
   NodeMap<uint32_t> made(g);
   std::vector<UOp> src;

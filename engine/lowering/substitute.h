@@ -21,6 +21,10 @@ using Replacements = absl::flat_hash_map<uint32_t, Replacement>;  // by node id
 
 UOp Substitute(Rewriter& b, UOp root, const Replacements& with);
 
+// The number of an iteration of `ranges`, row by row: neighbours along the last one follow each
+// other.
+UOp RowMajor(Rewriter& b, std::span<const UOp> ranges);
+
 // Makes every node below `root` again, sources first: `make` gives what a node becomes with these
 // sources, which it may change. Nothing is simplified. Invalid where the graph has an error.
 UOp Rebuild(Graph& g, UOp root, const std::function<UOp(UOp u, std::vector<UOp>* src)>& make);

@@ -10,23 +10,15 @@
 #include <numeric>
 
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/substitute.h"
 
 namespace telegrad {
 namespace {
 
-struct Position {
-  UOp index;
-  int64_t size = 1;
-};
-
-Position RowMajor(Rewriter& b, const std::vector<UOp>& ranges) {
-  Position p{b.graph()->Index(0)};
-  for (UOp range : ranges) {
-    p.index =
-        b.Make(Op::kAdd, {b.Make(Op::kMul, {p.index, b.graph()->Index(SizeOf(range))}), range});
-    p.size *= SizeOf(range);
-  }
-  return p;
+int64_t CountOf(const std::vector<UOp>& ranges) {
+  int64_t count = 1;
+  for (UOp range : ranges) count *= SizeOf(range);
+  return count;
 }
 
 }  // namespace
@@ -46,37 +38,38 @@ UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
     (is_own ? own : kept).push_back(range);
     neighbours = is_own ? neighbours * SizeOf(range) : 1;
   }
-  const Position thread = RowMajor(b, place.threads), part = RowMajor(b, own);
-  const Position column = RowMajor(b, kept);
+  const UOp thread = RowMajor(b, place.threads), part = RowMajor(b, own);
+  const UOp column = RowMajor(b, kept);
+  const int64_t columns = CountOf(kept);
   // Only whole warps exchange, and as many of their lanes as the bits of a number reach.
   const int64_t common = std::gcd(neighbours, place.warp);
-  const int64_t lanes = thread.size % place.warp == 0 ? common & -common : 1;
-  const UOp lane = b.Make(Op::kFloorMod, {thread.index, g.Index(place.warp)});
+  const int64_t lanes = CountOf(place.threads) % place.warp == 0 ? common & -common : 1;
+  const UOp lane = b.Make(Op::kFloorMod, {thread, g.Index(place.warp)});
   for (int64_t bit = lanes / 2; bit > 0 && value.valid(); bit /= 2) {
     const UOp other = b.Make(Op::kXor, {lane, g.Index(bit)});
     value = fold(value, g.Make(Op::kShuffle, {value, other}));
   }
-  const int64_t rest = part.size / lanes;
+  const int64_t rest = CountOf(own) / lanes;
   if (rest == 1 || !value.valid()) return value;
 
   const int64_t width = value.shape().empty() ? 1 : value.shape()[0];
   const auto at = [&](UOp row) {
-    UOp index = b.Make(Op::kAdd, {b.Make(Op::kMul, {row, g.Index(column.size)}), column.index});
+    UOp index = b.Make(Op::kAdd, {b.Make(Op::kMul, {row, g.Index(columns)}), column});
     if (value.shape().empty()) return index;
     index = b.Make(Op::kMul, {index, g.Index(width)});
     return g.Make(Op::kAdd, {index, g.Make(Op::kIota, DType::kInt64, {}, {width})});
   };
   const UOp memory =
       g.Make(Op::kBuffer, value.dtype(), {},
-             {static_cast<int64_t>(AddressSpace::kLocal), place.slot, rest * column.size * width});
+             {static_cast<int64_t>(AddressSpace::kLocal), place.slot, rest * columns * width});
   UOp free = memory;
   if (!place.loops.empty()) {
     free = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, place.loops)});
   }
-  std::vector<UOp> target{free, at(b.Make(Op::kFloorDiv, {part.index, g.Index(lanes)}))};
+  std::vector<UOp> target{free, at(b.Make(Op::kFloorDiv, {part, g.Index(lanes)}))};
   if (lanes > 1) {
     target.push_back(
-        b.Make(Op::kCmpEq, {b.Make(Op::kFloorMod, {part.index, g.Index(lanes)}), g.Index(0)}));
+        b.Make(Op::kCmpEq, {b.Make(Op::kFloorMod, {part, g.Index(lanes)}), g.Index(0)}));
   }
   const UOp stored = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
   const UOp full = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, std::span(&stored, 1))});

@@ -90,12 +90,9 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   panel.buffer = g.Make(Op::kBuffer, p.load.dtype(), {},
                         {static_cast<int64_t>(AddressSpace::kLocal), p.slot, elements});
 
-  UOp thread = g.Index(0);
+  const UOp thread = RowMajor(b, threads);
   int64_t count = 1;
-  for (UOp range : threads) {
-    thread = b.Make(Op::kAdd, {b.Make(Op::kMul, {thread, g.Index(SizeOf(range))}), range});
-    count *= SizeOf(range);
-  }
+  for (UOp range : threads) count *= SizeOf(range);
   const int64_t row_chunks = column.tile / lanes, chunks = row.tile * row_chunks;
   const int64_t steps = (chunks + count - 1) / count;
   std::vector<UOp> end{UOp()};
