@@ -62,33 +62,36 @@ Gpu::Gpu(hcq::SysOps& system, int number, std::string name, const GpuLimits& lim
       video_(
           limits.video_chunk,
           [this](size_t bytes) {
-            return Grow(bytes, [this](RmClient& rm, size_t size) {
-              return MakeVideo(rm, objects_, size, /*mapped=*/false);
+            return Grow([this, bytes](RmClient& rm) {
+              return MakeVideo(rm, objects_, Rounded(bytes), /*mapped=*/false);
             });
           },
           [this](const Region& region) { GiveAddresses(region); }),
       commands_(
           kSmallChunk,
           [this](size_t bytes) {
-            return Grow(bytes, [this](RmClient& rm, size_t size) {
-              return MakeVideo(rm, objects_, size, /*mapped=*/true);
+            return Grow([this, bytes](RmClient& rm) {
+              return MakeVideo(rm, objects_, Rounded(bytes), /*mapped=*/true);
             });
           },
           [this](const Region& region) { GiveAddresses(region); }),
       pinned_(
           kSmallChunk,
           [this](size_t bytes) {
-            return Grow(bytes, [this](RmClient& rm, size_t size) {
-              return MakePinned(rm, objects_, size);
-            });
+            return Grow(
+                [this, bytes](RmClient& rm) { return MakePinned(rm, objects_, Rounded(bytes)); });
           },
           [this](const Region& region) { GiveAddresses(region); }),
       semaphores_(
           kSmallChunk,
           [this](size_t bytes) {
-            return Grow(bytes, [this](RmClient& rm, size_t size) {
-              return MakePinned(rm, objects_, size);
-            });
+            return Grow(
+                [this, bytes](RmClient& rm) { return MakePinned(rm, objects_, Rounded(bytes)); });
+          },
+          [this](const Region& region) { GiveAddresses(region); }),
+      pages_(
+          [this](std::byte* at, size_t bytes) {
+            return Grow([=, this](RmClient& rm) { return nv::PinPages(rm, objects_, at, bytes); });
           },
           [this](const Region& region) { GiveAddresses(region); }) {}
 
@@ -223,18 +226,19 @@ std::vector<std::string> Gpu::Close() {
   for (Heap* heap : {&video_, &commands_, &pinned_, &semaphores_}) {
     for (std::string& what : heap->Clear()) left.push_back(std::move(what));
   }
+  for (std::string& what : pages_.Clear()) left.push_back(std::move(what));
   for (std::string& what : objects_.rm().Release()) left.push_back(std::move(what));
   return left;
 }
 
 absl::StatusOr<std::unique_ptr<OwnedRegion>> Gpu::Grow(
-    size_t bytes, const std::function<absl::StatusOr<Region>(RmClient&, size_t)>& make) {
+    const std::function<absl::StatusOr<Region>(RmClient&)>& make) {
   {
     const MutexLock lock(mutex_);
     if (closed_) return lost_;
   }
   auto out = std::make_unique<OwnedRegion>(objects_.rm());
-  TG_ASSIGN_OR_RETURN(out->region, make(out->rm, Rounded(bytes)));
+  TG_ASSIGN_OR_RETURN(out->region, make(out->rm));
   {
     const MutexLock lock(addresses_mutex_);
     const auto address = addresses_.Take(out->region.bytes, kPage);
@@ -269,6 +273,21 @@ absl::Status Gpu::Check() {
     break;
   }
   return lost_;
+}
+
+absl::Status Gpu::PinPages(std::byte* at, size_t bytes) {
+  const SharedLock closing(closing_);
+  return pages_.Pin(at, bytes);
+}
+
+absl::Status Gpu::UnpinPages(const void* at) {
+  const SharedLock closing(closing_);
+  return pages_.Unpin(at);
+}
+
+uint64_t Gpu::AddressOf(const void* host, size_t bytes) const {
+  const uint64_t address = pinned_.AddressOf(host, bytes);
+  return address != 0 ? address : pages_.AddressOf(host, bytes);
 }
 
 void Gpu::Remember(const Block& block) {

@@ -16,6 +16,7 @@
 #include "devices/hcq/range_heap.h"
 #include "devices/nv/gpu_objects.h"
 #include "devices/nv/heap.h"
+#include "devices/nv/pinned_pages.h"
 #include "devices/nv/region.h"
 #include "engine/base/mutex.h"
 
@@ -69,6 +70,12 @@ class Gpu {
   Heap& pinned() { return pinned_; }      // of the host
   Heap& semaphores() { return semaphores_; }
 
+  // As PinnedPages has them.
+  absl::Status PinPages(std::byte* at, size_t bytes);
+  absl::Status UnpinPages(const void* at);
+  // The GPU's address of `bytes` of pinned() or of pinned pages; 0: they are neither.
+  uint64_t AddressOf(const void* host, size_t bytes) const;
+
   // A block's size by its address.
   void Remember(const Block& block);
   std::optional<Block> Forget(uint64_t address);
@@ -84,7 +91,8 @@ class Gpu {
   void ReturnChannel(Channel* channel);
   void RingDoorbell(uint32_t token) { system().StoreDoorbell(objects_.doorbell(), token); }
 
-  // Whoever reads words that the GPU writes, and is not stopped before Close, holds this meanwhile.
+  // Whoever reads words that the GPU writes, or pins pages, and is not stopped before Close, holds
+  // this meanwhile.
   SharedMutex& closing() { return closing_; }
 
   // Memory for the stacks of programs: where it is, and bytes of each pair of processors.
@@ -102,8 +110,9 @@ class Gpu {
   absl::Status BringUp();
   absl::Status AskFacts();
   absl::Status MakeChannels();
+  // What `make` allocates, with an address.
   absl::StatusOr<std::unique_ptr<OwnedRegion>> Grow(
-      size_t bytes, const std::function<absl::StatusOr<Region>(RmClient&, size_t)>& make);
+      const std::function<absl::StatusOr<Region>(RmClient&)>& make);
   void GiveAddresses(const Region& region);
 
   const std::string name_;
@@ -114,6 +123,7 @@ class Gpu {
   Mutex addresses_mutex_;
   hcq::RangeHeap addresses_ TG_GUARDED_BY(addresses_mutex_);
   Heap video_, commands_, pinned_, semaphores_;
+  PinnedPages pages_;
 
   std::vector<Region> notifiers_;  // one for each channel
   std::vector<std::unique_ptr<Channel>> channels_;

@@ -126,16 +126,23 @@ Result HostFree(void* address) {
   return stream::kSuccess;
 }
 
+// For the GPU alone: others copy from and to such memory as to other memory of the host.
+Result HostRegister(void* address, size_t bytes, unsigned int) {
+  if (absl::Status status = Now().gpu->Check(); !status.ok()) return Say(std::move(status));
+  return Say(Now().gpu->PinPages(static_cast<std::byte*>(address), bytes));
+}
+Result HostUnregister(void* address) { return Say(Now().gpu->UnpinPages(address)); }
+
 Result Copied(stream::StreamHandle stream, uint64_t to, uint64_t from, size_t bytes) {
   if (to == 0 || from == 0) return Say(InvalidArgument("a copy of memory that is not pinned"));
   return OnChannel(stream, [&](Channel& channel) { return channel.Copy(to, from, bytes); });
 }
 Result CopyFromHost(stream::Address to, const void* from, size_t bytes,
                     stream::StreamHandle stream) {
-  return Copied(stream, to, Now().gpu->pinned().AddressOf(from, bytes), bytes);
+  return Copied(stream, to, Now().gpu->AddressOf(from, bytes), bytes);
 }
 Result CopyToHost(void* to, stream::Address from, size_t bytes, stream::StreamHandle stream) {
-  return Copied(stream, Now().gpu->pinned().AddressOf(to, bytes), from, bytes);
+  return Copied(stream, Now().gpu->AddressOf(to, bytes), from, bytes);
 }
 Result CopyWithin(stream::Address to, stream::Address from, size_t bytes,
                   stream::StreamHandle stream) {
@@ -212,6 +219,8 @@ NvDriver::NvDriver(const NvDriverOptions& options, std::string name)
   calls_.memory_free = {"memory_free", &MemoryFree};
   calls_.host_allocate = {"host_allocate", &HostAllocate};
   calls_.host_free = {"host_free", &HostFree};
+  calls_.host_register = {"host_register", &HostRegister};
+  calls_.host_unregister = {"host_unregister", &HostUnregister};
   calls_.copy_from_host = {"copy_from_host", &CopyFromHost};
   calls_.copy_to_host = {"copy_to_host", &CopyToHost};
   calls_.copy_within = {"copy_within", &CopyWithin};

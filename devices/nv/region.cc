@@ -37,11 +37,14 @@ absl::StatusOr<Region> MakeVideo(RmClient& rm, const GpuObjects& gpu, size_t byt
 }
 
 absl::StatusOr<Region> MakePinned(RmClient& rm, const GpuObjects& gpu, size_t bytes) {
-  Region region{.bytes = bytes};
-  TG_ASSIGN_OR_RETURN(region.host, rm.MapAnonymous(bytes));
-  std::memset(region.host, 0, bytes);  // each page is there when the driver pins it
-  TG_ASSIGN_OR_RETURN(region.handle,
-                      rm.DescribeMemory(gpu.device(), gpu.device_fd(), region.host, bytes));
+  TG_ASSIGN_OR_RETURN(std::byte* const at, rm.MapAnonymous(bytes));
+  std::memset(at, 0, bytes);  // each page is there when the driver pins it
+  return PinPages(rm, gpu, at, bytes);
+}
+
+absl::StatusOr<Region> PinPages(RmClient& rm, const GpuObjects& gpu, std::byte* at, size_t bytes) {
+  Region region{.host = at, .bytes = bytes};
+  TG_ASSIGN_OR_RETURN(region.handle, rm.DescribeMemory(gpu.device(), gpu.device_fd(), at, bytes));
   return region;
 }
 

@@ -42,6 +42,9 @@ inline constexpr uint64_t kResourceBytes = 64 << 20;
 absl::StatusOr<Region> MakeVideo(RmClient& rm, const GpuObjects& gpu, size_t bytes, bool mapped);
 // Zeroed memory of this process that stays where it is, without an address on the GPU yet.
 absl::StatusOr<Region> MakePinned(RmClient& rm, const GpuObjects& gpu, size_t bytes);
+// The same of memory that the caller has: whole pages, which stay the caller's and are there for as
+// long as the region is.
+absl::StatusOr<Region> PinPages(RmClient& rm, const GpuObjects& gpu, std::byte* at, size_t bytes);
 // Memory of the system that the driver writes a channel's errors to, mapped for the host.
 absl::StatusOr<Region> MakeNotifier(RmClient& rm, const GpuObjects& gpu, size_t bytes);
 

@@ -67,6 +67,20 @@ TEST_P(Conformance, ExportedMemoryCountsAsTheDevices) {
   EXPECT_EQ(device_->memory_used(), before);
 }
 
+// It is the host's, of which a device may have less than of its own, or more.
+TEST_P(Conformance, PinnedMemoryCountsForNoLimit) {
+  SKIP_IF_EXCLUDED(no_alloc);
+  OpenDevice();
+  if (!device_->Makes(MemoryKind::kPinnedHost)) GTEST_SKIP() << "it pins no memory";
+  if (device_->host_visible()) GTEST_SKIP() << "all of its memory is the host's";
+  const int64_t used = device_->memory_used();
+  const int64_t bytes = device_->memory_limit() == kLimit ? kLimit + 1 : 1 << 20;
+  const auto pinned = device_->AllocOf(MemoryKind::kPinnedHost, bytes);
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  EXPECT_EQ(device_->memory_used(), used);
+  EXPECT_TRUE(device_->Alloc(std::min<int64_t>(device_->memory_limit() - used, kLimit) / 2).ok());
+}
+
 TEST_P(Conformance, PinnedMemoryIsCopiedInOrder) {
   SKIP_IF_EXCLUDED(no_alloc);
   OpenDevice();

@@ -112,6 +112,30 @@ TEST_P(Recovery, ComesBackAsANewGeneration) {
   }
 }
 
+// It is the process's: its bytes stay, while the device is lost and when it is back.
+TEST_P(Recovery, PinnedMemoryHasItsContents) {
+  if (!device_->Makes(MemoryKind::kPinnedHost)) GTEST_SKIP() << "it pins no memory";
+  const auto pinned = device_->AllocOf(MemoryKind::kPinnedHost, 5000);
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  ASSERT_EQ(Copied({*pinned, 4990, 4}, HostBuffer(*host_, "stay")).Wait(), absl::OkStatus());
+  const auto bytes = [&] { return Bytes({*pinned, 4988, 8}); };
+  const std::string expected("\0\0stay\0\0", 8);
+  EXPECT_EQ(bytes(), expected);
+  GetParam().fault();
+  ExpectLost(Run(Buffer(4)), 1);
+  EXPECT_EQ((*pinned)->Health(), absl::OkStatus());
+  EXPECT_EQ(bytes(), expected);
+  ASSERT_NO_FATAL_FAILURE(ComeBack());
+  EXPECT_EQ((*pinned)->Health(), absl::OkStatus());
+  EXPECT_EQ(bytes(), expected);
+  // And the device copies from and to it.
+  const BufferView fresh = Buffer(4);
+  EXPECT_EQ(Copied(fresh, {*pinned, 4990, 4}).Wait(), absl::OkStatus());
+  ExpectBytes(fresh, "stay");
+  EXPECT_EQ(Copied({*pinned, 0, 4}, fresh).Wait(), absl::OkStatus());
+  EXPECT_EQ(Bytes({*pinned, 0, 5}), std::string("stay\0", 5));
+}
+
 // While it cannot come back it says why, as often as it is asked.
 TEST_P(Recovery, IsAskedAgain) {
   if (GetParam().repair == nullptr) GTEST_SKIP() << "nothing keeps this device from coming back";

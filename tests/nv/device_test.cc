@@ -12,66 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class Nv : public ::testing::Test {
- protected:
-  ~Nv() override {
-    if (!nv_) return;
-    program_ = nullptr;
-    nv_->CloseDevice();
-    if (leaks_nothing_) {
-      EXPECT_THAT(nv_->driver().Live(), IsEmpty());
-    }
-  }
-  void Open(std::function<void(NvOptions&)> change = nullptr) {
-    nv_ = std::make_unique<FakeNv>(std::move(change));
-    ASSERT_TRUE(nv_->has_device()) << (nv_->notes().empty() ? "" : nv_->notes()[0]);
-  }
-  Device& device() { return nv_->device(); }
-  fakes::FakeDriver& driver() { return nv_->driver(); }
-  BufferView Buffer(int64_t bytes) {
-    auto memory = device().Alloc(bytes);
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    return Whole(*memory);
-  }
-  BufferView Host(const std::string& bytes) { return HostBuffer(*host_, bytes); }
-  TimelinePoint Copied(const BufferView& to, const BufferView& from,
-                       std::vector<TimelinePoint> waits = {}, QueueKind kind = QueueKind::kCopy) {
-    const auto point = Copy(device(), to, from, std::move(waits), kind);
-    EXPECT_TRUE(point.ok()) << point.status();
-    return point.ok() ? *point : TimelinePoint{};
-  }
-  std::string Read(const BufferView& view) {
-    const BufferView out = Host(std::string(static_cast<size_t>(view.length), '?'));
-    EXPECT_EQ(Copied(out, view).Wait(), absl::OkStatus());
-    return Bytes(out);
-  }
-  Command Next(int64_t offset = 0) {
-    if (program_ == nullptr) {
-      auto program = device().Load(*NextCubin());
-      EXPECT_TRUE(program.ok()) << program.status();
-      program_ = *program;
-    }
-    Command next;
-    next.launch = Launch::Of(program_);
-    next.launch.arguments = {{0, offset}};
-    return next;
-  }
-  absl::StatusOr<TimelinePoint> Run(const std::vector<Command>& commands,
-                                    std::vector<BufferView> bindings,
-                                    std::vector<TimelinePoint> waits = {}) {
-    TG_ASSIGN_OR_RETURN(const auto encoded, device().Encode(commands));
-    return device().queue().Submit(encoded, std::move(bindings), waits);
-  }
-  void ExpectNoErrors() {
-    EXPECT_THAT(driver().Locked([&] { return driver().gpu.errors; }), IsEmpty());
-  }
-
-  bool leaks_nothing_ = true;
-  std::unique_ptr<Device> host_ = OpenHost({.index = 7});
-  std::unique_ptr<FakeNv> nv_;
-  std::shared_ptr<LoadedProgram> program_;
-};
-
 TEST_F(Nv, IsWhatTheKernelDriverSays) {
   Open();
   EXPECT_EQ(device().name(), "NV:0");
@@ -377,10 +317,11 @@ TEST_F(Nv, MemoryAndProgramsOutliveTheDevice) {
   EXPECT_THAT(driver().Live(), IsEmpty());
 }
 
-// A small life of the device: open, allocate, load, copy, launch, replay, read, close.
+// A small life of the device: open, allocate, pin, load, copy, launch, replay, read, close.
 absl::Status Live(Device& device, Device& host) {
   TG_ASSIGN_OR_RETURN(auto memory, device.Alloc(100'000));
   TG_ASSIGN_OR_RETURN(auto large, device.Alloc(5'000'000));
+  TG_ASSIGN_OR_RETURN(auto pinned, device.AllocOf(MemoryKind::kPinnedHost, 2));
   TG_ASSIGN_OR_RETURN(auto image, NextCubin());
   TG_ASSIGN_OR_RETURN(auto program, device.Load(image));
   Command next;
@@ -390,7 +331,8 @@ absl::Status Live(Device& device, Device& host) {
   const BufferView buffer = Whole(memory), out = HostBuffer(host, "??");
   TG_ASSIGN_OR_RETURN(auto ran, device.queue().Submit(encoded, {buffer}, {}));
   TG_RETURN_IF_ERROR(ran.Wait());
-  TG_ASSIGN_OR_RETURN(auto copied, Copy(device, out, {memory, 0, 2}, {ran}));
+  TG_ASSIGN_OR_RETURN(auto to_pinned, Copy(device, Whole(pinned), {memory, 0, 2}, {ran}));
+  TG_ASSIGN_OR_RETURN(auto copied, Copy(device, out, Whole(pinned), {to_pinned}));
   TG_RETURN_IF_ERROR(copied.Wait());
   return Bytes(out) == std::string("\2\0", 2) ? absl::OkStatus()
                                               : absl::DataLossError("other bytes");

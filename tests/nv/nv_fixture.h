@@ -98,4 +98,64 @@ class FakeNv final {
   std::unique_ptr<Device> device_;
 };
 
+class Nv : public ::testing::Test {
+ protected:
+  ~Nv() override {
+    if (!nv_) return;
+    program_ = nullptr;
+    nv_->CloseDevice();
+    if (leaks_nothing_) {
+      EXPECT_THAT(nv_->driver().Live(), ::testing::IsEmpty());
+    }
+  }
+  void Open(std::function<void(NvOptions&)> change = nullptr) {
+    nv_ = std::make_unique<FakeNv>(std::move(change));
+    ASSERT_TRUE(nv_->has_device()) << (nv_->notes().empty() ? "" : nv_->notes()[0]);
+  }
+  Device& device() { return nv_->device(); }
+  fakes::FakeDriver& driver() { return nv_->driver(); }
+  BufferView Buffer(int64_t bytes) {
+    auto memory = device().Alloc(bytes);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return Whole(*memory);
+  }
+  BufferView Host(const std::string& bytes) { return HostBuffer(*host_, bytes); }
+  TimelinePoint Copied(const BufferView& to, const BufferView& from,
+                       std::vector<TimelinePoint> waits = {}, QueueKind kind = QueueKind::kCopy) {
+    const auto point = Copy(device(), to, from, std::move(waits), kind);
+    EXPECT_TRUE(point.ok()) << point.status();
+    return point.ok() ? *point : TimelinePoint{};
+  }
+  std::string Read(const BufferView& view) {
+    const BufferView out = Host(std::string(static_cast<size_t>(view.length), '?'));
+    EXPECT_EQ(Copied(out, view).Wait(), absl::OkStatus());
+    return Bytes(out);
+  }
+  Command Next(int64_t offset = 0) {
+    if (program_ == nullptr) {
+      auto program = device().Load(*NextCubin());
+      EXPECT_TRUE(program.ok()) << program.status();
+      program_ = *program;
+    }
+    Command next;
+    next.launch = Launch::Of(program_);
+    next.launch.arguments = {{0, offset}};
+    return next;
+  }
+  absl::StatusOr<TimelinePoint> Run(const std::vector<Command>& commands,
+                                    std::vector<BufferView> bindings,
+                                    std::vector<TimelinePoint> waits = {}) {
+    TG_ASSIGN_OR_RETURN(const auto encoded, device().Encode(commands));
+    return device().queue().Submit(encoded, std::move(bindings), waits);
+  }
+  void ExpectNoErrors() {
+    EXPECT_THAT(driver().Locked([&] { return driver().gpu.errors; }), ::testing::IsEmpty());
+  }
+
+  bool leaks_nothing_ = true;
+  std::unique_ptr<Device> host_ = OpenHost({.index = 7});
+  std::unique_ptr<FakeNv> nv_;
+  std::shared_ptr<LoadedProgram> program_;
+};
+
 }  // namespace telegrad

@@ -62,6 +62,8 @@ class FakeDriver final : public hcq::SysOps {
   int64_t Ns() const override;
 
   std::vector<std::string> Live() const;
+  // Whether memory of the process that begins at `memory` is pinned. Under `Locked`.
+  bool IsPinned(const std::byte* memory) const;
   int calls() const { return static_cast<int>(calls_.size()); }
   const std::vector<std::string>& call_names() const { return calls_; }
   int system_calls() const { return system_calls_; }
@@ -112,6 +114,7 @@ class FakeDriver final : public hcq::SysOps {
   uint32_t Free(uint32_t parent, uint32_t handle);
   uint32_t Control(uint32_t handle, uint32_t command, std::byte* params, uint32_t bytes);
   uint32_t Descriptor(const File& file, std::byte* argument);
+  bool LetGo(const Object& pinned);
   uint32_t MapMemory(std::byte* argument);
   uint32_t UnmapMemory(const std::byte* argument);
   uint32_t MapDma(std::byte* argument);

@@ -1,4 +1,7 @@
 // The resource manager: objects, controls and mappings.
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstring>
 
 #include "tests/fakes/nv/fake_driver.h"
@@ -40,6 +43,12 @@ constexpr Command kCommands[] = {
     {0xA06C0101, 0xA06C, 3},   {0x20801201, 0x2080, 32},   {0x2080122A, 0x2080, 24},
     {0x2080122B, 0x2080, 24},  {0x20801303, 0x2080, 1028},
 };
+
+// Whether the process has all pages of [at, at + bytes).
+bool AreThere(std::byte* at, uint64_t bytes) {
+  std::vector<unsigned char> resident((bytes + FakeMemory::kPage - 1) / FakeMemory::kPage);
+  return mincore(at, bytes, resident.data()) == 0;
+}
 
 }  // namespace
 
@@ -151,6 +160,7 @@ uint32_t FakeDriver::Free(uint32_t parent, uint32_t handle) {
   for (const auto& [other, child] : objects_) {
     if (child.parent == handle || child.share_of == handle) return kStateInUse;
   }
+  if (object->object_class == 0x71 && !LetGo(*object)) return kInvalidState;
   if (object->object_class == 0x40) video_used_ -= object->memory->bytes;
   if (handle == root_) root_ = 0;
   objects_.erase(handle);
@@ -228,7 +238,9 @@ uint32_t FakeDriver::Control(uint32_t handle, uint32_t command, std::byte* param
   return kInvalidCommand;
 }
 
-// NVOS02: memory of the process, which is to be a mapping of its own.
+// NVOS02: memory of the process, all of a mapping that was made here or pages of its own, as
+// os_lock_user_pages takes them. The driver pins pages as often as it is asked to; that one range
+// is pinned twice is refused here, for nobody means to.
 uint32_t FakeDriver::Descriptor(const File& file, std::byte* at) {
   const uint32_t handle = Get<uint32_t>(at, 8);
   auto* memory = reinterpret_cast<std::byte*>(Get<uint64_t>(at, 24));
@@ -239,13 +251,47 @@ uint32_t FakeDriver::Descriptor(const File& file, std::byte* at) {
   if (Get<uint32_t>(at, 16) != (1u << 4 | 1u << 12 | 1u << 30)) return kInvalidFlags;
   if (handle == 0 || objects_.count(handle)) return kInvalidObjectHandle;
   const auto mapping = mappings_.find(memory);
-  if (mapping == mappings_.end() || mapping->second.fd >= 0 || mapping->second.bytes < bytes) {
+  if (mapping == mappings_.end()) {
+    if (reinterpret_cast<uintptr_t>(memory) % FakeMemory::kPage != 0) return kNotSupported;
+    if (bytes % FakeMemory::kPage != 0) return kInvalidLimit;
+    if (!AreThere(memory, bytes)) return kInvalidAddress;
+  } else if (mapping->second.fd >= 0 || mapping->second.bytes < bytes) {
     return kInvalidAddress;
+  }
+  for (const auto& [other, object] : objects_) {
+    if (object.object_class != 0x71) continue;
+    const FakeMemory& pinned = *object.memory;
+    if (pinned.data < memory + bytes && memory < pinned.data + pinned.bytes) return kStateInUse;
   }
   Object object{.object_class = 0x71, .parent = Get<uint32_t>(at, 4)};
   object.memory = std::make_shared<FakeMemory>(memory, bytes);
   objects_.emplace(handle, std::move(object));
   return 0;
+}
+
+bool FakeDriver::IsPinned(const std::byte* memory) const {
+  return std::ranges::any_of(objects_, [&](const auto& entry) {
+    return entry.second.object_class == 0x71 && entry.second.memory->data == memory;
+  });
+}
+
+// The pages are still there, and no channel is writing to them.
+bool FakeDriver::LetGo(const Object& pinned) {
+  const FakeMemory& memory = *pinned.memory;
+  if (!mappings_.contains(memory.data) && !AreThere(memory.data, memory.bytes)) {
+    gpu.errors.emplace_back("pages went while they were pinned");
+    return false;
+  }
+  for (auto& [handle, object] : objects_) {
+    if (!object.channel) continue;
+    const size_t writes = std::erase_if(object.channel->pending, [&](const auto& pending) {
+      return pending.memory == pinned.memory;
+    });
+    if (writes == 0 || !object.channel->scheduled || object.channel->dead) continue;
+    gpu.errors.emplace_back("memory was unpinned while a channel wrote to it");
+    return false;
+  }
+  return true;
 }
 
 // NVOS33: what the next mmap of a file maps.
