@@ -165,8 +165,8 @@ struct Command {
   CopyBytes copy;
 };
 
-// A kind of work: launches, or copies.
-enum class QueueKind : uint8_t { kCompute, kCopy };
+// A kind of work: launches, copies, and of these the ones out of the device's memory to elsewhere.
+enum class QueueKind : uint8_t { kCompute, kCopy, kCopyOut };
 
 // The kinds of work that a queue takes, or that commands are of.
 struct QueueCapability {
@@ -371,8 +371,10 @@ class Device {
   // Its queues, at least one, the same for as long as it is there. What a queue takes it says
   // itself; its number is its place here.
   virtual std::span<Queue* const> queues() = 0;
-  // The first queue that takes this kind of work alone, or else the first that takes it. Where none
-  // does, as on a device that runs no programs, the first queue, which refuses it.
+  // The first queue that takes this kind of work alone, or else the first that takes it; of two
+  // that take copies alone, copies out get the second, so that they and others run at the same
+  // time. Where none takes the work, as on a device that runs no programs, the first queue, which
+  // refuses it.
   Queue& queue(QueueKind kind);
   Queue& queue() { return queue(QueueKind::kCompute); }
 
@@ -395,14 +397,20 @@ class Device {
 
 inline Queue& Device::queue(QueueKind kind) {
   const std::span<Queue* const> all = queues();
-  Queue* found = nullptr;
+  Queue* any = nullptr;
+  Queue* alone = nullptr;
   for (Queue* const queue : all) {
     const QueueCapability& takes = queue->takes();
     if (!takes.Has(kind)) continue;
-    if (takes.compute != takes.copy) return *queue;
-    if (found == nullptr) found = queue;
+    if (takes.compute != takes.copy) {
+      if (kind != QueueKind::kCopyOut || alone != nullptr) return *queue;
+      alone = queue;
+    } else if (any == nullptr) {
+      any = queue;
+    }
   }
-  return found != nullptr ? *found : *all.front();
+  if (alone != nullptr) return *alone;
+  return any != nullptr ? *any : *all.front();
 }
 
 inline absl::StatusOr<std::shared_ptr<Memory>> Device::Open(std::string_view, int64_t, int64_t,
@@ -437,6 +445,10 @@ inline Device& CopyDevice(Device& to, Device& from) {
   const PeerPath of_to = to.AccessTo(from).path, of_from = from.AccessTo(to).path;
   const bool into_host = to.host_visible() && !from.host_visible();
   return of_to == PeerPath::kNone || of_to < of_from || into_host ? from : to;
+}
+// Of a copy from memory of `from` that `by` runs, one of the two ends.
+inline QueueKind CopyKind(const Device& by, const Device& to, const Device& from) {
+  return &by == &from && &by != &to ? QueueKind::kCopyOut : QueueKind::kCopy;
 }
 inline bool NeedsHost(const Device& to, const Device& from) {
   return !to.AccessTo(from).reaches() && !from.AccessTo(to).reaches();

@@ -2,9 +2,9 @@
 // counted against the limit.
 #include "devices/null/null_device.h"
 
-#include <array>
 #include <atomic>
 #include <utility>
+#include <vector>
 
 #include "devices/api/command_list.h"
 #include "engine/base/mutex.h"
@@ -71,12 +71,10 @@ class NullRunner : public QueueRunner {
 class NullDeviceImpl : public NullDevice {
  public:
   explicit NullDeviceImpl(const NullOptions& options)
-      : name_(StrCat("NULL:", options.index)),
-        options_(options),
-        queue_({.name = StrCat(name_, " queue"),
-                .capacity = options.queue_capacity,
-                .wait_limit = options.wait_limit},
-               std::make_unique<NullRunner>(&counter_)) {}
+      : name_(StrCat("NULL:", options.index)), options_(options) {
+    AddQueue("queue", kComputesAndCopies);
+    for (int i = 0; i < options.copy_queues; ++i) AddQueue(StrCat("copy ", i + 1), kCopiesOnly);
+  }
 
   const std::string& name() const override { return name_; }
   const Target& target() const override { return options_.target; }
@@ -115,12 +113,22 @@ class NullDeviceImpl : public NullDevice {
   }
 
  private:
+  void AddQueue(const std::string& own_name, QueueCapability takes) {
+    owned_.push_back(
+        std::make_unique<HostQueue>(HostQueueOptions{.name = StrCat(name_, " ", own_name),
+                                                     .takes = takes,
+                                                     .capacity = options_.queue_capacity,
+                                                     .wait_limit = options_.wait_limit},
+                                    std::make_unique<NullRunner>(&counter_)));
+    queues_.push_back(owned_.back().get());
+  }
+
   const std::string name_;
   const NullOptions options_;
   const std::shared_ptr<std::atomic<int64_t>> used_ = std::make_shared<std::atomic<int64_t>>(0);
   mutable Counter counter_;
-  HostQueue queue_;  // last: its thread stops first
-  const std::array<Queue*, 1> queues_ = {&queue_};
+  std::vector<Queue*> queues_;                     // the next
+  std::vector<std::unique_ptr<HostQueue>> owned_;  // last: their threads stop first
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ struct NullOptions {
   int index = 0;                            // the device is called NULL:<index>
   int64_t memory_limit = int64_t{1} << 40;  // bytes
   Target target = {};                       // what programs are compiled for; passed through
+  int copy_queues = 0;                      // that take copies alone, behind the one that takes all
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
 };
@@ -32,7 +33,7 @@ class NullDevice : public Device {
   virtual Counts counts() const = 0;
 };
 
-// Programs may be anything. One queue; memory that the host cannot address.
+// Programs may be anything. Memory that the host cannot address.
 std::unique_ptr<NullDevice> OpenNull(const NullOptions& options);
 
 }  // namespace telegrad

@@ -249,21 +249,25 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Transfer(
     std::span<const TimelinePoint> waits, const std::shared_ptr<RunTrace>& trace,
     const std::shared_ptr<const Cancellation>& cancel, RunQueues& queues) const {
   const PartitionStep& step = partition_.steps[i];
-  Device& device = CopyDevice(*devices_[step.to_device], *devices_[step.device]);
-  const auto submit = [&](Device& on, const auto& slices, BufferView target, BufferView source,
-                          std::vector<TimelinePoint> after) {
+  Device& to_device = *devices_[step.to_device];
+  Device& from_device = *devices_[step.device];
+  const auto submit = [&](Device& on, QueueKind kind, const auto& slices, BufferView target,
+                          BufferView source, std::vector<TimelinePoint> after) {
     return queues.Submit(
-        on, QueueKind::kCopy,
+        on, kind,
         {slices, {std::move(target), std::move(source)}, std::move(after), trace, cancel});
   };
   std::vector<TimelinePoint> before(waits.begin(), waits.end());
+  Device& device = CopyDevice(to_device, from_device);
+  const QueueKind kind = CopyKind(device, to_device, from_device);
   if (out_of_host_[i] == nullptr) {
-    return submit(device, transfers_[i], std::move(to), std::move(from), std::move(before));
+    return submit(device, kind, transfers_[i], std::move(to), std::move(from), std::move(before));
   }
   const BufferView host{buffers.host[i], 0, step.bytes};
-  TG_ASSIGN_OR_RETURN(TimelinePoint half,
-                      submit(device, transfers_[i], host, std::move(from), std::move(before)));
-  return submit(*devices_[step.to_device], out_of_host_[i], std::move(to), host, {std::move(half)});
+  TG_ASSIGN_OR_RETURN(TimelinePoint half, submit(device, kind, transfers_[i], host, std::move(from),
+                                                 std::move(before)));
+  return submit(to_device, QueueKind::kCopy, out_of_host_[i], std::move(to), host,
+                {std::move(half)});
 }
 
 absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(

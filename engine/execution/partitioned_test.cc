@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "devices/null/null_device.h"
 #include "engine/execution/execution_test.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/wire/graph_bytes.h"
@@ -113,6 +114,38 @@ TEST_F(PartitionedTest, AGraphRunsOnTwoDevices) {
   EXPECT_EQ(Values(1, bound[1]), (std::vector<float>{1, 4, 9, 16}));
   EXPECT_EQ(Values(0, bound[2]), (std::vector<float>{1, 4, 9, 16}));
   EXPECT_EQ(cache_.bytes_sent(), 2 * 16);
+}
+
+// Notes which kind of each device's queues the work of a run goes to.
+class NotedQueues final : public RunQueues {
+ public:
+  absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work) override {
+    kinds.emplace_back(&device, kind);
+    return DirectQueues().Submit(device, kind, std::move(work));
+  }
+  std::vector<std::pair<const Device*, QueueKind>> kinds;
+};
+
+// What is sent from a GPU and what is sent there are copied by queues of their own.
+TEST_F(PartitionedTest, TransfersOutOfADeviceHaveAQueueOfTheirOwn) {
+  AddCpus(1);
+  Add(OpenNull({.target = HostTarget(1), .copy_queues = 2}));
+  const auto executable = Make(ThereAndBack(4));
+  ASSERT_NE(executable, nullptr);
+  const std::vector<BufferView> bound{Buffer(0, 4), Buffer(1, 4), Buffer(0, 4)};
+  NotedQueues queues;
+  const auto point = executable->Submit(bound, {}, nullptr, nullptr, queues);
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_TRUE(point->Wait().ok());
+  const auto count = [&](int device, QueueKind kind) {
+    return std::ranges::count(queues.kinds,
+                              std::pair<const Device*, QueueKind>(devices_[device], kind));
+  };
+  EXPECT_EQ(count(1, QueueKind::kCopy), 1);
+  EXPECT_EQ(count(1, QueueKind::kCopyOut), 1);
+  EXPECT_EQ(devices_[1]->queues()[1]->last().value, 1u);
+  EXPECT_EQ(devices_[1]->queues()[2]->last().value, 1u);
+  EXPECT_EQ(count(0, QueueKind::kCopy) + count(0, QueueKind::kCopyOut), 0);
 }
 
 TEST_F(PartitionedTest, TheSameGraphIsFoundAgain) {

@@ -18,6 +18,8 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
                                           BufferView from, std::span<const TimelinePoint> waits,
                                           QueueKind kind, const Device* other) {
+  const bool out = to.memory->host() != nullptr && from.memory->host() == nullptr;
+  if (kind == QueueKind::kCopy && out) kind = QueueKind::kCopyOut;
   std::vector<PredictedCommand> commands;
   AddCopy({.to = {0, 0}, .from = {1, 0}, .length = from.length}, device, &commands, other);
   SlicedWork work{.waits = {waits.begin(), waits.end()}};

@@ -17,7 +17,8 @@ namespace telegrad {
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 
-// Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn.
+// Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn. One
+// to memory that the host can address, from memory that it cannot, is a copy out of the device.
 // `other`: the device at the other end, if that is not the host.
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,
                                           BufferView from, std::span<const TimelinePoint> waits,

@@ -54,7 +54,8 @@ absl::StatusOr<TimelinePoint> CopyAction::BetweenDevices(Turn& turn, Buffer& to,
   }
   Device& device = CopyDevice(*to.device(), *from.device());
   return EnqueueCopy(*turn.queues(), device, Part(to.memory(), op_.to_offset, op_.bytes),
-                     Part(from.memory(), op_.from_offset, op_.bytes), waits, QueueKind::kCopy,
+                     Part(from.memory(), op_.from_offset, op_.bytes), waits,
+                     CopyKind(device, *to.device(), *from.device()),
                      &device == to.device() ? from.device() : to.device());
 }
 

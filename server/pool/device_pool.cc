@@ -29,7 +29,7 @@ DevicePool::DevicePool(std::vector<std::unique_ptr<Device>> devices, std::vector
     : devices_(std::move(devices)), notes_(std::move(notes)) {
   for (const auto& device : devices_) {
     drained_[device.get()] = std::make_unique<std::atomic<bool>>(false);
-    for (const QueueKind kind : {QueueKind::kCompute, QueueKind::kCopy}) {
+    for (const QueueKind kind : {QueueKind::kCompute, QueueKind::kCopy, QueueKind::kCopyOut}) {
       Queue* const queue = &device->queue(kind);
       std::unique_ptr<FairQueue>& fair = queues_[queue];
       if (fair == nullptr) fair = std::make_unique<FairQueue>(queue, clock);
@@ -56,8 +56,10 @@ absl::Status DevicePool::CheckTakesWork(const Device& device) const {
 std::vector<std::pair<std::string_view, FairQueue*>> DevicePool::QueuesOf(Device& device) const {
   FairQueue* const compute = queue(device, QueueKind::kCompute);
   FairQueue* const copy = queue(device, QueueKind::kCopy);
+  FairQueue* const out = queue(device, QueueKind::kCopyOut);
   if (compute == copy) return {{"compute", compute}};
-  return {{"compute", compute}, {"copy", copy}};
+  if (copy == out) return {{"compute", compute}, {"copy", copy}};
+  return {{"compute", compute}, {"copy", copy}, {"copy_out", out}};
 }
 
 absl::StatusOr<Device*> DevicePool::Find(std::string_view name) const {

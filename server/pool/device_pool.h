@@ -44,7 +44,7 @@ class DevicePool {
   std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<std::string> notes_;
   absl::flat_hash_map<const Device*, std::unique_ptr<std::atomic<bool>>> drained_;
-  // By the devices' own queues; a device may have one for both kinds.
+  // By the devices' own queues; a device may have one for several kinds.
   absl::flat_hash_map<const Queue*, std::unique_ptr<FairQueue>> queues_;
 };
 

@@ -17,7 +17,8 @@ absl::StatusOr<TimelinePoint> CopyBetween(SessionQueues& queues, Device& to_devi
                                           std::span<const TimelinePoint> waits) {
   Device& by = CopyDevice(to_device, from_device);
   const Device& other = &by == &to_device ? from_device : to_device;
-  return EnqueueCopy(queues, by, std::move(to), std::move(from), waits, QueueKind::kCopy,
+  return EnqueueCopy(queues, by, std::move(to), std::move(from), waits,
+                     CopyKind(by, to_device, from_device),
                      &other == &by || other.host_visible() ? nullptr : &other);
 }
 

@@ -315,6 +315,16 @@ std::vector<TestedDriver> AllDrivers() {
        .box = &CudaBox,
        .unbox = &CudaUnbox,
        .no_contents = "a null device runs nothing, so its copies leave no bytes"},
+      {.name = "null_with_copy_queues",
+       .open = [](const QueueLimits& limits) -> std::unique_ptr<Device> {
+         return OpenNull({.memory_limit = kLimit,
+                          .copy_queues = 2,
+                          .queue_capacity = limits.capacity,
+                          .wait_limit = limits.wait_limit});
+       },
+       .place = &CudaPlace,
+       .no_contents = "a null device runs nothing, so its copies leave no bytes",
+       .queues = 3},
       {.name = "disk",
        .open =
            [](const QueueLimits& limits) {
