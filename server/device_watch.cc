@@ -106,4 +106,44 @@ bool LostDevices::Look() {
   return lost_.empty();
 }
 
+void IdleMemories::Look() {
+  if (looks_ == 0) return;
+  const bool all = ++looked_ % looks_ == 0;
+  for (const auto& device : pool_->devices()) {
+    std::unique_ptr<Return>& last = returns_[device.get()];
+    if (last != nullptr && !last->ended.load()) continue;  // later
+    const bool again = last != nullptr && last->at_work;
+    if (last != nullptr && last->thread.joinable()) last->thread.join();
+    last = nullptr;
+    if (!all && !again) continue;
+    if (auto memory = device->idle_memory()) last = Begin(device->name(), std::move(memory));
+  }
+}
+
+// Null where the system starts no thread now.
+std::unique_ptr<IdleMemories::Return> IdleMemories::Begin(const std::string& name,
+                                                          std::shared_ptr<IdleMemory> memory) {
+  auto out = std::make_unique<Return>();
+  auto thread = StartThread([name, memory = std::move(memory), here = out.get()] {
+    const absl::StatusOr<int64_t> bytes = memory->GiveBack();
+    here->at_work = absl::IsFailedPrecondition(bytes.status());
+    if (!bytes.ok() && !here->at_work) {
+      Log(LogLevel::kWarning, "idle_memory_not_given_back",
+          {{"name", name}, {"reason", bytes.status().message()}});
+    } else if (bytes.ok() && *bytes > 0) {
+      Log(LogLevel::kInfo, "idle_memory_given_back", {{"name", name}, {"bytes", *bytes}});
+    }
+    here->ended.store(true);
+  });
+  if (!thread.ok()) return nullptr;
+  out->thread = *std::move(thread);
+  return out;
+}
+
+void IdleMemories::Await() {
+  for (auto& [device, last] : returns_) {
+    if (last != nullptr && last->thread.joinable()) last->thread.join();
+  }
+}
+
 }  // namespace telegrad

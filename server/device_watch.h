@@ -56,4 +56,34 @@ class LostDevices {
   std::map<std::string, Loss> lost_;
 };
 
+// Has devices give memory back to their drivers that nobody has used for `looks` looks at least,
+// and twice as many at most; 0: never. A device that is at work is asked again at the next look.
+// That runs on a thread for each device that holds some, for a driver may take long, and no look
+// waits for it. Not thread-safe.
+class IdleMemories {
+ public:
+  IdleMemories(const DevicePool* pool, int64_t looks) : pool_(pool), looks_(looks) {}
+  ~IdleMemories() { Await(); }
+  IdleMemories(const IdleMemories&) = delete;
+  IdleMemories& operator=(const IdleMemories&) = delete;
+
+  void Look();
+  // Until no device is giving memory back.
+  void Await();
+
+ private:
+  struct Return {
+    std::thread thread;
+    std::atomic<bool> ended{false};
+    bool at_work = false;  // was the device, once it has ended
+  };
+
+  static std::unique_ptr<Return> Begin(const std::string& name, std::shared_ptr<IdleMemory> memory);
+
+  const DevicePool* const pool_;
+  const int64_t looks_;
+  int64_t looked_ = 0;
+  std::map<const Device*, std::unique_ptr<Return>> returns_;  // under way, or ended; or null
+};
+
 }  // namespace telegrad

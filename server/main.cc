@@ -272,10 +272,12 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
                           [&](const std::string& name) { return tenants.Find(name); }));
   std::fflush(stdout);
   LostDevices lost(pool.get());
+  IdleMemories idle_memories(pool.get(), flags.GetInt("idle-memory"));
   IdleTrim trim;
   const Ticker ticker(std::chrono::seconds(1), [&] {
     watch.Look();
     health.SetDevicesHealthy(lost.Look());
+    idle_memories.Look();
     trim.Look(std::clock() / (CLOCKS_PER_SEC / 4));  // processor time
   });
   manager.Notify("READY=1");

@@ -324,6 +324,8 @@ class Device {
   virtual Rates rates() const { return {}; }
   // What the device holds of the system's memory, whether or not it is in use.
   virtual int64_t memory_footprint() const { return 0; }
+  // What it holds beside the memory in use, of the generation at hand; null: nothing.
+  virtual std::shared_ptr<IdleMemory> idle_memory() { return nullptr; }
   virtual ProgramLevel accepts() const { return ProgramLevel::kBinary; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;

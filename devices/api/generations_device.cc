@@ -135,6 +135,10 @@ class GenerationsDevice final : public Device {
     const SharedLock lock(mutex_);
     return now_.generation == nullptr ? 0 : now_.device().memory_footprint();
   }
+  std::shared_ptr<IdleMemory> idle_memory() override {
+    const SharedLock lock(mutex_);
+    return now_.generation == nullptr ? nullptr : now_.device().idle_memory();
+  }
   bool host_visible() const override { return false; }
   PeerAccess AccessTo(const Device& other) const override {
     const auto* peer = dynamic_cast<const GenerationsDevice*>(&other);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace telegrad {
 
@@ -49,6 +50,18 @@ class Memory {
   int64_t size_;
   bool writable_;
   MemoryKind kind_;
+};
+
+// Memory of the driver that a device holds for its next allocations. Thread-safe, and may outlive
+// the device.
+class IdleMemory {
+ public:
+  virtual ~IdleMemory() = default;
+  // Gives back to the driver what no allocation has used since the call before; how many bytes it
+  // was. FAILED_PRECONDITION while the device is at work, which would have to wait for it or it for
+  // that; then it may be asked again, as if it had not been. It takes as long as the driver does,
+  // while others use the device.
+  virtual absl::StatusOr<int64_t> GiveBack() = 0;
 };
 
 // A flat part of an allocation, in bytes.

@@ -77,13 +77,26 @@ void Context::Keep(std::shared_ptr<const void> kept) {
   kept_.push_back(std::move(kept));
 }
 
-bool Context::HasCalmed() {
-  std::vector<StreamHandle> streams;
+std::vector<StreamHandle> Context::Streams() const {
+  const MutexLock lock(streams_mutex_);
+  return streams_;
+}
+
+// No stream is destroyed meanwhile.
+bool Context::IsIdle() {
+  Result result = kSuccess;
   {
-    const MutexLock lock(mutex_);
-    streams = streams_;
+    const MutexLock lock(streams_mutex_);
+    for (size_t i = 0; result == kSuccess && i < streams_.size(); ++i) {
+      result = calls().stream_query(streams_[i]);
+    }
   }
-  for (const StreamHandle stream : streams) {
+  if (result != kSuccess && result != kNotReady) (void)Check(calls().stream_query.name, result);
+  return result == kSuccess;
+}
+
+bool Context::HasCalmed() {
+  for (const StreamHandle stream : Streams()) {
     if (dead()) break;
     if (!Enter().ok()) continue;
     const Result result = calls().stream_query(stream);
@@ -169,7 +182,7 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
   StreamHandle handle = nullptr;
   TG_RETURN_IF_ERROR(TG_STREAM(*context, stream_create, &handle, kNonBlocking));
   {
-    const MutexLock lock(context->mutex_);
+    const MutexLock lock(context->streams_mutex_);
     context->streams_.push_back(handle);
   }
   return std::unique_ptr<Stream>(new Stream(std::move(context), handle));
@@ -178,9 +191,11 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
 Stream::~Stream() {
   context_->Release([&] {
     context_->calls().stream_synchronize(handle_);
+    {
+      const MutexLock lock(context_->streams_mutex_);
+      std::erase(context_->streams_, handle_);
+    }
     context_->calls().stream_destroy(handle_);
-    const MutexLock lock(context_->mutex_);
-    std::erase(context_->streams_, handle_);
   });
 }
 

@@ -58,6 +58,9 @@ class Context : public std::enable_shared_from_this<Context> {
   void Fail(const absl::Status& why, bool stuck = false);
   // Holds something that the GPU may still read, write or call, until the context is reset.
   void Keep(std::shared_ptr<const void> kept);
+  // Whether the GPU has ended all that it was given; false also where the driver does not tell. In
+  // the current context.
+  bool IsIdle();
   // Whether a GPU that was stuck has ended all it had, and can be discarded. Of a lost device.
   bool HasCalmed();
   // OK while the device can be trusted.
@@ -95,6 +98,7 @@ class Context : public std::enable_shared_from_this<Context> {
         name_(std::move(name)),
         generation_(generation) {}
 
+  std::vector<StreamHandle> Streams() const;
   std::vector<EventHandle>& FreeEvents(unsigned int flags) TG_REQUIRES(mutex_) {
     return flags == kUntimed ? untimed_ : timed_;
   }
@@ -114,12 +118,13 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Bell>> bells_ TG_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const void>> kept_ TG_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> on_discard_ TG_GUARDED_BY(mutex_);
-  std::vector<StreamHandle> streams_ TG_GUARDED_BY(mutex_);  // that are not given back
   bool closing_ TG_GUARDED_BY(mutex_) = false;
   int uses_ TG_GUARDED_BY(mutex_) = 0;  // by peers
   ConditionVariable unused_;
   std::vector<EventHandle> timed_ TG_GUARDED_BY(mutex_);  // free ones
   std::vector<EventHandle> untimed_ TG_GUARDED_BY(mutex_);
+  mutable Mutex streams_mutex_;  // behind which there is only a look at each
+  std::vector<StreamHandle> streams_ TG_GUARDED_BY(streams_mutex_);  // that are not given back
 };
 
 // A stream of a context, and what a queue or a memory enqueues there.

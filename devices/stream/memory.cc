@@ -357,6 +357,14 @@ void Memories::AwaitFrees() {
   while (frees_ > 0) freed_.wait(lock);
 }
 
+// The context stays meanwhile. Of a GPU that is stuck or lost nothing is given back.
+absl::StatusOr<int64_t> Memories::GiveBack() {
+  absl::StatusOr<int64_t> bytes = 0;
+  if (arena_ == nullptr || !context_->health().ok()) return bytes;
+  context_->Release([&] { bytes = arena_->GiveBackIdle(); });
+  return bytes;
+}
+
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
   const MutexLock lock(zeroing_mutex_);
   if (bytes == 0) return 0;

@@ -65,12 +65,12 @@ class PinnedMemory final : public Memory {
 };
 
 // Thread-safe.
-class Memories : public std::enable_shared_from_this<Memories> {
+class Memories final : public IdleMemory, public std::enable_shared_from_this<Memories> {
  public:
   // `limit` bytes can be in use at once. `is_virtual`: the GPU has virtual memory management.
   static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
                                                           int64_t limit, bool is_virtual);
-  ~Memories();
+  ~Memories() override;
 
   // Of the GPU, of kind kDevice or kExported.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(MemoryKind kind, int64_t size);
@@ -90,6 +90,9 @@ class Memories : public std::enable_shared_from_this<Memories> {
   int64_t limit() const { return limit_; }
   int64_t used() const;
   int64_t footprint() const;  // with what is kept
+  bool has_arena() const { return arena_ != nullptr; }
+  // Of the arena.
+  absl::StatusOr<int64_t> GiveBack() override;
 
  private:
   friend class StreamMemory;

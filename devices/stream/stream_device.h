@@ -62,6 +62,9 @@ class StreamDevice final : public Device {
   int64_t memory_used() const override { return memories_->used(); }
   Rates rates() const override { return description_.rates; }
   int64_t memory_footprint() const override { return memories_->footprint(); }
+  std::shared_ptr<IdleMemory> idle_memory() override {
+    return memories_->has_arena() ? memories_ : nullptr;
+  }
   bool host_visible() const override { return false; }
   PeerAccess AccessTo(const Device& other) const override;
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;

@@ -64,6 +64,7 @@ absl::StatusOr<Address> VirtualArena::Take(int64_t size, int64_t most) {
   {
     const MutexLock lock(mutex_);
     offset = offsets_.Take(size).offset;
+    if (offset >= 0) Use(offset, size);
   }
   if (offset < 0) {
     return ResourceExhausted(context_->name(), ": no stretch of addresses is free for ", size,
@@ -83,8 +84,16 @@ absl::StatusOr<Address> VirtualArena::Take(int64_t size, int64_t most) {
 }
 
 void VirtualArena::Return(Address address, int64_t size) {
+  const auto offset = static_cast<int64_t>(address - base_);
   const MutexLock lock(mutex_);
-  offsets_.Return(static_cast<int64_t>(address - base_), size);
+  Use(offset, size);
+  offsets_.Return(offset, size);
+}
+
+void VirtualArena::Use(int64_t offset, int64_t size) {
+  for (int64_t i = offset / chunk_; i <= (offset + size - 1) / chunk_; ++i) {
+    chunks_[static_cast<size_t>(i)].used = look_;
+  }
 }
 
 VirtualArena::Missing VirtualArena::Claim(size_t first, size_t last, int64_t most) {
@@ -115,7 +124,9 @@ absl::Status VirtualArena::Map(const Missing& missing) {
   if (!status.ok()) Release(memory).IgnoreError();
   const MutexLock lock(mutex_);
   for (size_t i = 0; i < missing.chunks.size(); ++i) {
-    chunks_[missing.chunks[i]] = status.ok() ? Chunk{ChunkState::kMapped, memory[i]} : Chunk{};
+    Chunk& chunk = chunks_[missing.chunks[i]];
+    chunk.state = status.ok() ? ChunkState::kMapped : ChunkState::kAbsent;
+    chunk.memory = status.ok() ? memory[i] : 0;
   }
   if (!status.ok()) held_ -= static_cast<int64_t>(missing.chunks.size());
   changed_.notify_all();
@@ -167,7 +178,7 @@ absl::Status VirtualArena::MapAt(const std::vector<size_t>& chunks,
 }
 
 // From the end, so that what is in use draws together at the beginning.
-std::vector<size_t> VirtualArena::ClaimEmpty(size_t count) {
+std::vector<size_t> VirtualArena::ClaimEmpty(size_t count, uint64_t look) {
   std::vector<size_t> out;
   const auto& free = offsets_.free();
   for (auto it = free.rbegin(); it != free.rend(); ++it) {
@@ -175,7 +186,7 @@ std::vector<size_t> VirtualArena::ClaimEmpty(size_t count) {
     for (int64_t i = (it->first + it->second) / chunk_ - 1; i >= first; --i) {
       if (out.size() == count) return out;
       Chunk& chunk = chunks_[static_cast<size_t>(i)];
-      if (chunk.state != ChunkState::kMapped) continue;
+      if (chunk.state != ChunkState::kMapped || chunk.used >= look) continue;
       chunk.state = ChunkState::kChanging;
       out.push_back(static_cast<size_t>(i));
     }
@@ -187,12 +198,17 @@ absl::Status VirtualArena::TakeEmpty(size_t count, std::vector<PhysicalHandle>* 
   std::vector<size_t> chunks;
   {
     const MutexLock lock(mutex_);
-    chunks = ClaimEmpty(count);
+    chunks = ClaimEmpty(count, /*look=*/UINT64_MAX);
     if (chunks.empty()) return absl::OkStatus();
     ++unmapping_;
   }
   // All work with them has ended but for the zeroing.
-  absl::Status status = TG_STREAM(*context_, stream_synchronize, zeroing_);
+  return Unmap(chunks, TG_STREAM(*context_, stream_synchronize, zeroing_), memory);
+}
+
+absl::Status VirtualArena::Unmap(const std::vector<size_t>& chunks, absl::Status ready,
+                                 std::vector<PhysicalHandle>* memory) {
+  absl::Status status = std::move(ready);
   size_t unmapped = 0;
   while (status.ok() && unmapped < chunks.size()) {
     status = TG_STREAM(*context_, memory_unmap, At(chunks[unmapped]), static_cast<size_t>(chunk_));
@@ -202,8 +218,8 @@ absl::Status VirtualArena::TakeEmpty(size_t count, std::vector<PhysicalHandle>* 
   for (size_t i = 0; i < chunks.size(); ++i) {
     Chunk& chunk = chunks_[chunks[i]];
     if (i < unmapped) {
-      memory->push_back(chunk.memory);
-      chunk = {};
+      memory->push_back(std::exchange(chunk.memory, 0));
+      chunk.state = ChunkState::kAbsent;
     } else {
       chunk.state = ChunkState::kMapped;
     }
@@ -212,6 +228,44 @@ absl::Status VirtualArena::TakeEmpty(size_t count, std::vector<PhysicalHandle>* 
   --unmapping_;
   changed_.notify_all();
   return status;
+}
+
+// Whoever gets addresses of a chunk that is on its way back waits for it, so these are few at a
+// time. A chunk that was used at an earlier look than this has been zeroed where the GPU is idle
+// now.
+absl::StatusOr<int64_t> VirtualArena::GiveBackIdle() {
+  if (!context_->IsIdle()) return FailedPrecondition(context_->name(), " is at work");
+  uint64_t look = 0;
+  {
+    const MutexLock lock(mutex_);
+    look = look_++;
+  }
+  int64_t bytes = 0;
+  do {
+    TG_ASSIGN_OR_RETURN(const int64_t more, GiveBackSome(look));
+    if (more == 0) break;
+    bytes += more;
+  } while (context_->IsIdle());
+  return bytes;
+}
+
+absl::StatusOr<int64_t> VirtualArena::GiveBackSome(uint64_t look) {
+  constexpr size_t kChunks = 16;
+  std::vector<size_t> chunks;
+  {
+    const MutexLock lock(mutex_);
+    chunks = ClaimEmpty(kChunks, look);
+    if (chunks.empty()) return 0;
+    unmapping_ += 2;  // until they are unmapped, and until the driver has their memory
+  }
+  std::vector<PhysicalHandle> memory;
+  absl::Status status = Unmap(chunks, absl::OkStatus(), &memory);
+  status.Update(Release(memory));
+  const MutexLock lock(mutex_);
+  --unmapping_;
+  changed_.notify_all();
+  TG_RETURN_IF_ERROR(status);
+  return static_cast<int64_t>(memory.size()) * chunk_;
 }
 
 bool VirtualArena::AwaitOthers() {

@@ -2,7 +2,8 @@
 // Suballocator, where chunks of memory are mapped as allocations need them. A chunk in which
 // nothing is allocated any more stays mapped, so that allocating and freeing usually calls nothing
 // of the driver. Where memory is short, such chunks are mapped to other addresses, or go back to
-// the driver, by the thread that needs them; no mutex is held meanwhile.
+// the driver, by the thread that needs them; no mutex is held meanwhile. Those that nobody has used
+// for some time go back by whoever asks for that.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,10 @@ class VirtualArena {
   }
   // Gives empty chunks back to the driver until the arena holds at most `most` bytes.
   absl::Status Shrink(int64_t most);
+  // Gives the chunks back to the driver in which nothing has been allocated or freed since the call
+  // before, as long as the GPU is idle: nothing is waited for. How many bytes it was.
+  // FAILED_PRECONDITION where the GPU is not idle.
+  absl::StatusOr<int64_t> GiveBackIdle();
   // Gives all back to the driver, also what is in use, and the addresses. The last call but Return.
   void Drop();
 
@@ -53,6 +58,7 @@ class VirtualArena {
   struct Chunk {
     ChunkState state = ChunkState::kAbsent;
     PhysicalHandle memory = 0;  // of one that is mapped
+    uint64_t used = 0;          // at which look for idle ones it was allocated in or freed
   };
   // What a thread has to map, in ascending order, and for how many there should be empty ones.
   struct Missing {
@@ -63,6 +69,7 @@ class VirtualArena {
   VirtualArena(std::shared_ptr<Context> context, StreamHandle zeroing, int64_t chunk, Address base,
                int64_t capacity);
 
+  void Use(int64_t offset, int64_t size) TG_REQUIRES(mutex_);
   Address At(size_t chunk) const { return base_ + chunk * static_cast<Address>(chunk_); }
   // Makes the absent ones of [first, last] the caller's to map; none: all are mapped.
   Missing Claim(size_t first, size_t last, int64_t most);
@@ -71,7 +78,13 @@ class VirtualArena {
   absl::Status MapAt(const std::vector<size_t>& chunks, const std::vector<PhysicalHandle>& memory);
   // Unmaps up to `count` empty chunks and appends their memory.
   absl::Status TakeEmpty(size_t count, std::vector<PhysicalHandle>* memory);
-  std::vector<size_t> ClaimEmpty(size_t count) TG_REQUIRES(mutex_);
+  // Of those that were used at a look before `look`.
+  std::vector<size_t> ClaimEmpty(size_t count, uint64_t look) TG_REQUIRES(mutex_);
+  // Unmaps claimed chunks and appends their memory. After an error of `ready`, or of the driver,
+  // the rest stays mapped.
+  absl::Status Unmap(const std::vector<size_t>& chunks, absl::Status ready,
+                     std::vector<PhysicalHandle>* memory);
+  absl::StatusOr<int64_t> GiveBackSome(uint64_t look);
   // Waits until no thread unmaps chunks or gives them back; whether one did.
   bool AwaitOthers();
   absl::Status Release(const std::vector<PhysicalHandle>& memory);
@@ -85,6 +98,7 @@ class VirtualArena {
   mutable Mutex mutex_;  // never held during a call of the library
   Suballocator offsets_ TG_GUARDED_BY(mutex_);
   std::vector<Chunk> chunks_ TG_GUARDED_BY(mutex_);
+  uint64_t look_ TG_GUARDED_BY(mutex_) = 1;  // the next one for idle chunks
   int64_t held_ TG_GUARDED_BY(mutex_) = 0;   // chunks of memory, also what is about to be made
   int unmapping_ TG_GUARDED_BY(mutex_) = 0;  // threads
   bool dropped_ TG_GUARDED_BY(mutex_) = false;

@@ -32,6 +32,11 @@ TEST_F(LibraryMemory, MemoryThatIsFreedServesTheNextAllocation) {
   EXPECT_EQ(Read(Buffer(100'000)), std::string(100'000, '\0'));
 }
 
+TEST_F(LibraryMemory, NoneOfItIsGivenBackWhenIdle) {
+  Open();
+  EXPECT_EQ(device().idle_memory(), nullptr);
+}
+
 TEST_F(LibraryMemory, OutOfMemory) {
   Open();
   const BufferView kept = Buffer(1000);

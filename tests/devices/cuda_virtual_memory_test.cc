@@ -1,5 +1,6 @@
 // Memory of a GPU whose driver has virtual memory management, on the fake driver: when the driver
 // is called, what is moved and what goes back, and what others do meanwhile.
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <random>
@@ -242,6 +243,131 @@ TEST_F(VirtualMemory, ALostGenerationHoldsNothing) {
   EXPECT_EQ(fake_.Count("live_mappings"), 1);
 }
 
+// Once the GPU is idle, which it is some time after the last work has ended.
+int64_t GivenBack(IdleMemory& memory) {
+  while (true) {
+    const auto bytes = memory.GiveBack();
+    if (!absl::IsFailedPrecondition(bytes.status())) {
+      EXPECT_TRUE(bytes.ok()) << bytes.status();
+      return bytes.value_or(-1);
+    }
+    std::this_thread::yield();
+  }
+}
+int64_t GivenBack(Device& device) {
+  const auto memory = device.idle_memory();
+  EXPECT_NE(memory, nullptr);
+  return memory == nullptr ? -1 : GivenBack(*memory);
+}
+absl::StatusCode AtWork(Device& device) { return device.idle_memory()->GiveBack().status().code(); }
+
+TEST_F(VirtualMemory, ChunksThatNobodyHasUsedGoBack) {
+  OpenWith(30 * kChunk);
+  std::vector<BufferView> buffers = Chunks(30);
+  BufferView kept = buffers[1];
+  buffers.clear();
+  EXPECT_EQ(GivenBack(device()), 0) << "they have just been freed";
+  EXPECT_EQ(fake_.Count("unmaps"), 0);
+  EXPECT_EQ(device().memory_footprint(), 30 * kChunk);
+  // What is used between two calls stays.
+  Buffer(kChunk);
+  EXPECT_EQ(GivenBack(device()), 28 * kChunk);
+  EXPECT_EQ(fake_.Count("unmaps"), 28);
+  EXPECT_EQ(fake_.Count("live_bytes"), 2 * kChunk);
+  EXPECT_EQ(device().memory_footprint(), 2 * kChunk);
+  EXPECT_EQ(device().memory_used(), kChunk);
+  EXPECT_EQ(GivenBack(device()), kChunk);
+  EXPECT_EQ(GivenBack(device()), 0);
+  EXPECT_EQ(fake_.Count("live_bytes"), kChunk);
+  EXPECT_EQ(Read(kept), std::string(kChunk, 'b'));
+  // What comes then is mapped anew.
+  const BufferView fresh = Buffer(20 * kChunk);
+  EXPECT_EQ(Read(fresh), std::string(20 * kChunk, '\0'));
+  kept = {};
+  EXPECT_EQ(device().memory_footprint(), 21 * kChunk);
+  EXPECT_EQ(fake_.Count("live_bytes"), 21 * kChunk);
+}
+
+// Unmapping would wait for what the GPU runs.
+TEST_F(VirtualMemory, NothingGoesBackWhileTheGpuIsAtWork) {
+  OpenWith(8 * kChunk);
+  std::vector<BufferView> buffers = Chunks(3);
+  buffers[1] = {};
+  EXPECT_EQ(GivenBack(device()), 0);
+  fake_.Set("hang_launch", 1);
+  const auto commands = device().Encode({NextCommand(Next())});
+  const auto stuck = device().queue().Submit(*commands, {buffers[0]}, {});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(AtWork(device()), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(fake_.Count("unmaps"), 0);
+  EXPECT_FALSE(stuck->timeline->value() >= stuck->value);
+  buffers[2] = {};  // since it was last asked in vain
+  fake_.Release();
+  EXPECT_EQ(stuck->Wait(), absl::OkStatus());
+  EXPECT_EQ(GivenBack(device()), kChunk);
+  EXPECT_EQ(GivenBack(device()), kChunk);
+}
+
+// Nor is the zeroing waited for of a buffer that was freed unused.
+TEST_F(VirtualMemory, NothingGoesBackBeforeItHasBeenZeroed) {
+  OpenWith(8 * kChunk);
+  fake_.Set("hold", 1);
+  Buffer(kChunk);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(AtWork(device()), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(fake_.Count("memsets"), 0);
+  fake_.Set("hold", 0);
+  Read(Buffer(kChunk));
+  EXPECT_EQ(GivenBack(device()), 0);
+  EXPECT_EQ(GivenBack(device()), kChunk);
+}
+
+// Whoever needs the addresses waits, all others go on.
+TEST_F(VirtualMemory, OthersGoOnWhileIdleChunksGoBack) {
+  OpenWith(8 * kChunk);
+  std::vector<BufferView> buffers = Chunks(4);
+  buffers[3] = {};
+  EXPECT_EQ(GivenBack(device()), 0);
+  buffers[0] = {};
+  fake_.Set("hold_unmap", 1);
+  auto given = std::async(std::launch::async, [&] { return GivenBack(device()); });
+  while (fake_.Count("unmaps") == 0) std::this_thread::yield();
+  const BufferView small = Buffer(kMiB);
+  Fill(small, "new");
+  EXPECT_EQ(Read({small.memory, 0, 4}), std::string("new\0", 4));
+  auto large = AllocBeside(6 * kChunk - kMiB);
+  EXPECT_NE(large.wait_for(std::chrono::milliseconds(20)), std::future_status::ready);
+  EXPECT_NE(given.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  fake_.Set("hold_unmap", 0);
+  EXPECT_EQ(given.get(), kChunk);
+  const auto memory = large.get();
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("live_bytes"), device().memory_footprint());
+}
+
+TEST_F(VirtualMemory, OfALostGpuNothingGoesBack) {
+  OpenWith(8 * kChunk);
+  const auto program = Next();
+  Buffer(3 * kChunk);
+  const BufferView buffer = Buffer(kChunk);
+  const auto memory = device().idle_memory();
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(GivenBack(*memory), 0);
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(Run({NextCommand(program)}, {buffer}).ok());
+  EXPECT_EQ(*memory->GiveBack(), 0);
+  EXPECT_EQ(device().Recover(), absl::OkStatus());
+  // That of a generation goes with it; what is asked of it later is asked of nobody.
+  EXPECT_EQ(*memory->GiveBack(), 0);
+  EXPECT_NE(device().idle_memory(), memory);
+  EXPECT_EQ(fake_.Count("live_bytes"), 0);
+  const auto next = device().idle_memory();
+  devices_.clear();
+  EXPECT_EQ(*next->GiveBack(), 0);
+}
+
 // Random sizes on several threads, with hardly more memory than they use: each buffer begins as
 // zero and keeps its contents, also where chunks are larger than blocks and change places.
 TEST_F(VirtualMemory, RandomTraffic) {
@@ -280,10 +406,19 @@ TEST_F(VirtualMemory, RandomTraffic) {
         }
       }
     };
+    std::atomic<bool> over{false};
     std::thread a(work, 1), b(work, 2), c(work, 3);
+    std::thread idle([&] {
+      while (!over) {
+        const auto bytes = device().idle_memory()->GiveBack();
+        EXPECT_TRUE(bytes.ok() || absl::IsFailedPrecondition(bytes.status())) << bytes.status();
+      }
+    });
     a.join();
     b.join();
     c.join();
+    over = true;
+    idle.join();
     EXPECT_EQ(device().memory_used(), 0);
     EXPECT_EQ(device().memory_footprint(), fake_.Count("live_bytes"));
   }
