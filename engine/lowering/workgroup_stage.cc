@@ -17,6 +17,28 @@
 namespace telegrad {
 namespace {
 
+// What is staged: of each range one tile.
+struct PanelPlan {
+  UOp load;
+  const SplitRange &t, &k;  // the tile's range, the reduced one
+  bool by_k;                // neighbours in local memory are neighbours along k, else along t
+  int64_t pad;              // elements between rows, so that those do not fall onto the same banks
+  int64_t slot;             // of the BUFFER
+};
+
+struct Panel {
+  UOp buffer;
+  UOp fill;                // the nest that copies
+  int64_t step_t, step_k;  // in elements
+
+  // Where element (t, k) of the panel is.
+  UOp At(Rewriter& b, UOp t, UOp k) const {
+    Graph& g = *b.graph();
+    return b.Make(Op::kAdd,
+                  {b.Make(Op::kMul, {t, g.Index(step_t)}), b.Make(Op::kMul, {k, g.Index(step_k)})});
+  }
+};
+
 // The elements of a chunk: as wide as an access may be, if every row begins at a multiple of it.
 int64_t LanesOf(const PanelPlan& p, UOp fast, int64_t columns, int vector_bytes) {
   const int64_t lanes = vector_bytes / std::max<int64_t>(1, ByteSize(p.load.dtype()));
@@ -60,14 +82,8 @@ UOp RowAt(Rewriter& b, UOp n, const RowOrder& order) {
   return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
 }
 
-}  // namespace
-
-UOp Panel::At(Rewriter& b, UOp t, UOp k) const {
-  Graph& g = *b.graph();
-  return b.Make(Op::kAdd,
-                {b.Make(Op::kMul, {t, g.Index(step_t)}), b.Make(Op::kMul, {k, g.Index(step_k)})});
-}
-
+// The threads fill the panel, neighbours by neighbours. `loop`, if valid, is the range that fills
+// it anew; `others` says what becomes of the load's other ranges.
 Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads, UOp loop,
                 const Replacements& others, int vector_bytes, int64_t* next_id) {
   Graph& g = *b.graph();
@@ -142,6 +158,8 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
   panel.fill = g.Make(Op::kEnd, DType::kVoid, end);
   return panel;
 }
+
+}  // namespace
 
 // A fragment of an operand is a vector: the lane's part of the place is added before the element's.
 void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, int64_t* next_id,

@@ -31,6 +31,7 @@ class Gater {
   }
 
   UOp Run() {
+    // In the order of the kernel's ranges.
     if (before_split_) std::ranges::sort(conditions_, {}, &Condition::on);
     return Rebuild(g_, sink_, [&](UOp u, std::vector<UOp>* src) {
       if (std::ranges::find(apart_, u) != apart_.end()) return u;
