@@ -67,6 +67,33 @@ std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
   return Select(a, zero, a.Int(0), Do(a, op, a.x[0], safe));
 }
 
+// Of what is not negative, by what is positive. With x below 2^n and a constant c of at most 2^m,
+// x / c is x * (floor(2^(n + m) / c) + 1) / 2^(n + m) (Granlund and Montgomery, "Division by
+// Invariant Integers using Multiplication", theorem 4.2): for n of at most 31 a product of 64 bits.
+// Without this LLVM makes products of 128 bits of it, which take dozens of instructions where there
+// are only those of 32, as on the targets without vectors.
+std::string PlainDivision(const LlvmAlu& a, bool remainder) {
+  const UOp divisor = a.node.src(1);
+  const int64_t most = a.node.src(0).vmax();
+  const bool narrow = !a.vectors && a.lanes == 1 && Info(a.from()).bits == 64 &&
+                      divisor.is_const() && divisor.vmin() > 1 && divisor.vmax() <= most &&
+                      most <= std::numeric_limits<int32_t>::max();
+  if (!narrow) return Do(a, remainder ? "urem" : "udiv", a.x[0], a.x[1]);
+  const auto c = static_cast<uint64_t>(divisor.vmin());
+  const int n = std::bit_width(static_cast<uint64_t>(most)), m = std::bit_width(c - 1);
+  const uint64_t factor = (uint64_t{1} << (n + m)) / c + 1;
+  const bool short_product = n + std::bit_width(factor) <= 32;
+  const std::string type = short_product ? "i32" : "i64";
+  const std::string x = short_product ? a.out.Let("trunc i64 ", a.x[0], " to i32") : a.x[0];
+  const std::string product = a.out.Let("mul nuw ", type, " ", x, ", ", factor);
+  std::string result = a.out.Let("lshr ", type, " ", product, ", ", n + m);
+  if (remainder) {
+    const std::string multiple = a.out.Let("mul nuw ", type, " ", result, ", ", c);
+    result = a.out.Let("sub nuw ", type, " ", x, ", ", multiple);
+  }
+  return short_product ? a.out.Let("zext i32 ", result, " to i64") : result;
+}
+
 struct Divisor {
   std::string zero, minus_one;  // conditions; empty where the divisor is known to be positive
   std::string safe;             // neither 0 nor -1 where it is not known
@@ -98,7 +125,7 @@ std::string FloorDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
   if (const int shift = Log2OfDivisor(a.node); shift >= 0)
     return Do(a, "ashr", a.x[0], a.Int(shift));
-  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return PlainDivision(a, false);
   const FloorDivision d = Divide(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.divisor.safe);
   const std::string floor = Select(a, d.adjust, Do(a, "sub", truncated, a.Int(1)), truncated);
@@ -110,7 +137,7 @@ std::string FloorDiv(const LlvmAlu& a) {
 std::string FloorMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
   if (Log2OfDivisor(a.node) >= 0) return Do(a, "and", a.x[0], a.Int(a.node.src(1).vmin() - 1));
-  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return PlainDivision(a, true);
   const FloorDivision d = Divide(a);
   // x mod -1 is 0, and so is the remainder by the safe divisor 1 that stands for 0 and -1.
   return Select(a, d.adjust, Do(a, "add", d.remainder, d.divisor.safe), d.remainder);
@@ -118,7 +145,7 @@ std::string FloorMod(const LlvmAlu& a) {
 
 std::string CDiv(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "udiv");
-  if (DivisionIsNonNegative(a.node)) return Do(a, "udiv", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return PlainDivision(a, false);
   const Divisor d = SafeDivisor(a);
   const std::string truncated = Do(a, "sdiv", a.x[0], d.safe);
   if (d.zero.empty()) return truncated;
@@ -128,7 +155,7 @@ std::string CDiv(const LlvmAlu& a) {
 
 std::string CMod(const LlvmAlu& a) {
   if (IsUnsigned(a.from())) return UnsignedDivision(a, "urem");
-  if (DivisionIsNonNegative(a.node)) return Do(a, "urem", a.x[0], a.x[1]);
+  if (DivisionIsNonNegative(a.node)) return PlainDivision(a, true);
   return Do(a, "srem", a.x[0], SafeDivisor(a).safe);  // 0 for both divisors that 1 stands for
 }
 

@@ -1,5 +1,6 @@
 // Kernels for NVIDIA's processors compute what the reference interpreter computes, bit for bit: on
 // the fake driver, or on a GPU (raw_cuda.h).
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -81,6 +82,56 @@ TEST_P(ElementwiseOnCuda, ComputesWhatTheReferenceComputes) {
 
 INSTANTIATE_TEST_SUITE_P(All, ElementwiseOnCuda, ::testing::ValuesIn(ElementTypes()),
                          [](const auto& info) { return std::string(Name(info.param)); });
+
+// x / c and x % c for multiples x of `step`, up to `most`; each divisor has two arguments.
+PtxKernel DivisionKernel(int64_t most, const std::vector<int64_t>& divisors) {
+  constexpr int64_t kGroups = 16, kThreads = 128, kAll = kGroups * kThreads;
+  auto graph = std::make_shared<Graph>();
+  Graph& g = *graph;
+  PtxKernel kernel{.program = {}, .arguments = {}, .names = {}};
+  Program& program = kernel.program;
+  const auto put = [&](UOp u) {
+    program.order.push_back(u.id());
+    return u;
+  };
+  const UOp group = put(g.Range(0, AxisType::kGroup, put(g.Index(kGroups))));
+  const UOp thread = put(g.Range(1, AxisType::kLocal, put(g.Index(kThreads))));
+  const UOp first = put(g.Make(Op::kMul, {group, put(g.Index(kThreads))}));
+  const UOp at = put(g.Make(Op::kAdd, {first, thread}));
+  const UOp x = put(g.Make(Op::kMul, {at, put(g.Index(most / (kAll - 1)))}));
+  for (const int64_t divisor : divisors) {
+    for (const Op op : {Op::kFloorDiv, Op::kFloorMod}) {
+      const auto slot = static_cast<int64_t>(program.arguments.size());
+      program.arguments.push_back({DType::kInt64, kAll, false, true});
+      kernel.arguments.emplace_back(kAll * sizeof(int64_t));
+      kernel.names.push_back(StrCat(Name(op), " by ", divisor));
+      const UOp out = put(g.Param(slot, DType::kInt64, Shape{kAll}));
+      const UOp result = put(g.Make(op, {x, put(g.Index(divisor))}));
+      put(g.Make(Op::kStore, {put(g.Make(Op::kIndex, {out, at})), result}));
+    }
+  }
+  put(g.Make(Op::kEnd, {thread}));
+  put(g.Make(Op::kEnd, {group}));
+  std::vector<uint32_t> once;
+  for (const uint32_t id : program.order) {
+    if (std::ranges::find(once, id) == once.end()) once.push_back(id);
+  }
+  program.order = once;
+  program.name = "divisions";
+  program.iterations = kGroups;
+  program.graph = std::move(graph);
+  return kernel;
+}
+
+// Products of 32 and of 64 bits, and what is too large for these.
+TEST(DivisionsOnCuda, OfIndicesByConstantsAreExact) {
+  const std::vector<int64_t> divisors = {3, 5, 7, 9, 11, 49, 56, 641, 2046, 3136, 65535, 1 << 20};
+  for (const int64_t most : {int64_t{2047}, int64_t{1} << 15, int64_t{1} << 16, int64_t{1} << 20,
+                             (int64_t{1} << 31) - 1, int64_t{1} << 31, int64_t{1} << 40}) {
+    SCOPED_TRACE(most);
+    ExpectAsReference(DivisionKernel(most, divisors), Ampere());
+  }
+}
 
 }  // namespace
 }  // namespace telegrad::testing
