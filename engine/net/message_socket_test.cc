@@ -4,9 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <ctime>
 #include <mutex>
 #include <random>
 #include <string>
@@ -64,14 +69,14 @@ struct Pair {
   std::unique_ptr<End> a, b;
 };
 
-Pair Connect(bool tls) {
+std::pair<UniqueFd, UniqueFd> Sockets() {
   int fds[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-  UniqueFd first(fds[0]), second(fds[1]);
-  if (!tls) {
-    return {std::make_unique<End>(std::make_shared<StreamSocket>(std::move(first), kStall)),
-            std::make_unique<End>(std::make_shared<StreamSocket>(std::move(second), kStall))};
-  }
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+// Ends of connections that lead to each other, in whatever way.
+Pair ConnectByTls(UniqueFd first, UniqueFd second) {
   const PresharedKey key{"who", "sixteen bytes or more of it"};
   std::shared_ptr<StreamSocket> client = *TlsClient(std::move(first), kStall, key);
   std::shared_ptr<StreamSocket> server =
@@ -81,6 +86,13 @@ Pair Connect(bool tls) {
   EXPECT_EQ(client->Handshake(), absl::OkStatus());
   shaking.join();
   return {std::make_unique<End>(std::move(client)), std::make_unique<End>(std::move(server))};
+}
+
+Pair Connect(bool tls) {
+  auto [first, second] = Sockets();
+  if (tls) return ConnectByTls(std::move(first), std::move(second));
+  return {std::make_unique<End>(std::make_shared<StreamSocket>(std::move(first), kStall)),
+          std::make_unique<End>(std::make_shared<StreamSocket>(std::move(second), kStall))};
 }
 
 std::string Noise(size_t bytes, std::minstd_rand* random) {
@@ -167,6 +179,72 @@ TEST_P(MessageSockets, LengthsThatNobodyMayHaveAreRefused) {
     EXPECT_EQ(heard.status().code(), Code::kInvalidArgument);
     EXPECT_THAT(std::string(heard.status().message()), HasSubstr("there may be"));
   }
+}
+
+// Passes on what comes either way, but for the last byte of what comes first once it withholds.
+class Relay {
+ public:
+  Relay(UniqueFd first, UniqueFd second)
+      : ends_{std::move(first), std::move(second)}, thread_([this] { Run(); }) {}
+  ~Relay() {
+    stop_ = true;
+    thread_.join();
+  }
+  void Withhold() { withholds_ = true; }
+  bool withheld() const { return withheld_; }
+  void GoOn() { withholds_ = false; }
+
+ private:
+  void Run() {
+    std::vector<char> bytes(1 << 20);
+    while (!stop_) {
+      pollfd polled[] = {{ends_[0].get(), POLLIN, 0}, {ends_[1].get(), POLLIN, 0}};
+      poll(polled, 2, 1);
+      for (size_t i = 0; i < 2; ++i) {
+        if (polled[i].revents == 0) continue;
+        const ssize_t n = read(ends_[i].get(), bytes.data(), bytes.size());
+        if (n <= 0) return;
+        const bool withholds = withholds_;
+        Pass(i, bytes.data(), n - (withholds ? 1 : 0));
+        withheld_ = withholds;
+        while (withholds_) std::this_thread::yield();
+        if (withholds) Pass(i, bytes.data() + n - 1, 1);
+      }
+    }
+  }
+  void Pass(size_t from, const char* bytes, ssize_t n) {
+    EXPECT_EQ(write(ends_[1 - from].get(), bytes, static_cast<size_t>(n)), n);
+  }
+
+  const UniqueFd ends_[2];
+  std::atomic<bool> stop_ = false, withholds_ = false, withheld_ = false;
+  std::thread thread_;
+};
+
+// What came of the record is in memory, and no reason to try once more.
+TEST(MessageSocketTest, TheRestOfARecordIsWaitedForWithoutWork) {
+  using std::chrono::steady_clock;
+  auto [first, first_far] = Sockets();
+  auto [second, second_far] = Sockets();
+  Relay relay(std::move(first_far), std::move(second_far));
+  Pair pair = ConnectByTls(std::move(first), std::move(second));
+  relay.Withhold();
+  const std::string text(1000, 't');
+  EXPECT_TRUE(pair.a->Send(text));
+  std::thread hears([&] { EXPECT_EQ(pair.b->Hear(), text); });
+  while (!relay.withheld()) std::this_thread::yield();
+  clockid_t clock;
+  ASSERT_EQ(pthread_getcpuclockid(hears.native_handle(), &clock), 0);
+  timespec worked{};
+  const auto until = steady_clock::now() + std::chrono::milliseconds(500);
+  constexpr long kMostNs = 50'000'000;
+  while (steady_clock::now() < until && worked.tv_sec == 0 && worked.tv_nsec < kMostNs) {
+    clock_gettime(clock, &worked);
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(worked.tv_sec == 0 && worked.tv_nsec < kMostNs) << worked.tv_nsec;
+  relay.GoOn();
+  hears.join();
 }
 
 }  // namespace

@@ -70,8 +70,9 @@ absl::StatusOr<size_t> StreamSocket::ReceiveSome(std::span<std::byte> into) {
   while (true) {
     TG_ASSIGN_OR_RETURN(const Moved moved, TryReceive(into));
     if (moved.bytes > 0) return moved.bytes;
-    // TLS may have to send before it can receive.
-    TG_RETURN_IF_ERROR(moved.wait_for == POLLIN ? AwaitInput() : Await(moved.wait_for));
+    // TLS may have to send before it can receive. What it has of a record already does not help:
+    // the rest is still to come.
+    TG_RETURN_IF_ERROR(moved.wait_for == POLLIN ? AwaitMore() : Await(moved.wait_for));
   }
 }
 
@@ -85,8 +86,9 @@ absl::StatusOr<size_t> StreamSocket::SendSome(std::span<const std::byte> bytes, 
   return sent;
 }
 
-absl::Status StreamSocket::AwaitInput() {
-  if (HasReceived()) return absl::OkStatus();
+absl::Status StreamSocket::AwaitInput() { return HasReceived() ? absl::OkStatus() : AwaitMore(); }
+
+absl::Status StreamSocket::AwaitMore() {
   pollfd polled = {fd_.get(), POLLIN, 0};
   while (poll(&polled, 1, -1) < 0) {
     if (errno != EINTR) return Broken(std::strerror(errno));

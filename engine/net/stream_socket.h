@@ -62,12 +62,14 @@ class StreamSocket {
   };
   virtual absl::StatusOr<Moved> TryReceive(std::span<std::byte> into);
   virtual absl::StatusOr<Moved> TrySend(std::span<const std::byte> bytes, bool more);
-  virtual bool HasReceived() const { return false; }  // bytes that the kernel has no more
+  // Bytes that the kernel has no more, be they less than what can be received at once.
+  virtual bool HasReceived() const { return false; }
   absl::Status Await(short events);
   int fd() const { return fd_.get(); }
 
  private:
   absl::Status CheckDeadline() const;
+  absl::Status AwaitMore();  // as long as it takes, from the kernel
 
   const UniqueFd fd_;
   const std::chrono::milliseconds stall_;
