@@ -90,6 +90,13 @@ absl::StatusOr<std::optional<std::string>> MessageSocket::Receive() {
   return std::nullopt;
 }
 
+bool MessageSocket::has_more() const {
+  if (end_ - begin_ < kLengths) return false;
+  ByteReader lengths({reinterpret_cast<const char*>(arrived_.data()) + begin_, kLengths});
+  const size_t bytes = lengths.Word<uint32_t>(), farewell = lengths.Word<uint32_t>();
+  return bytes + farewell <= end_ - begin_ - kLengths;
+}
+
 bool MessageSocket::Send(Pieces pieces, bool more) {
   const size_t bytes = BytesIn(pieces);
   if (bytes > kCopiedBytes) {

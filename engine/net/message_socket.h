@@ -42,8 +42,8 @@ class MessageSocket {
   // thread. UNAVAILABLE where the connection broke, INVALID_ARGUMENT for a message that is too
   // long.
   absl::StatusOr<std::optional<std::string>> Receive();
-  // Whether the beginning of the next message has arrived already.
-  bool has_more() const { return begin_ < end_; }
+  // Whether Receive is known not to wait: all of the next message, a short one, has arrived.
+  bool has_more() const;
   // Of the peer, when it has said it.
   const std::string& farewell() const { return farewell_; }
 

@@ -181,6 +181,26 @@ TEST_P(MessageSockets, LengthsThatNobodyMayHaveAreRefused) {
   }
 }
 
+// Whoever asks would wait for the rest.
+TEST(MessageSocketTest, ThereIsNoMoreUntilAllOfItIsThere) {
+  const Pair pair = Connect(/*tls=*/false);
+  ByteWriter lengths;
+  for (const uint32_t length : {1u, 0u}) lengths.Word(length);
+  std::string first = lengths.Take() + "x";
+  for (const uint32_t length : {9u, 0u}) lengths.Word(length);
+  const std::string second = lengths.Take() + "123456789";
+  const auto send = [&](std::string_view bytes) {
+    ASSERT_EQ(pair.a->stream->Send(std::as_bytes(std::span(bytes))), absl::OkStatus());
+  };
+  for (size_t there = 0; there <= second.size(); ++there) {
+    send(first + second.substr(0, there));
+    EXPECT_EQ(pair.b->Hear(), "x");
+    EXPECT_EQ(pair.b->messages.has_more(), there == second.size()) << there;
+    if (there < second.size()) send(std::string_view(second).substr(there));
+    EXPECT_EQ(pair.b->Hear(), "123456789");
+  }
+}
+
 // Passes on what comes either way, but for the last byte of what comes first once it withholds.
 class Relay {
  public:
