@@ -58,7 +58,7 @@ absl::StatusOr<bool> OperationSocket::Receive(grpc::ByteBuffer* into) {
 
 grpc::ByteBuffer* OperationSocket::AwaitRead() {
   ReleasableLock lock(mutex_);
-  while (read_into_ == nullptr && !finished_) changed_.wait(lock);
+  while (read_into_ == nullptr && (!finished_ || telling_)) changed_.wait(lock);
   return std::exchange(read_into_, nullptr);
 }
 
@@ -93,9 +93,16 @@ void OperationSocket::OnSent(bool ok) {
   {
     const MutexLock lock(mutex_);
     finish_with.swap(finish_with_);
+    telling_ = true;
   }
-  if (finish_with) return Finish(*finish_with);
-  stream_->OnWriteDone(ok);
+  if (finish_with) {
+    Finish(*finish_with);
+  } else {
+    stream_->OnWriteDone(ok);
+  }
+  const MutexLock lock(mutex_);
+  telling_ = false;
+  changed_.notify_all();
 }
 
 void OperationSocket::WriteAndFinish(const grpc::ByteBuffer& message,
@@ -110,11 +117,9 @@ void OperationSocket::WriteAndFinish(const grpc::ByteBuffer& message,
 
 void OperationSocket::Finish(const grpc::Status& status) {
   socket_.End(FarewellOf(status));
-  {
-    const MutexLock lock(mutex_);
-    finished_ = true;
-  }
-  changed_.notify_all();
+  const MutexLock lock(mutex_);
+  finished_ = true;
+  changed_.notify_all();  // with the mutex: once it is free, this may be gone
 }
 
 }  // namespace telegrad

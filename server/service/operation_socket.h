@@ -34,7 +34,8 @@ class OperationSocket final : public StreamTransport {
 
  private:
   absl::StatusOr<bool> Receive(grpc::ByteBuffer* into);  // false: none follows
-  grpc::ByteBuffer* AwaitRead();                         // null: the stream has finished
+  grpc::ByteBuffer* AwaitRead();                         // null: the stream has finished, and
+                                                         // nobody tells it anything any more
   bool finished();
   void OnSent(bool ok);
 
@@ -45,6 +46,7 @@ class OperationSocket final : public StreamTransport {
   ConditionVariable changed_;
   grpc::ByteBuffer* read_into_ TG_GUARDED_BY(mutex_) = nullptr;
   bool finished_ TG_GUARDED_BY(mutex_) = false;
+  bool telling_ TG_GUARDED_BY(mutex_) = false;                     // the stream, how a write went
   std::optional<grpc::Status> finish_with_ TG_GUARDED_BY(mutex_);  // once the last message is sent
 
   MessageSocket socket_;  // last: its thread calls this
