@@ -34,6 +34,7 @@ absl::Status OperationSocket::Serve(RawStream* stream) {
     receives = received.value_or(false);
     if (!received.ok() && !finished()) {
       broken = received.status();
+      socket_.Shutdown();  // a client that reads no further would hold up what is being sent
       stream->OnCancel();
     }
     const Burst burst;

@@ -1,5 +1,7 @@
 // Operations on bulk sockets, of a client of the test's own: a session that is resumed there, its
 // end, and clients that break the rules.
+#include <thread>
+
 #include "engine/net/frames.h"
 #include "engine/net/message_socket.h"
 #include "engine/net/tcp.h"
@@ -113,6 +115,20 @@ class OperationSockets : public DaemonTest {
     return sync;
   }
 
+  // A socket on which more is being sent than the system takes, and read by nobody.
+  std::unique_ptr<MessageSocket> Unread() {
+    constexpr uint64_t kBytes = 64 << 20;
+    auto socket = Resumed();
+    v1::ExecuteRequest alloc = AllocRequest(7, kBytes), read = ReadRequest(7, 0, kBytes);
+    alloc.set_op_id(2);
+    read.set_op_id(3);
+    EXPECT_TRUE(Say(*socket, alloc) && Say(*socket, read));
+    EXPECT_EQ(Hear(*socket).op_id(), 3u);
+    // What follows fills what room there is.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    return socket;
+  }
   std::unique_ptr<RawSession> call_;  // that opened the session
   std::string token_;
   uint64_t epoch_ = 0;
@@ -246,6 +262,13 @@ TEST_F(OperationSockets, AServerThatStopsSaysSoThere) {
   daemon_->Signal(SIGTERM);
   EXPECT_EQ(End(*socket).code(), Code::kUnavailable);
   EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
+TEST_F(OperationSockets, AClientThatBreaksTheRulesIsGoneThoughItDoesNotRead) {
+  const auto socket = Unread();
+  const std::string lengths(8, '\xff');
+  ASSERT_TRUE(stream_->Send(std::as_bytes(std::span(lengths))).ok());
+  EXPECT_TRUE(BecomesZero("telegrad_bulk_sockets"));
 }
 
 TEST_F(OperationSockets, AConnectionThatSaysNothingIsGivenUp) {
