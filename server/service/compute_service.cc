@@ -54,6 +54,7 @@ void ComputeService::EndAll() {
   for (const auto& call : calls_.All()) {
     call->End(absl::UnavailableError("the server is shutting down"));
   }
+  calls_.StopWaiting();
 }
 
 void ComputeService::Drain() {

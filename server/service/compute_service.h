@@ -30,7 +30,8 @@ class ComputeService {
   void Drain();
   // Waits until no stream is left, or it is that late; those of gRPC and those on sockets.
   void AwaitNone(std::chrono::system_clock::time_point deadline) { calls_.AwaitNone(deadline); }
-  // Ends every stream now.
+  // Ends every stream now, and AwaitNone: a stream whose client does not read what is being sent
+  // goes with its connection.
   void EndAll();
 
  private:

@@ -22,7 +22,8 @@ class OpenCalls {
     Mutex mutex;
     std::list<std::weak_ptr<Call>> calls TG_GUARDED_BY(mutex);
     std::map<const void*, int64_t> of TG_GUARDED_BY(mutex);  // how many, by whose they are
-    ConditionVariable none;
+    ConditionVariable changed;
+    bool awaited TG_GUARDED_BY(mutex) = true;  // that there is none
   };
 
  public:
@@ -42,7 +43,7 @@ class OpenCalls {
       const MutexLock lock(shared_->mutex);
       shared_->calls.erase(at_);
       if (--shared_->of[owner_] == 0) shared_->of.erase(owner_);
-      if (shared_->calls.empty()) shared_->none.notify_all();
+      if (shared_->calls.empty()) shared_->changed.notify_all();
     }
     explicit operator bool() const { return shared_ != nullptr; }
 
@@ -67,12 +68,17 @@ class OpenCalls {
     return CallSlot(shared_, shared_->calls.insert(shared_->calls.end(), call), owner);
   }
 
-  // Waits until there is none, or it is that late.
+  // Waits until there is none, or it is that late, or StopWaiting is called.
   void AwaitNone(std::chrono::system_clock::time_point deadline) const {
     ReleasableLock lock(shared_->mutex);
-    while (!shared_->calls.empty() &&
-           shared_->none.wait_until(lock, deadline) != std::cv_status::timeout) {
+    while (shared_->awaited && !shared_->calls.empty() &&
+           shared_->changed.wait_until(lock, deadline) != std::cv_status::timeout) {
     }
+  }
+  void StopWaiting() const {
+    const MutexLock lock(shared_->mutex);
+    shared_->awaited = false;
+    shared_->changed.notify_all();
   }
 
   std::vector<std::shared_ptr<Call>> All() const {

@@ -129,6 +129,13 @@ class OperationSockets : public DaemonTest {
     while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
     return socket;
   }
+  // Whether the daemon, which was told to, stops long before anything that it could wait for ends.
+  bool Stops() {
+    const auto began = std::chrono::steady_clock::now();
+    return daemon_->Wait().exit_code == 0 &&
+           std::chrono::steady_clock::now() - began < std::chrono::seconds(40);
+  }
+
   std::unique_ptr<RawSession> call_;  // that opened the session
   std::string token_;
   uint64_t epoch_ = 0;
@@ -262,6 +269,17 @@ TEST_F(OperationSockets, AServerThatStopsSaysSoThere) {
   daemon_->Signal(SIGTERM);
   EXPECT_EQ(End(*socket).code(), Code::kUnavailable);
   EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
+TEST_F(OperationSockets, ASecondSignalDoesNotWaitForAClientThatDoesNotRead) {
+  Start({"--drain-seconds", "3600"});
+  Open();
+  const auto socket = Unread();
+  daemon_->Signal(SIGTERM);
+  while (connection_->Stats().ok()) {
+  }
+  daemon_->Signal(SIGTERM);
+  EXPECT_TRUE(Stops());
 }
 
 TEST_F(OperationSockets, AClientThatBreaksTheRulesIsGoneThoughItDoesNotRead) {
