@@ -126,6 +126,7 @@ void ExecuteOverSocket::Finish() {
     finished_ = true;
   }
   changed_.notify_all();
+  socket_.Shutdown();  // a server that reads no further would hold up what is being written
   Told();
 }
 

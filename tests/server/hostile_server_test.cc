@@ -1,9 +1,14 @@
 // The C++ client against servers that stop in the middle or send malicious answers.
 #include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
+#include "client/cc/execute_transport.h"
+#include "engine/base/byte_codec.h"
 #include "telegrad/v1/compute.grpc.pb.h"
 #include "telegrad/v1/data.grpc.pb.h"
 #include "telegrad/v1/session.grpc.pb.h"
@@ -143,6 +148,58 @@ TEST(HostileServer, AStreamIsAttachedOnce) {
   session->Write(1, 0, data);
   while (!attaches_twice.left) std::this_thread::yield();
   session.reset();
+}
+
+// Says what it was told of a connection.
+class Told final : public ExecuteTransport::User {
+ public:
+  bool IsOver() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return over_; });
+  }
+  absl::Status end;
+
+ private:
+  void OnReadDone(ExecuteTransport& transport, bool ok) override {
+    EXPECT_FALSE(ok);
+    transport.Finish();
+    transport.Release();
+  }
+  void OnWriteDone(bool ok) override { EXPECT_FALSE(ok); }
+  void OnDone(const absl::Status& status) override {
+    const std::lock_guard lock(mutex_);
+    end = status;
+    over_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+};
+
+// It ends the stream on a bulk socket, which it keeps, with much of a message on its way to it.
+TEST(HostileServer, ASocketIsOverWithItsFarewellThoughNobodyReads) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  StreamSocket server(UniqueFd(fds[1]), std::chrono::hours(1));
+  Told told;
+  const auto transport = *ExecuteOverSocket::Create(
+      &told, std::make_shared<StreamSocket>(UniqueFd(fds[0]), std::chrono::hours(1)));
+  transport->Start();
+  grpc::ByteBuffer into;
+  transport->Read(&into);
+  const grpc::Slice slice(std::string(8 << 20, 'm'));
+  EXPECT_FALSE(transport->Write(grpc::ByteBuffer(&slice, 1), false)) << "more than there is room";
+  v1::Ended ended;
+  ended.set_code(static_cast<uint32_t>(absl::StatusCode::kAborted));
+  ByteWriter out;
+  out.Word(uint32_t{0});
+  out.Word(static_cast<uint32_t>(ended.ByteSizeLong()));
+  const std::string farewell = out.Take() + ended.SerializeAsString();
+  ASSERT_TRUE(server.Send(std::as_bytes(std::span(farewell))).ok());
+  EXPECT_TRUE(told.IsOver());
+  EXPECT_EQ(told.end.code(), absl::StatusCode::kAborted);
 }
 
 }  // namespace
