@@ -16,10 +16,6 @@
 namespace telegrad {
 namespace {
 
-// Until gRPC is used instead: where something swallows what is sent to the address, that is what
-// the first transfer of a session waits.
-constexpr std::chrono::milliseconds kMostForAttaching{2'000};
-
 absl::Status Cancelled() { return absl::CancelledError("the session has ended"); }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the server prove that it gave that.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +19,10 @@ namespace telegrad {
 
 class BulkSocketOpener {
  public:
+  // Until gRPC is used instead: where something swallows what is sent to the address, that is what
+  // the first transfer of a session waits.
+  static constexpr std::chrono::milliseconds kMostForAttaching{2'000};
+
   struct Opened {
     std::shared_ptr<StreamSocket> socket;
     v1::TransferResponse answer;  // Attached, whose proof was checked, or another one

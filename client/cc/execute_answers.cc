@@ -69,6 +69,7 @@ absl::Status ExecuteStream::Answered(const v1::ExecuteResponse& response,
   {
     MutexLock lock(mutex_);
     taken = TakenLocked(response.op_id());
+    if (call_->is_socket()) moves_ = 0;
     while (!pending_.empty() && pending_.front().last < response.op_id()) {
       Completion& completion = pending_.front().completion;
       if (auto* without = std::get_if<Told>(&completion)) {

@@ -22,7 +22,8 @@ constexpr uint64_t kOpenId = 1;
 constexpr milliseconds kFirstPause{10}, kLongestPause{1000};
 // Time limit of the call that closes a session whose stream cannot.
 constexpr milliseconds kCloseTime{1000};
-// Attempts to move to a bulk socket, one after the other, before the session stays with calls.
+// Moves to a bulk socket, one after the other, on which no operation was answered, before the
+// session stays with calls.
 constexpr int kMovesInVain = 3;
 
 // The network's doing, not the server's answer.
@@ -65,7 +66,6 @@ absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
     grace_ = milliseconds(result.grace_ms());
   }
   open_ = true;
-  if (call_->is_socket()) moves_ = 0;
   moving_ = MayMoveLocked();
   attempts_ = 0;
   taken = TakenLocked(result.last_op_id());
@@ -140,6 +140,14 @@ ExecuteStream::SteadyTime ExecuteStream::GiveUpAtLocked() const {
          (token_.empty() ? absl::ToChronoMilliseconds(connection_.options().timeout) : grace_);
 }
 
+// When to cancel a connection on which the session has not been opened. In place of a socket there
+// is a call to be had.
+ExecuteStream::SteadyTime ExecuteStream::OpenedByLocked() const {
+  const SteadyTime last = GiveUpAtLocked();
+  return call_->is_socket() ? std::min(last, moved_at_ + BulkSocketOpener::kMostForAttaching)
+                            : last;
+}
+
 // Whether to make another call after one that ended with `why`; if not, says so there.
 bool ExecuteStream::MayResumeLocked(absl::Status* why) {
   if (!options_.resumable || closing_ || !broken_.ok()) return false;
@@ -166,7 +174,7 @@ void ExecuteStream::Keep() {
   ReleasableLock lock(mutex_);
   while (!closing_ && !done_) {
     const auto now = steady_clock::now();
-    const SteadyTime next = call_done_ ? resume_at_ : open_ ? keep_alive_at_ : GiveUpAtLocked();
+    const SteadyTime next = call_done_ ? resume_at_ : open_ ? keep_alive_at_ : OpenedByLocked();
     if (call_done_ && !broken_.ok()) {
       const absl::Status why = broken_;
       lock.unlock();
@@ -182,6 +190,7 @@ void ExecuteStream::Keep() {
       KeepAlive();
     } else {
       ExecuteTransport* const call = call_.get();  // which nobody else replaces
+      if (call->is_socket()) moves_ = kMovesInVain;
       lock.unlock();
       call->TryCancel();
       lock.lock();
@@ -203,6 +212,7 @@ void ExecuteStream::Reopen() {
   mutex_.lock();
   call_.swap(call);
   moving_ = false;
+  moved_at_ = steady_clock::now();
   open_sent_ = call_ended_ = released_ = call_done_ = false;
   writing_ = true;  // nobody writes before it has started
   held_ = 0;

@@ -164,6 +164,7 @@ class ExecuteStream final : public ExecuteTransport::User {
   absl::Status Opened(const v1::OpenResult& result);
   std::vector<Sent> TakenLocked(uint64_t id) TG_REQUIRES(mutex_);
   SteadyTime GiveUpAtLocked() const TG_REQUIRES(mutex_);
+  SteadyTime OpenedByLocked() const TG_REQUIRES(mutex_);
   bool MayResumeLocked(absl::Status* why) TG_REQUIRES(mutex_);
 
   absl::Status Receive();
@@ -233,8 +234,9 @@ class ExecuteStream final : public ExecuteTransport::User {
   std::minstd_rand random_ TG_GUARDED_BY(mutex_){std::random_device{}()};
   // To a bulk socket. Until it is over, successful or not, no operation is sent.
   bool moving_ TG_GUARDED_BY(mutex_) = false;
-  int moves_ TG_GUARDED_BY(mutex_) = 0;                           // begun since one was successful
-  std::shared_ptr<ExecuteTransport> next_ TG_GUARDED_BY(mutex_);  // in place of another call
+  int moves_ TG_GUARDED_BY(mutex_) = 0;        // begun since an operation was answered on a socket
+  SteadyTime moved_at_ TG_GUARDED_BY(mutex_);  // to the connection at hand
+  std::shared_ptr<ExecuteTransport> next_ TG_GUARDED_BY(mutex_);    // in place of another call
   std::shared_ptr<BulkSocketOpener> opener_ TG_GUARDED_BY(mutex_);  // the keeper's, likewise
   // The keeper's call, to be cancelled.
   grpc::ClientContext* unary_ TG_GUARDED_BY(mutex_) = nullptr;

@@ -75,6 +75,13 @@ class CuttingProxy {
     cut_after_ = bytes;
     cuts_left_ = count;
   }
+  // The same, before the bytes that would be too many have passed.
+  void CutEachBefore(int64_t bytes, int count, int door) {
+    drops_ = true;
+    CutEachAfter(bytes, count, door);
+  }
+  // Of what comes back through that door no connection passes on more than what came first.
+  void SilenceAfterOneAnswer(size_t door) { silent_door_ = static_cast<int>(door); }
   // Breaks every connection.
   void Cut() {
     std::lock_guard lock(mutex_);
@@ -120,20 +127,24 @@ class CuttingProxy {
       fds_.push_back(client);
       fds_.push_back(server);
       pumps_.emplace_back([this, &door, client, server] {
-        const int only = cut_door_;
-        const bool may_cut = only < 0 || doors_[static_cast<size_t>(only)].get() == &door;
-        Pump(client, server, may_cut && cuts_left_-- > 0 ? cut_after_.load() : INT64_MAX);
+        const auto is = [&](int number) {
+          return number >= 0 && doors_[static_cast<size_t>(number)].get() == &door;
+        };
+        const bool may_cut = cut_door_ < 0 || is(cut_door_);
+        Pump(client, server, may_cut && cuts_left_-- > 0 ? cut_after_.load() : INT64_MAX,
+             is(silent_door_));
       });
     }
   }
 
-  void Pump(int client, int server, int64_t limit) {
+  void Pump(int client, int server, int64_t limit, bool one_answer) {
     int64_t passed = 0;
+    bool answered = false;
     std::vector<char> bytes(64 << 10);
     pollfd ends[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     bool open = true;
     const auto wait = [&] {
-      ends[1].events = hold_ ? 0 : POLLIN;
+      ends[1].events = hold_ || (one_answer && answered) ? 0 : POLLIN;
       ends[1].revents = 0;
       return poll(ends, 2, kLook);
     };
@@ -141,7 +152,9 @@ class CuttingProxy {
       for (int i = 0; i < 2 && open; ++i) {
         if (ends[i].revents == 0) continue;
         const ssize_t n = recv(ends[i].fd, bytes.data(), bytes.size(), 0);
-        open = n > 0 && Send(ends[1 - i].fd, bytes.data(), static_cast<size_t>(n));
+        const bool drop = drops_ && i == 0 && passed + n > limit;
+        open = n > 0 && (drop || Send(ends[1 - i].fd, bytes.data(), static_cast<size_t>(n)));
+        answered |= i == 1;
         if (n > 0) (i == 0 ? up_ : down_) += n;
         if (i == 0) passed += n;
       }
@@ -173,7 +186,8 @@ class CuttingProxy {
   static constexpr int kLook = 20;  // ms, at most, until hold_ is looked at again
   std::atomic<bool> stop_{false}, closed_{false}, hold_{false};
   std::atomic<int64_t> up_{0}, down_{0}, cut_after_{INT64_MAX};
-  std::atomic<int> cuts_left_{0}, cuts_{0}, cut_door_{-1};
+  std::atomic<int> cuts_left_{0}, cuts_{0}, cut_door_{-1}, silent_door_{-1};
+  std::atomic<bool> drops_{false};
   std::mutex mutex_;
   std::vector<int> fds_;
   std::vector<std::thread> pumps_;

@@ -67,5 +67,27 @@ TEST_F(FrontSockets, ThatBreakAsTheyOpenLeaveOperationsWithGrpc) {
   EXPECT_EQ(proxy_->cuts(), 3) << "attempts in a row";
 }
 
+// What is sent there never arrives whole, as where something on the way takes no long packets.
+TEST_F(FrontSockets, ThatBreakUnderEveryOperationLeaveThemToGrpc) {
+  Start({}, {});
+  proxy_->CutEachBefore(4000, 100, /*door=*/1);
+  const auto session = *connection_->OpenSession();
+  std::vector<int32_t> words(2000), heard(words.size());
+  for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<int32_t>(i * 77);
+  session->Alloc(1, 4 * words.size(), kFarDevice);
+  session->WriteCopy(1, 0, Bytes(words));
+  ASSERT_TRUE(session->Read(1, 0, Writable(heard)).Get().ok()) << session->status();
+  EXPECT_EQ(heard, words);
+  EXPECT_LE(proxy_->cuts(), 4) << "and not as often as it breaks";
+}
+
+// What admits the socket says nothing more.
+TEST_F(FrontSockets, ThatFallSilentLeaveOperationsWithGrpc) {
+  Start({}, {});
+  proxy_->SilenceAfterOneAnswer(1);
+  Count(5);
+  EXPECT_EQ(Admitted(), 1);
+}
+
 }  // namespace
 }  // namespace telegrad
