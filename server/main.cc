@@ -228,7 +228,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
         TG_RETURN_IF_ERROR(tenants.CheckActsFor(known.principal.tenant, known.acts_for));
         return tenants.CheckServed(known.acts_for);
       });
-  ComputeService compute(env, registry, &watch);
+  ComputeService compute(env, registry, &watch, flags.GetInt("grpc-memory"));
   DataService data(env, registry, compute, bulk.get());
   const absl::Cleanup sockets_end = [&] {  // for their operations are served by what goes first
     if (bulk != nullptr) bulk->Stop();

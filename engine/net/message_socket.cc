@@ -40,8 +40,11 @@ std::span<const uint8_t> BytesOf(std::string_view text) {
 }  // namespace
 
 MessageSocket::MessageSocket(std::shared_ptr<StreamSocket> socket, size_t most_bytes,
-                             std::function<void(bool ok)> sent)
-    : socket_(std::move(socket)), most_bytes_(most_bytes), sent_(std::move(sent)) {}
+                             std::function<void(bool ok)> sent, std::shared_ptr<Account> memory)
+    : socket_(std::move(socket)),
+      most_bytes_(most_bytes),
+      sent_(std::move(sent)),
+      memory_(std::move(memory)) {}
 
 MessageSocket::~MessageSocket() {
   Shutdown();
@@ -80,9 +83,12 @@ absl::StatusOr<std::optional<std::string>> MessageSocket::Receive() {
   const size_t here = std::min(all, end_ - begin_);
   std::string message(reinterpret_cast<const char*>(arrived_.data()) + begin_, here);
   begin_ += here;
+  Reservation held;
   while (message.size() < all) {
-    const size_t have = message.size();
-    message.resize(std::min(all, have + kPartBytes));
+    const size_t have = message.size(), part = std::min(all - have, kPartBytes);
+    TG_ASSIGN_OR_RETURN(Reservation more, Reservation::Take(memory_, static_cast<int64_t>(part)));
+    held.Add(std::move(more));
+    message.resize(have + part);
     TG_RETURN_IF_ERROR(socket_->Receive(std::as_writable_bytes(std::span(message).subspan(have))));
   }
   if (bytes > 0) return message;

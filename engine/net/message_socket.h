@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/account.h"
 #include "engine/base/mutex.h"
 #include "engine/net/stream_socket.h"
 
@@ -30,9 +31,10 @@ class MessageSocket {
   using Pieces = std::vector<std::span<const uint8_t>>;
 
   // A message that is received has at most `most_bytes`. `sent` is told, on the thread of this
-  // object, how a Send went that had something left.
+  // object, how a Send went that had something left. `memory`, unless null, is charged with what
+  // has come of a long message until all of it has.
   MessageSocket(std::shared_ptr<StreamSocket> socket, size_t most_bytes,
-                std::function<void(bool ok)> sent);
+                std::function<void(bool ok)> sent, std::shared_ptr<Account> memory = nullptr);
   // Ends the connection.
   ~MessageSocket();
   // Starts the thread, before all else. RESOURCE_EXHAUSTED where there is none.
@@ -40,7 +42,7 @@ class MessageSocket {
 
   // The next message, however long it takes to come; nullopt: the peer has said farewell. By one
   // thread. UNAVAILABLE where the connection broke, INVALID_ARGUMENT for a message that is too
-  // long.
+  // long, RESOURCE_EXHAUSTED where there is no memory for it.
   absl::StatusOr<std::optional<std::string>> Receive();
   // Whether Receive is known not to wait: all of the next message, a short one, has arrived.
   bool has_more() const;
@@ -69,6 +71,7 @@ class MessageSocket {
   const std::shared_ptr<StreamSocket> socket_;
   const size_t most_bytes_;
   const std::function<void(bool)> sent_;
+  const std::shared_ptr<Account> memory_;
 
   // Of the receiver.
   std::array<std::byte, 16 << 10> arrived_;

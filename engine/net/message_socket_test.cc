@@ -181,6 +181,45 @@ TEST_P(MessageSockets, LengthsThatNobodyMayHaveAreRefused) {
   }
 }
 
+// Of two peers that stop in the middle of a message, the second has no more room than the first has
+// left it.
+TEST(MessageSocketTest, WhatHasComeOfLongMessagesIsLimitedInAll) {
+  constexpr size_t kBytes = 4 << 20, kPart = 256 << 10;
+  const auto memory = std::make_shared<Account>("messages", kBytes + kPart, "send shorter ones");
+  ByteWriter lengths;
+  for (const size_t length : {kBytes, size_t{0}}) lengths.Word(static_cast<uint32_t>(length));
+  const std::string message = lengths.Take() + std::string(kBytes, 'm');
+  const auto send = [](StreamSocket& to, std::string_view bytes) {
+    EXPECT_EQ(to.Send(std::as_bytes(std::span(bytes))), absl::OkStatus());
+  };
+  auto [one, one_far] = Sockets();
+  auto [two, two_far] = Sockets();
+  StreamSocket first(std::move(one), kStall), second(std::move(two), kStall);
+  MessageSocket hears_first(
+      std::make_shared<StreamSocket>(std::move(one_far), kStall), kBytes, [](bool) {}, memory);
+  MessageSocket hears_second(
+      std::make_shared<StreamSocket>(std::move(two_far), kStall), kBytes, [](bool) {}, memory);
+  std::thread hears([&] {
+    const auto heard = hears_first.Receive();
+    EXPECT_TRUE(heard.ok() && heard->has_value() && **heard == message.substr(8));
+  });
+  send(first, message.substr(0, message.size() - 1));
+  constexpr int64_t kFree = 16 << 10;  // as much is there anyway
+  const auto until = std::chrono::steady_clock::now() + kStall;
+  while (memory->used() < static_cast<int64_t>(kBytes) - kFree) {
+    if (std::chrono::steady_clock::now() > until) break;
+    std::this_thread::yield();
+  }
+  std::thread sends([&] { (void)second.Send(std::as_bytes(std::span(message))); });
+  const auto refused = hears_second.Receive();
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted) << refused.status();
+  hears_second.Shutdown();
+  sends.join();
+  send(first, "m");
+  hears.join();
+  EXPECT_EQ(memory->used(), 0);
+}
+
 // Whoever asks would wait for the rest.
 TEST(MessageSocketTest, ThereIsNoMoreUntilAllOfItIsThere) {
   const Pair pair = Connect(/*tls=*/false);

@@ -18,7 +18,7 @@ RawStream* ComputeService::Execute(grpc::ServerContextBase* context, Caller call
 }
 
 absl::Status ComputeService::ExecuteOn(const std::shared_ptr<StreamSocket>& socket, Caller caller) {
-  OperationSocket transport(socket);
+  OperationSocket transport(socket, messages_);
   TG_RETURN_IF_ERROR(transport.Start());
   TG_ASSIGN_OR_RETURN(auto place,
                       Reservation::Take(caller.tenant->accounts.shared(Quota::kStreams), 1));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string_view>
 
+#include "engine/base/account.h"
 #include "engine/net/stream_socket.h"
 #include "server/service/call_watch.h"
 #include "server/service/execute_call.h"
@@ -18,8 +19,14 @@ namespace telegrad {
 class ComputeService {
  public:
   // `watch` looks at the streams on sockets, as the router has it look at those of gRPC.
-  ComputeService(const Environment& env, SessionRegistry& registry, CallWatch* watch)
-      : env_(env), registry_(registry), watch_(watch) {}
+  // `message_bytes`: that all those on sockets together may have of messages that are arriving.
+  ComputeService(const Environment& env, SessionRegistry& registry, CallWatch* watch,
+                 int64_t message_bytes)
+      : env_(env),
+        registry_(registry),
+        watch_(watch),
+        messages_(std::make_shared<Account>("memory for messages on bulk sockets", message_bytes,
+                                            "raise --grpc-memory")) {}
 
   RawStream* Execute(grpc::ServerContextBase* context, Caller caller);
   // Serves a stream of this caller on a bulk socket until it is over, on the calling thread.
@@ -40,6 +47,7 @@ class ComputeService {
   const Environment& env_;
   SessionRegistry& registry_;
   CallWatch* const watch_;
+  const std::shared_ptr<Account> messages_;
   OpenCalls<ExecuteCall> calls_;
   std::atomic<bool> draining_ = false;
 };

@@ -20,8 +20,11 @@ std::string FarewellOf(const grpc::Status& status) {
 
 }  // namespace
 
-OperationSocket::OperationSocket(std::shared_ptr<StreamSocket> socket)
-    : socket_(std::move(socket), kMaxMessageBytes, [this](bool ok) { OnSent(ok); }) {}
+OperationSocket::OperationSocket(std::shared_ptr<StreamSocket> socket,
+                                 std::shared_ptr<Account> memory)
+    : socket_(
+          std::move(socket), kMaxMessageBytes, [this](bool ok) { OnSent(ok); }, std::move(memory)) {
+}
 
 absl::Status OperationSocket::Serve(RawStream* stream) {
   stream_ = stream;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "engine/base/account.h"
 #include "engine/base/mutex.h"
 #include "engine/net/message_socket.h"
 #include "engine/net/stream_socket.h"
@@ -18,7 +19,8 @@ namespace telegrad {
 
 class OperationSocket final : public StreamTransport {
  public:
-  explicit OperationSocket(std::shared_ptr<StreamSocket> socket);
+  // `memory` is charged with messages that have not come whole.
+  OperationSocket(std::shared_ptr<StreamSocket> socket, std::shared_ptr<Account> memory);
   // RESOURCE_EXHAUSTED where there is no thread for it; then nothing is served.
   absl::Status Start() { return socket_.Start(); }
   // Serves the stream until it is over, which the calling thread receives for. Returns why the

@@ -68,7 +68,7 @@ class Daemon {
     tenant_ = std::make_shared<Tenant>("fuzz", std::make_shared<fakes::CopyEngine>(), &metrics_);
     registry_ = std::make_unique<SessionRegistry>(env_);
     sessions_ = std::make_unique<SessionService>(env_, *registry_, /*local_socket=*/"");
-    compute_ = std::make_unique<ComputeService>(env_, *registry_, &watch_);
+    compute_ = std::make_unique<ComputeService>(env_, *registry_, &watch_, int64_t{1} << 30);
     const Flags flags = *Flags::Parse(kDaemonFlags, {});
     authenticator_ = *Authenticator::Create({});
     reloader_ = std::make_unique<Reloader>(flags, Configuration{.flags = flags},

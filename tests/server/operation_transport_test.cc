@@ -51,7 +51,7 @@ TEST(OperationSocketTest, AStreamIsNotOverWhileItIsToldWhatWasSent) {
   MessageSocket client(std::make_shared<StreamSocket>(UniqueFd(fds[0]), kStall), kBytes,
                        [](bool) {});
   ASSERT_EQ(client.Start(), absl::OkStatus());
-  OperationSocket server(std::make_shared<StreamSocket>(UniqueFd(fds[1]), kStall));
+  OperationSocket server(std::make_shared<StreamSocket>(UniqueFd(fds[1]), kStall), nullptr);
   ASSERT_EQ(server.Start(), absl::OkStatus());
   Finisher stream(kBytes);
   std::thread serves([&] { EXPECT_EQ(server.Serve(&stream), absl::OkStatus()); });
