@@ -67,6 +67,9 @@ absl::Status DataService::AdmitBulk(const Caller& caller, const v1::AdmitBulkReq
   }
   BulkTickets::ServeOperations operations;
   if (request.operations()) {
+    // Said now, and not to a session that has left its call for the socket.
+    TG_RETURN_IF_ERROR(
+        Reservation::Take(caller.tenant->accounts.shared(Quota::kStreams), 1).status());
     operations = [this, caller](const auto& socket) { return compute_.ExecuteOn(socket, caller); };
   }
   TG_ASSIGN_OR_RETURN(PresharedKey key, bulk_->Admit(session, std::move(operations)));

@@ -68,6 +68,15 @@ TEST_F(FrontTenants, AreThoseThatWereGranted) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("acts_for"));
 }
 
+// A socket for its operations would be one too many: they stay with their call.
+TEST_F(FrontTenants, HaveOperationsThoughTheyMayHaveOneStream) {
+  StartBoth("[front]\nacts_for = alice\n[alice]\nstreams = 1\n[ops]\n");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Use("alice"), absl::OkStatus()) << i;
+  const auto connection = Connect(far_address_, keys_->WithToken(keys_->Token("ops", {"--admin"})));
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  EXPECT_EQ((*connection)->Stats()->at("telegrad_bulk_sockets_admitted_total"), 0);
+}
+
 // Nothing is implied: neither by being known nor by administering.
 TEST_F(FrontTenants, AreNoneWithoutAGrant) {
   StartBoth("[*]\n");
