@@ -76,8 +76,11 @@ absl::Status ExecuteStream::Opened(const v1::OpenResult& result) {
 }
 
 bool ExecuteStream::MayMoveLocked() const {
-  return connection_.options().operation_sockets && connection_.server().operation_sockets &&
-         !call_->is_socket() && !closing_ && moves_ < kMovesInVain;
+  // While it moves, nobody renews its lease.
+  const bool lasts = lease_ > 3 * BulkSocketOpener::kMostForAttaching;
+  return lasts && connection_.options().operation_sockets &&
+         connection_.server().operation_sockets && !call_->is_socket() && !closing_ &&
+         moves_ < kMovesInVain;
 }
 
 // Connects a bulk socket, and ends the call, in whose place that is resumed.

@@ -1,6 +1,7 @@
 // The operations of a front leave gRPC for bulk sockets where the far server has some, and come
 // back where these cannot be had.
 #include "engine/ir/content_hash.h"
+#include "engine/net/tcp.h"
 #include "tests/remote/two_daemons.h"
 
 namespace telegrad {
@@ -79,6 +80,14 @@ TEST_F(FrontSockets, ThatBreakUnderEveryOperationLeaveThemToGrpc) {
   ASSERT_TRUE(session->Read(1, 0, Writable(heard)).Get().ok()) << session->status();
   EXPECT_EQ(heard, words);
   EXPECT_LE(proxy_->cuts(), 4) << "and not as often as it breaks";
+}
+
+// What takes their bytes and says nothing takes longer than the lease of a session.
+TEST_F(FrontSockets, ThatAreSwallowedDoNotCostAShortLease) {
+  Start({}, {"--session-lease", "1500"});
+  const UniqueFd swallows = *ListenTcp("127.0.0.1:0");
+  proxy_->ConnectTo(StrCat("127.0.0.1:", PortOf(swallows)), 1);
+  Count(5);
 }
 
 // What admits the socket says nothing more.
