@@ -451,7 +451,8 @@ class Limiter {
 }  // namespace
 
 UOp LimitLoops(Rewriter& b, UOp sink, const Target& target) {
-  if (target.has_workgroups()) return sink;  // threads share loops of which all do as many steps
+  // Threads share a loop only if it has as many iterations for all.
+  if (target.has_workgroups()) return sink;
   const Graph& g = *sink.graph();
   const std::vector<uint32_t> order = PostOrder(sink);
   if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))
