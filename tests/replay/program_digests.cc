@@ -5,7 +5,8 @@
 // A change that is said to keep behaviour prints the same lines: see compare.sh.
 //
 //   program_digests            run in the root of the source tree
-//   program_digests PREFIX     prints the text of the programs whose line begins so instead
+//   program_digests --lists    also with the lists next to the chosen ones of captured graphs:
+//   minutes program_digests PREFIX     prints the text of the programs whose line begins so instead
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -140,12 +141,12 @@ absl::Status Golden(Digests* digests) {
   return absl::OkStatus();
 }
 
-absl::Status Captured(Digests* digests) {
+absl::Status Captured(Digests* digests, bool nearby) {
   TG_ASSIGN_OR_RETURN(const auto captures, testing::ReadCaptures());
   for (const testing::Capture& capture : captures) {
     Budget budget;
     TG_ASSIGN_OR_RETURN(const FrozenGraph graph, FromProto(capture.graph, &budget));
-    digests->Graph(StrCat("captured/", capture.name), graph.root(), capture.VarValues());
+    digests->Graph(StrCat("captured/", capture.name), graph.root(), capture.VarValues(), nearby);
   }
   return absl::OkStatus();
 }
@@ -160,10 +161,11 @@ absl::Status Networks(Digests* digests) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::string& prefix) {
-  Digests digests(prefix);
+absl::Status Run(const std::string& argument) {
+  const bool lists = argument == "--lists";
+  Digests digests(lists ? "" : argument);
   TG_RETURN_IF_ERROR(Golden(&digests));
-  TG_RETURN_IF_ERROR(Captured(&digests));
+  TG_RETURN_IF_ERROR(Captured(&digests, lists));
   return Networks(&digests);
 }
 
