@@ -12,8 +12,10 @@
 
 namespace telegrad {
 
-// Lists that are good for the target at once, without measuring: PEELs, and once these are applied
-// and the ranges separated the others.
+// Lists that are good for the target at once, without measuring: JOINs that make a sum of products
+// one of two matrices, for a target that has workgroups; PEELs; and once these are applied and the
+// ranges separated the others.
+MoveList PickJoins(UOp sink, const Target& target);
 MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const Target& target);
 MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target);
 

@@ -68,13 +68,9 @@ void Record(const MoveList& moves, Piece* piece) {
 
 Checked CheckedOf(const Piece& piece) { return piece.given_moves ? Checked::kYes : Checked::kNo; }
 
-bool IsPeel(const Move& m) {
-  return m.kind == Move::Kind::kPeel || m.kind == Move::Kind::kSeparate;
-}
-
 // What is peeled off may want to be peeled itself. It reduces by ranges of its own: one that two
 // reductions share, inside of ranges that they do not, would have two places.
-absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
+absl::StatusOr<UOp> PeelAndJoin(PassContext& c, Piece* piece) {
   MovedKernel kernel{.root = piece->root};
   const Checked checked = CheckedOf(*piece);
   const auto apply = [&](const Move& move) -> absl::Status {
@@ -85,10 +81,11 @@ absl::StatusOr<UOp> PeelFolds(PassContext& c, Piece* piece) {
   if (piece->given_moves) {
     TG_ASSIGN_OR_RETURN(const MoveList moves, ParseMoves(*piece->given_moves));
     for (const Move& move : moves) {
-      if (!IsPeel(move)) break;
+      if (!IsAtOnce(move)) break;
       TG_RETURN_IF_ERROR(apply(move));
     }
   } else {
+    for (const Move& move : PickJoins(kernel.root, c.target())) TG_RETURN_IF_ERROR(apply(move));
     for (int i = 0; i < kPeelRounds; ++i) {
       const MoveList peels = PickPeels(kernel.root, piece->arguments, c.target());
       if (peels.empty()) break;
@@ -105,7 +102,7 @@ absl::StatusOr<UOp> MoveRanges(PassContext& c, Piece* piece) {
   MoveList moves;
   if (piece->given_moves) {
     TG_ASSIGN_OR_RETURN(moves, ParseMoves(*piece->given_moves));
-    moves.erase(moves.begin(), std::ranges::find_if_not(moves, IsPeel));
+    moves.erase(moves.begin(), std::ranges::find_if_not(moves, IsAtOnce));
   } else {
     moves = PickMoves(piece->root, piece->arguments, c.target());
   }
@@ -277,8 +274,9 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Split}},
     {"merge-ranges", "merges neighbouring ranges that every access traverses as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
-    {"peel", "makes the remainder of a reduction or a loop a separate one", kKernelLevel,
-     kKernelLevel, kSimplify, PiecePass{PeelFolds}},
+    {"peel",
+     "makes the remainder of a reduction or a loop a separate one; joins ranges of products",
+     kKernelLevel, kKernelLevel, kSimplify, PiecePass{PeelAndJoin}},
     {"moves", "splits ranges for the target's vectors, registers and threads", kKernelLevel,
      kKernelLevel, kSimplify, PiecePass{MoveRanges}},
     {"stage", "copies operands that a tile reads repeatedly; packed weights once for many runs",

@@ -9,8 +9,10 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
 namespace {
@@ -41,12 +43,8 @@ std::pair<UOp, int64_t> FindDivided(UOp sink, int64_t lanes) {
   return best;
 }
 
-}  // namespace
-
-UOp SplitRanges(Rewriter& b, UOp sink, const Target& target) {
-  if (target.has_workgroups()) return sink;  // threads are no lanes: each has an index of its own
+UOp SplitDivided(Rewriter& b, UOp sink, int64_t lanes) {
   Graph& g = *b.graph();
-  const int64_t lanes = std::max<int64_t>(2, target.vector_bytes / 4);
   for (int i = 0; i < kMaxSplits && sink.valid(); ++i) {
     const auto [range, c] = FindDivided(sink, lanes);
     if (c == 0) break;
@@ -65,6 +63,24 @@ UOp SplitRanges(Rewriter& b, UOp sink, const Target& target) {
     sink = Substitute(b, sink, {{range.id(), {value, {outer, inner}}}});
   }
   return sink;
+}
+
+bool IsProduct(UOp sink, const Target& target) {
+  const std::optional<KernelShape> shape = ReadShape(sink, target);
+  return shape && FindProduct(*shape);
+}
+
+}  // namespace
+
+// Threads are no lanes: each has an index of its own. But a product of groups, whose number is a
+// part of a column's, becomes one of a batch.
+UOp SplitRanges(Rewriter& b, UOp sink, const Target& target) {
+  if (!target.has_workgroups()) {
+    return SplitDivided(b, sink, std::max<int64_t>(2, target.vector_bytes / 4));
+  }
+  if (!target.stages || FindDivided(sink, 1).second == 0 || IsProduct(sink, target)) return sink;
+  const UOp split = SplitDivided(b, sink, 1);
+  return split.valid() && IsProduct(split, target) ? split : sink;
 }
 
 }  // namespace telegrad

@@ -20,6 +20,7 @@
 
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -175,27 +176,6 @@ class WorkgroupHeuristic {
     }
   }
 
-  // The largest tile that fits into the product and gives each processor a workgroup; the smallest
-  // that fits if there is none.
-  const ProductTile* Pick(std::span<const ProductTile> tiles, int m, int n, int k) const {
-    const auto ceil = [](int64_t size) {
-      return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
-    };
-    const ProductTile* best = nullptr;
-    for (const ProductTile& tile : tiles) {
-      if (tile.rows() > ceil(s_.size[m]) || tile.columns() > ceil(s_.size[n]) ||
-          tile.k > ceil(s_.size[k])) {
-        continue;
-      }
-      best = &tile;
-      const double groups = s_.Iterations(s_.parallel & ~(Bit(m) | Bit(n))) *
-                            static_cast<double>((s_.size[m] + tile.rows() - 1) / tile.rows()) *
-                            static_cast<double>((s_.size[n] + tile.columns() - 1) / tile.columns());
-      if (groups >= target_.threads) break;
-    }
-    return best;
-  }
-
   // A tile of the product for each workgroup, which is one thread. Columns are the outer
   // workgroups: what is read of them stays in a cache while the rows go by.
   bool ThreadProduct(int m, int n) {
@@ -223,23 +203,13 @@ class WorkgroupHeuristic {
     const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
     const bool narrow = p->a.dtype() != DType::kFloat32;
     if (!target_.stages) return !narrow && ThreadProduct(m, n);
-    const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
-    if (narrow && !kind) return false;
-    const ProductTile* tile =
-        narrow ? Pick(costs_.instruction_tiles, m, n, k) : Pick(costs_.register_tiles, m, n, k);
-    if (tile == nullptr && narrow) {  // for what is too small for these
-      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-      const ProductTile one[] = {{1, 1, mma.m, mma.n, mma.k}};
-      one_instruction_ = one[0];
-      if (Pick(one, m, n, k) != nullptr) tile = &one_instruction_;
-    }
-    if (tile == nullptr) return false;
-    const int64_t padding = costs_.local_bytes;  // elements, at most, of each row
-    const int64_t elements = (tile->rows() + tile->columns() + 2 * padding) * (tile->k + padding);
-    if (elements * ByteSize(p->a.dtype()) > target_.local_bytes) return false;
+    const double products = s_.Iterations(s_.parallel & ~(Bit(m) | Bit(n)));
+    const std::optional<ProductTile> tile =
+        PickTile({s_.size[m], s_.size[n], s_.size[k], products, p->a.dtype()}, target_);
+    if (!tile) return false;
     Add(Move::Kind::kLocal, m, tile->threads_m, 1);
     if (narrow) {
-      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaFor(target_.matrix, p->a.dtype()))];
       Add(Move::Kind::kUpcast, m, tile->m / mma.m);
       Add(Move::Kind::kTensorcore, m, mma.m);
       Add(Move::Kind::kLocal, n, tile->threads_n, 0);
@@ -380,8 +350,7 @@ class WorkgroupHeuristic {
   int room_;            // for ranges
   std::vector<int64_t> lanes_;
   std::vector<int> parallel_;  // outermost first
-  ProductTile one_instruction_{};
-  RangeSet rows_ = 0;  // the parallel ranges that every long reduction depends on
+  RangeSet rows_ = 0;          // the parallel ranges that every long reduction depends on
   int fastest_ = -1;
   MoveList moves_;
 };

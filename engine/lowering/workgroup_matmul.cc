@@ -13,13 +13,42 @@ namespace {
 
 bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// The LOAD that `value` is as f32.
-UOp LoadOf(UOp value) {
-  if (value.is(Op::kLoad) && value.dtype() == DType::kFloat32) return value;
-  if (value.is(Op::kCast) && value.src(0).is(Op::kLoad) && Is16Bit(value.src(0).dtype())) {
-    return value.src(0);
+void AddConditions(UOp gate, std::vector<UOp>* to) {
+  std::vector<UOp> stack{gate};
+  while (!stack.empty()) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (u.is(Op::kAnd)) {
+      stack.insert(stack.end(), {u.src(0), u.src(1)});
+    } else {
+      to->push_back(u);
+    }
   }
-  return {};
+}
+
+// Whether a load is 0 wherever `gate` is false, by its own gate.
+bool IsZeroWithout(UOp load, UOp gate) {
+  if (load.src(0).num_src() != 3) return false;
+  std::vector<UOp> known, wanted;
+  AddConditions(load.src(0).src(2), &known);
+  AddConditions(gate, &wanted);
+  return std::ranges::all_of(wanted,
+                             [&](UOp u) { return std::ranges::find(known, u) != known.end(); });
+}
+
+// The LOAD that `value` is as f32. A padded one that is converted is selected once more.
+UOp LoadOf(UOp value) {
+  UOp gate;
+  if (value.is(Op::kWhere) && value.src(2).is_const() && value.src(2).const_word() == 0) {
+    gate = value.src(0);
+    value = value.src(1);
+  }
+  UOp load = value;
+  if (value.is(Op::kCast) && value.dtype() == DType::kFloat32 && Is16Bit(value.src(0).dtype())) {
+    load = value.src(0);
+  }
+  if (!load.is(Op::kLoad) || (load == value && value.dtype() != DType::kFloat32)) return {};
+  return !gate.valid() || IsZeroWithout(load, gate) ? load : UOp();
 }
 
 const MemoryAccess* AccessOf(const Work& work, UOp load) {
@@ -27,54 +56,74 @@ const MemoryAccess* AccessOf(const Work& work, UOp load) {
   return it == work.accesses.end() ? nullptr : &*it;
 }
 
+// Whether ranges alone say where `a` is and whether it is read.
 bool IsPlain(const MemoryAccess& a) {
-  return a.address.num_src() == 2 && a.address.src(0).is(Op::kParam) &&
-         std::ranges::none_of(a.stride, [](int64_t s) { return s == kIrregular; });
+  if (!a.address.src(0).is(Op::kParam)) return false;
+  const Graph& g = *a.address.graph();
+  for (int i = 1; i < a.address.num_src(); ++i) {
+    const std::vector<uint32_t> nodes = PostOrder(a.address.src(i));
+    if (std::ranges::any_of(
+            nodes, [&](uint32_t id) { return g.op(id) == Op::kLoad || g.op(id) == Op::kReduce; })) {
+      return false;
+    }
+  }
+  return true;
 }
 
-// The longest parallel range that `a` walks and `b` does not; -1 if there is none.
-int OwnRange(const KernelShape& s, const MemoryAccess& a, const MemoryAccess& b) {
+bool IsStoredAlong(const KernelShape& s, int range) {
+  return std::ranges::any_of(s.works, [&](const Work& w) {
+    return std::ranges::any_of(
+        w.accesses, [&](const MemoryAccess& x) { return x.store && x.stride[range] == 1; });
+  });
+}
+
+// Of equally long ones, that along which stores are neighbours.
+int LongestRange(const KernelShape& s, RangeSet set) {
   int best = -1;
-  for (RangeSet set = s.parallel & a.ranges & ~b.ranges; set != 0; set &= set - 1) {
+  for (; set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);
-    if (best < 0 || s.size[r] > s.size[best]) best = r;
+    const int64_t more = best < 0 ? 1 : s.size[r] - s.size[best];
+    if (more > 0 || (more == 0 && IsStoredAlong(s, r))) best = r;
   }
   return best;
 }
 
 }  // namespace
 
-std::optional<Matmul> FindMatmul(const KernelShape& s) {
+std::optional<Product> FindProduct(const KernelShape& s) {
   const Work* fold = nullptr;
   for (const Work& work : s.works) {
     if (work.is_reduce() && fold != nullptr) return std::nullopt;
     if (work.is_reduce()) fold = &work;
   }
-  if (fold == nullptr || s.in_place || std::popcount(fold->own) != 1) return std::nullopt;
-  if ((fold->all & ~fold->own) != s.parallel) return std::nullopt;
+  if (fold == nullptr || s.in_place || (fold->all & ~fold->own) != s.parallel) return std::nullopt;
   const UOp product = fold->root.src(0);
   if (static_cast<ReduceKind>(fold->root.arg(0)) != ReduceKind::kAdd || !product.is(Op::kMul) ||
       product.dtype() != DType::kFloat32 || fold->accesses.size() != 2) {
     return std::nullopt;
   }
-  Matmul out;
-  out.reduce = fold->root;
-  out.a = LoadOf(product.src(0));
-  out.b = LoadOf(product.src(1));
+  Product out{.reduce = fold->root,
+              .a = LoadOf(product.src(0)),
+              .b = LoadOf(product.src(1)),
+              .k = fold->own};
   if (!out.a.valid() || !out.b.valid() || out.a.dtype() != out.b.dtype()) return std::nullopt;
   const MemoryAccess* a = AccessOf(*fold, out.a);
   const MemoryAccess* b = AccessOf(*fold, out.b);
   if (a == nullptr || b == nullptr || !IsPlain(*a) || !IsPlain(*b)) return std::nullopt;
-  const int m = OwnRange(s, *a, *b), n = OwnRange(s, *b, *a), k = std::countr_zero(fold->own);
-  if (m < 0 || n < 0 || a->stride[k] == 0 || b->stride[k] == 0) return std::nullopt;
-  out.m = s.d.ranges[m];
-  out.n = s.d.ranges[n];
-  out.k = s.d.ranges[k];
-  const bool turned = std::ranges::any_of(s.works, [&](const Work& w) {
-    return std::ranges::any_of(w.accesses,
-                               [&](const MemoryAccess& x) { return x.store && x.stride[m] == 1; });
-  });
-  if (turned) {
+  const RangeSet of_a = a->ranges | a->gate, of_b = b->ranges | b->gate;
+  out.m = s.parallel & of_a & ~of_b;
+  out.n = s.parallel & of_b & ~of_a;
+  if (out.m == 0 || out.n == 0 || (out.k & ~(of_a & of_b)) != 0) return std::nullopt;
+  return out;
+}
+
+std::optional<Matmul> FindMatmul(const KernelShape& s) {
+  const std::optional<Product> p = FindProduct(s);
+  if (!p || std::popcount(p->k) != 1) return std::nullopt;
+  const int m = LongestRange(s, p->m), n = LongestRange(s, p->n);
+  Matmul out{p->reduce,     p->a,          p->b,
+             s.d.ranges[m], s.d.ranges[n], s.d.ranges[std::countr_zero(p->k)]};
+  if (IsStoredAlong(s, m)) {
     std::swap(out.a, out.b);
     std::swap(out.m, out.n);
   }

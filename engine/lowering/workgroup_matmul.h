@@ -8,10 +8,21 @@
 
 namespace telegrad {
 
-// REDUCE(add, MUL(f32 of LOAD a, f32 of LOAD b), k), or with its factors in the other order, that
-// is the kernel's only reduction. Parallel ranges: m, which a depends on and b does not, n the
-// other way round; stores are neighbours along n if along either. Both loads are without gates and
-// move by a constant step along every range.
+// REDUCE(add, MUL(f32 of LOAD a, f32 of LOAD b), k...), or with its factors in the other order,
+// that is the kernel's only reduction. It is found by what the loads walk, whatever the kernel
+// calls it: parallel ranges that a walks and b does not are rows, those of b alone columns, and all
+// others, which both walk or neither, are a batch. So a convolution has pixels, channels of the
+// output, and channels and taps of the window. Places in memory come from ranges alone, and so do
+// gates, as those of a padded image: where one is false, the load gives 0.
+struct Product {
+  UOp reduce, a, b;
+  RangeSet m = 0, n = 0, k = 0;  // none is empty
+};
+
+std::optional<Product> FindProduct(const KernelShape& shape);
+
+// A product that reduces one range. Its rows and columns are the longest range of each; stores are
+// neighbours along n if along either. Several ranges may become one before (join.h).
 struct Matmul {
   UOp reduce, a, b;
   UOp m, n, k;

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/lowering/affine.h"
+#include "engine/lowering/panel_order.h"
 #include "engine/lowering/ranges.h"
 #include "engine/types/machine_costs.h"
 
@@ -38,20 +38,6 @@ struct Panel {
                   {b.Make(Op::kMul, {t, g.Index(step_t)}), b.Make(Op::kMul, {k, g.Index(step_k)})});
   }
 };
-
-// The elements of a chunk: as wide as an access may be, if every row begins at a multiple of it.
-int64_t LanesOf(const PanelPlan& p, UOp fast, int64_t columns, int vector_bytes) {
-  const int64_t lanes = vector_bytes / std::max<int64_t>(1, ByteSize(p.load.dtype()));
-  if (lanes < 2 || columns % lanes != 0 || SizeOf(fast) % lanes != 0) return 1;
-  const UOp index = p.load.src(0).src(1);
-  const std::optional<Dependence> d = FindDependence(index);
-  if (!d || StrideOf(index, fast) != 1) return 1;
-  const bool aligned = std::ranges::all_of(d->ranges, [&](UOp range) {
-    const std::optional<int64_t> stride = StrideOf(index, range);
-    return range == fast || (stride && *stride % lanes == 0);
-  });
-  return aligned ? lanes : 1;
-}
 
 // Among `group` rows, those that are `step` apart are stored after each other.
 struct RowOrder {
@@ -88,10 +74,12 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
                 const Replacements& others, int vector_bytes, int64_t* next_id) {
   Graph& g = *b.graph();
   const UOp index = p.load.src(0).src(1);
-  const bool rows_by_k = StrideOf(index, p.k.range) == 1;
+  const bool rows_by_k = RunsAlongReduced(b, p.load, p.t.range, p.k.range);
   const SplitRange& row = rows_by_k ? p.t : p.k;
   const SplitRange& column = rows_by_k ? p.k : p.t;
-  const int64_t lanes = LanesOf(p, column.range, column.tile, vector_bytes);
+  const int64_t lanes =
+      NeighboursAlong(b, p.load, column.range, column.tile,
+                      vector_bytes / std::max<int64_t>(1, ByteSize(p.load.dtype())));
 
   const auto first_of = [&](const SplitRange& s) {
     return b.Make(Op::kMul, {s.outer, g.Index(s.tile)});
@@ -142,6 +130,10 @@ Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads
     keep(b.Make(Op::kAdd, {column_first, first}), column.size);
   }
   if (steps * count != chunks) keep(chunk, chunks);
+  if (p.load.src(0).num_src() == 3) {
+    const UOp given = p.load.src(0).src(2);
+    inside = inside.valid() ? g.Make(Op::kAnd, {given, inside}) : given;
+  }
   std::vector<UOp> address{p.load.src(0).src(0), index};
   if (inside.valid()) address.push_back(inside);
   Replacements with = others;
@@ -172,7 +164,7 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
   std::array<Panel, 2> panels;
   for (size_t i = 0; i < panels.size(); ++i) {
     const UOp load = i == 0 ? p.a : p.b;
-    const bool by_k = mma != nullptr && StrideOf(load.src(0).src(1), p.k) == 1;
+    const bool by_k = mma != nullptr && RunsAlongReduced(b, load, i == 0 ? p.m : p.n, p.k);
     // MFMA reads 8 bytes of 16 rows at once, which with the other gap would meet in pairs.
     const int pad_bytes =
         by_k && target.matrix == MatrixUnit::kMfma ? local_bytes / 2 : local_bytes;

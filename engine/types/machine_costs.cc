@@ -72,7 +72,8 @@ constexpr ProductTile kInstructionTiles[] = {
     {2, 2, 16, 4 * 8, 2 * 16},
     {2, 2, 16, 2 * 8, 2 * 16},
 };
-constexpr ProductTile kRegisterTiles[] = {{16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}};
+constexpr ProductTile kRegisterTiles[] = {
+    {16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}, {8, 16, 4, 4, 8}, {8, 8, 4, 4, 8}};
 
 constexpr GroupCosts kGroup{.threads = 256,
                             .few_threads = 128,
@@ -82,6 +83,8 @@ constexpr GroupCosts kGroup{.threads = 256,
                             .accumulators = 4,
                             .busy = 8,
                             .local_bytes = 16,
+                            .copied = 10,
+                            .instruction_rate = 8,
                             .instruction_tiles = kInstructionTiles,
                             .register_tiles = kRegisterTiles};
 

@@ -102,6 +102,9 @@ struct GroupCosts {
   // Of a thread's access to local memory at most; also between rows there, so that these do not
   // fall onto the same banks.
   int local_bytes;
+  // In multiplications of f32 by one thread: an access that copies an operand of a product, with
+  // what finds its address; and how many of a matrix instruction's take as long as one.
+  double copied, instruction_rate;
   // Of matrix instructions and of registers, the largest first.
   std::span<const ProductTile> instruction_tiles, register_tiles;
 };

@@ -122,7 +122,7 @@ TEST_P(AmdLowered, HasNoSpills) {
       const std::string assembly = ExpectRegistersOnly(*program, target);
       const std::string matrix = target.matrix == MatrixUnit::kMfma ? "v_mfma_f32_" : "v_wmma_f32_";
       EXPECT_EQ(assembly.find(matrix) != assembly.npos,
-                GetParam().find("matmul_f16") != std::string::npos);
+                GetParam().find("_f16") != std::string::npos);
     }
   }
 }

@@ -1,11 +1,12 @@
-// Moves are drawn in the order in which a list has them: peels, then splits, then the order of the
-// loops. A matrix product for workgroups gets, now and then, the moves that stage it, with amounts
-// drawn.
+// Moves are drawn in the order in which a list has them: peels or joins, then splits, then the
+// order of the loops. A matrix product for workgroups gets, now and then, the moves that stage it,
+// with amounts drawn.
 #include "tests/conformance/random_moves.h"
 
 #include <algorithm>
 #include <span>
 
+#include "engine/lowering/heuristic.h"
 #include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad::testing {
@@ -22,7 +23,9 @@ constexpr Kind kOrders[] = {Kind::kOuter, Kind::kOuter, Kind::kBlock};
 // Now and then what no kernel for this target can have.
 constexpr Kind kAll[] = {Kind::kVectorize,  Kind::kUpcast, Kind::kUnroll, Kind::kThread,
                          Kind::kOuter,      Kind::kPeel,   Kind::kLocal,  Kind::kGroup,
-                         Kind::kTensorcore, Kind::kStage,  Kind::kBlock,  Kind::kSeparate};
+                         Kind::kTensorcore, Kind::kStage,  Kind::kBlock,  Kind::kSeparate,
+                         Kind::kJoin};
+constexpr Kind kJoins[] = {Kind::kJoin};
 
 class Drawer {
  public:
@@ -31,8 +34,15 @@ class Drawer {
 
   absl::StatusOr<MoveList> Run() {
     const bool workgroups = space_.target().has_workgroups();
+    if (workgroups && Below(3) == 0) TG_RETURN_IF_ERROR(Draw(kJoins, 1 + Below(6)));
+    if (workgroups && Below(4) == 0) {
+      for (const Move& move : PickJoins(kernel_.root, space_.target())) {
+        TG_RETURN_IF_ERROR(Add(move));
+      }
+    }
+    const size_t joined = list_.size();
     if (workgroups && Below(2) == 0) TG_RETURN_IF_ERROR(Staged());
-    if (list_.empty()) {
+    if (list_.size() == joined) {
       if (!workgroups) {
         if (Below(3) == 0) TG_RETURN_IF_ERROR(Draw(kPeels, 2));
         if (kernel_.peeled) TG_RETURN_IF_ERROR(Add({}));
@@ -79,6 +89,11 @@ class Drawer {
         move.range = shape->d.ranges[r].arg(0);
         move.amount = Amount(move.kind, shape->size[r]);
       }
+      if (move.kind == Kind::kJoin) {
+        const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
+        const auto& ranges = shape->d.ranges;
+        move.inner = ranges[static_cast<size_t>(Below(std::ssize(ranges)))].arg(0);
+      }
       if (move.kind == Kind::kLocal) move.axis = static_cast<int>(Below(kMaxThreadAxes));
       TG_RETURN_IF_ERROR(Add(move));
     }
@@ -88,6 +103,7 @@ class Drawer {
   int64_t Amount(Kind kind, int64_t size) {
     constexpr int64_t kSome[] = {2, 3, 4, 5, 7, 8, 16, 32};
     if (kind == Kind::kThread || kind == Kind::kOuter || kind == Kind::kGroup) return 0;
+    if (kind == Kind::kJoin) return 0;
     if (kind == Kind::kVectorize) return int64_t{2} << Below(4);
     if (Below(2) == 0) {  // a divisor
       for (int i = 0; i < 8; ++i) {

@@ -266,7 +266,7 @@ TEST(WorkgroupKernels, ProductsOfFloatsAreTilesOfRegisters) {
     for (const int processors : {1, 108}) {
       EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << what;
       const KernelCounts counts = Count(graph, Gpu(processors));
-      EXPECT_EQ(counts["barrier"], c.m > 32 && c.n > 32 ? 2 : 0) << what;
+      EXPECT_EQ(counts["barrier"], c.m > 16 && c.n > 16 ? 2 : 0) << what;
     }
   }
 }

@@ -224,6 +224,18 @@ TEST_P(GpuGraph, Matmul) {
   ExpectSame(*b.Finish());
 }
 
+// Products of tiles in local memory, with padding and channels that no tile divides.
+TEST_P(GpuGraph, Convolutions) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    Builder b;
+    const Tensor x = b.Param(dtype, {2, 6, 9, 10}, "x"), w = b.Param(dtype, {40, 6, 3, 3}, "w");
+    const Tensor y = b.Param(dtype, {40, 6, 1, 1}, "y");
+    b.Output(x.Conv(w, {.stride = {2, 1}, .pads = {1, 1, 1, 1}}).Relu(), "padded");
+    b.Output(x.Conv(y), "pointwise");
+    ExpectSame(*b.Finish());
+  }
+}
+
 // Forward, backward and the optimizer's step in place, several kernels with temporaries: a replay
 // is one graph launch, and nothing is told anew.
 TEST_P(GpuGraph, ATrainingStep) {

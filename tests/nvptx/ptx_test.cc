@@ -193,7 +193,7 @@ TEST_P(Lowered, IsExactAndAssembledWithoutSpills) {
       auto counts = CountInstructions(assembled->code, name);
       ASSERT_TRUE(counts.ok()) << counts.status();
       EXPECT_EQ((*counts)[sass::kLdl] + (*counts)[sass::kStl], 0);
-      EXPECT_EQ((*counts)[sass::kHmma] > 0, GetParam().find("matmul_f16") != std::string::npos);
+      EXPECT_EQ((*counts)[sass::kHmma] > 0, GetParam().find("_f16") != std::string::npos);
     }
   }
 }

@@ -142,7 +142,7 @@ class Editor {
 
   MoveSpace& space_;
   const MoveList& moves_;
-  size_t first_ = 0;  // move that is no PEEL or SEPARATE
+  size_t first_ = 0;  // move that is not carried out at once
   std::set<std::string> seen_;
   std::vector<MoveList> out_;
 };
@@ -153,20 +153,25 @@ std::vector<Candidate> FirstCandidates(MoveSpace& space, size_t most) {
   std::vector<Candidate> out;
   MovedKernel kernel = space.Begin();
   const Target& target = space.target();
-  MoveList peels;
+  MoveList first;
+  const auto add = [&](const MoveList& moves) {
+    for (const Move& move : moves) {
+      auto next = space.Add(std::move(kernel), move);
+      if (!next.ok()) return false;
+      kernel = *std::move(next);
+    }
+    first.insert(first.end(), moves.begin(), moves.end());
+    return true;
+  };
+  if (!add(PickJoins(kernel.root, target))) return out;
   for (int i = 0; i < kPeelRounds; ++i) {
     MoveList round = PickPeels(kernel.root, space.arguments(), target);
     if (round.empty()) break;
     round.push_back({});
-    for (const Move& move : round) {
-      auto next = space.Add(std::move(kernel), move);
-      if (!next.ok()) return out;
-      kernel = *std::move(next);
-    }
-    peels.insert(peels.end(), round.begin(), round.end());
+    if (!add(round)) return out;
   }
   for (RankedMoves& ranked : RankMoves(kernel.root, space.arguments(), target, most)) {
-    Candidate& candidate = out.emplace_back(peels, ranked.cycles);
+    Candidate& candidate = out.emplace_back(first, ranked.cycles);
     candidate.moves.insert(candidate.moves.end(), ranked.moves.begin(), ranked.moves.end());
   }
   return out;

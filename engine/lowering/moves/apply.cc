@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/lowering/join.h"
 #include "engine/lowering/moves/carry_out.h"
 #include "engine/lowering/moves/check.h"
 #include "engine/lowering/moves/peel.h"
@@ -31,15 +32,35 @@ std::vector<RangeMove> Resolve(const KernelShape& shape, const MoveList& moves) 
   return out;
 }
 
+absl::StatusOr<UOp> ApplyAtOnce(Rewriter& b, const Target& target, const MovedKernel& kernel,
+                                const Move& move, Checked checked) {
+  const KernelShape& shape = *kernel.shape;
+  if (move.kind == Move::Kind::kJoin) {
+    if (checked == Checked::kYes) TG_RETURN_IF_ERROR(CheckJoin(shape, kernel.root, move, target));
+    const RangeMove outer = Resolve(shape, {move}).at(0);
+    const RangeMove inner = Resolve(shape, {Move{.kind = move.kind, .range = move.inner}}).at(0);
+    return JoinRanges(b, kernel.root, outer.range, inner.range);
+  }
+  if (checked == Checked::kYes) TG_RETURN_IF_ERROR(CheckPeel(shape, move, target));
+  UOp root = kernel.root;
+  for (const RangeMove& m : Resolve(shape, {move})) root = Peel(b, root, m.range, m.amount);
+  return root;
+}
+
 }  // namespace
+
+bool IsAtOnce(const Move& move) {
+  return move.kind == Move::Kind::kPeel || move.kind == Move::Kind::kSeparate ||
+         move.kind == Move::Kind::kJoin;
+}
 
 absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel kernel,
                                   const Move& move, Checked checked) {
   Graph& g = *b.graph();
   const bool peel = move.kind == Move::Kind::kPeel, separate = move.kind == Move::Kind::kSeparate;
-  if ((peel || separate) && !kernel.pending.empty()) {
+  if (IsAtOnce(move) && !kernel.pending.empty()) {
     return FailedPrecondition("move ", Print(move),
-                              ": PEEL and SEPARATE stand before all other moves");
+                              ": PEEL, SEPARATE and JOIN stand before all other moves");
   }
   if (separate) {
     if (!kernel.peeled) return FailedPrecondition("move SEPARATE: nothing was peeled");
@@ -49,19 +70,16 @@ absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel
     if (kernel.peeled && !peel) {
       return FailedPrecondition("move ", Print(move), ": SEPARATE stands after the last PEEL");
     }
-    if (checked == Checked::kYes || peel) TG_RETURN_IF_ERROR(Read(&kernel, target));
-    if (!peel) {
+    if (checked == Checked::kYes || IsAtOnce(move)) TG_RETURN_IF_ERROR(Read(&kernel, target));
+    if (!IsAtOnce(move)) {
       if (checked == Checked::kYes) {
         TG_RETURN_IF_ERROR(CheckMove(*kernel.shape, kernel.pending, move, target));
       }
       kernel.pending.push_back(move);
       return kernel;
     }
-    if (checked == Checked::kYes) TG_RETURN_IF_ERROR(CheckPeel(*kernel.shape, move, target));
-    for (const RangeMove& m : Resolve(*kernel.shape, MoveList{move})) {
-      kernel.root = Peel(b, kernel.root, m.range, m.amount);
-    }
-    kernel.peeled = true;
+    TG_ASSIGN_OR_RETURN(kernel.root, ApplyAtOnce(b, target, kernel, move, checked));
+    kernel.peeled = peel;
   }
   if (!kernel.root.valid()) return g.status();
   kernel.shape = nullptr;

@@ -2,7 +2,7 @@
 // have it, and no list that Apply accepts changes what the kernel computes, up to the order of
 // float reductions.
 //
-// PEEL and SEPARATE are carried out at once, the others together by Finish: carry_out.h.
+// PEEL, SEPARATE and JOIN are carried out at once, the others together by Finish: carry_out.h.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 namespace telegrad {
 
 struct MovedKernel {
-  UOp root;                                            // after the PEELs and SEPARATEs
-  MoveList done = {};                                  // these
-  MoveList pending = {};                               // the others, in their order
+  UOp root;               // after the moves that are carried out at once
+  MoveList done = {};     // these
+  MoveList pending = {};  // the others, in their order
   std::shared_ptr<const KernelShape> shape = nullptr;  // of `root`; null: not read yet
   bool peeled = false;                                 // and not separated yet
 };
@@ -26,6 +26,9 @@ struct MovedKernel {
 // tested (golden_test, move_test); no kernel's lowering is to take longer for it, or to fail where
 // a check is too strict.
 enum class Checked { kYes, kNo };
+
+// Whether a move is carried out at once: such moves stand before all others.
+bool IsAtOnce(const Move& move);
 
 // FAILED_PRECONDITION: the kernel cannot have the move, and why.
 absl::StatusOr<MovedKernel> Apply(Rewriter& b, const Target& target, MovedKernel kernel,

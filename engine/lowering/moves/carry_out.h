@@ -8,8 +8,8 @@
 
 namespace telegrad {
 
-// The kernel `sink`, whose shape is `shape`, with all of the moves, none of which is PEEL or
-// SEPARATE.
+// The kernel `sink`, whose shape is `shape`, with all of the moves, none of which is carried
+// out at once (apply.h).
 absl::StatusOr<UOp> CarryOut(Rewriter& b, const Target& target, UOp sink, const KernelShape& shape,
                              const std::vector<RangeMove>& moves);
 

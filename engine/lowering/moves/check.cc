@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
+#include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/lowering/block_choice.h"
+#include "engine/lowering/join.h"
 #include "engine/lowering/moves/padding.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -47,16 +51,34 @@ class Checker {
     return Room(2 * static_cast<int>(s_.size.size()));  // both parts have ranges of their own
   }
 
+  absl::Status Join(UOp sink) {
+    TG_RETURN_IF_ERROR(FindRange(move_.inner));
+    const int inner = std::exchange(r_, -1);
+    TG_RETURN_IF_ERROR(FindRange());
+    TG_RETURN_IF_ERROR(OfTarget());
+    if (r_ == inner) return No("a range is not joined to itself");
+    const RangeSet both = Bit(r_) | Bit(inner);
+    if ((both & (s_.whole | s_.inner | s_.around_nests)) != 0) {
+      return No("a nest inside of the loops is done once at a time");
+    }
+    const bool folds =
+        std::ranges::any_of(s_.works, [&](const Work& w) { return (w.own & both) == both; });
+    if (!folds && (s_.parallel & both) != both) {
+      return No("both are reduced, or all stores depend on both");
+    }
+    if (!AreClosedTogether(sink, s_.d.ranges[Index()], s_.d.ranges[static_cast<size_t>(inner)])) {
+      return No("what ends with one of the ranges does not end with the other");
+    }
+    int64_t size;
+    return CheckedMul(s_.size[Index()], s_.size[static_cast<size_t>(inner)], &size)
+               ? absl::OkStatus()
+               : No("the joined range has too many iterations");
+  }
+
   absl::Status Other() {
     TG_RETURN_IF_ERROR(FindRange());
     if (before_.size() >= kMaxMoves) return No("the list is too long");
-    const bool workgroups = target_.has_workgroups();
-    if (RowOf(move_.kind).on == MoveRow::On::kWorkgroups && !workgroups) {
-      return No("a move for workgroups, which the target does not have");
-    }
-    if (RowOf(move_.kind).on == MoveRow::On::kProcessors && workgroups) {
-      return No("a move for processors, not for workgroups");
-    }
+    TG_RETURN_IF_ERROR(OfTarget());
     switch (move_.kind) {
       case Kind::kVectorize:
       case Kind::kUpcast:
@@ -85,9 +107,10 @@ class Checker {
         return Product();
       case Kind::kPeel:
       case Kind::kSeparate:
+      case Kind::kJoin:
         break;
     }
-    return No("PEEL and SEPARATE stand before all other moves");
+    return No("PEEL, SEPARATE and JOIN stand before all other moves");
   }
 
  private:
@@ -96,9 +119,21 @@ class Checker {
     return FailedPrecondition("move ", Print(move_), ": ", why...);
   }
 
-  absl::Status FindRange() {
+  absl::Status OfTarget() {
+    const MoveRow::On on = RowOf(move_.kind).on;
+    if (on == MoveRow::On::kWorkgroups && !target_.has_workgroups()) {
+      return No("a move for workgroups, which the target does not have");
+    }
+    if (on == MoveRow::On::kProcessors && target_.has_workgroups()) {
+      return No("a move for processors, not for workgroups");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FindRange() { return FindRange(move_.range); }
+  absl::Status FindRange(int64_t number) {
     for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
-      if (s_.d.ranges[i].arg(0) != move_.range) continue;
+      if (s_.d.ranges[i].arg(0) != number) continue;
       if (r_ >= 0) return No("several ranges have that number");
       r_ = static_cast<int>(i);
     }
@@ -364,8 +399,7 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
   if (staged != tile[2]) return no("STAGE needs the amount of the tile of the reduction's range");
   if (folds_by_threads) return no("threads and lanes do not share a staged reduction");
-  const int64_t padding = CostsOf(target).group.local_bytes;  // elements, at most, of each row
-  const int64_t elements = (tile[0] + tile[1] + 2 * padding) * (tile[2] + padding);
+  const int64_t elements = PanelElements(tile[0], tile[1], tile[2], target);
   if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
     return no("the staged operands are more than local memory");
   }
@@ -384,6 +418,10 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
 
 absl::Status CheckPeel(const KernelShape& shape, const Move& move, const Target& target) {
   return Checker(shape, {}, move, target).Peel();
+}
+
+absl::Status CheckJoin(const KernelShape& shape, UOp sink, const Move& move, const Target& target) {
+  return Checker(shape, {}, move, target).Join(sink);
 }
 
 absl::Status CheckMove(const KernelShape& shape, const MoveList& before, const Move& move,

@@ -11,6 +11,9 @@ namespace telegrad {
 // FAILED_PRECONDITION says why `move`, a PEEL, cannot be the next one.
 absl::Status CheckPeel(const KernelShape& shape, const Move& move, const Target& target);
 
+// The same of a JOIN in the kernel `sink`.
+absl::Status CheckJoin(const KernelShape& shape, UOp sink, const Move& move, const Target& target);
+
 // The same of any other move but SEPARATE, where `before` are the ones since the last SEPARATE.
 absl::Status CheckMove(const KernelShape& shape, const MoveList& before, const Move& move,
                        const Target& target);

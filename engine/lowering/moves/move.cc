@@ -11,37 +11,39 @@ using MoveKind = Move::Kind;
 using On = MoveRow::On;
 
 constexpr MoveRow kMoves[] = {
-    {MoveKind::kVectorize, "VECTORIZE", true, true, false, true, On::kEvery,
+    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, true, On::kEvery,
      "the innermost iterations become lanes"},
-    {MoveKind::kUpcast, "UPCAST", true, true, false, true, On::kEvery,
+    {MoveKind::kUpcast, "UPCAST", true, true, false, false, true, On::kEvery,
      "iterations are computed together in registers"},
-    {MoveKind::kUnroll, "UNROLL", true, true, false, true, On::kEvery,
+    {MoveKind::kUnroll, "UNROLL", true, true, false, false, true, On::kEvery,
      "iterations of a reduction are written out"},
-    {MoveKind::kThread, "THREAD", true, false, false, false, On::kProcessors,
+    {MoveKind::kThread, "THREAD", true, false, false, false, false, On::kProcessors,
      "workers share the iterations"},
-    {MoveKind::kOuter, "OUTER", true, false, false, false, On::kProcessors,
+    {MoveKind::kOuter, "OUTER", true, false, false, false, false, On::kProcessors,
      "the loop is moved outside of the others so far"},
-    {MoveKind::kPeel, "PEEL", true, true, false, false, On::kEvery,
+    {MoveKind::kPeel, "PEEL", true, true, false, false, false, On::kEvery,
      "the first iterations become a separate loop"},
-    {MoveKind::kLocal, "LOCAL", true, true, true, true, On::kWorkgroups,
+    {MoveKind::kLocal, "LOCAL", true, true, true, false, true, On::kWorkgroups,
      "threads of a workgroup share the iterations"},
-    {MoveKind::kGroup, "GROUP", true, false, false, false, On::kWorkgroups,
+    {MoveKind::kGroup, "GROUP", true, false, false, false, false, On::kWorkgroups,
      "what is left of the range becomes workgroups"},
-    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, true, On::kWorkgroups,
+    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, true, On::kWorkgroups,
      "iterations become those of a matrix instruction"},
-    {MoveKind::kStage, "STAGE", true, true, false, false, On::kWorkgroups,
+    {MoveKind::kStage, "STAGE", true, true, false, false, false, On::kWorkgroups,
      "a product's operands go through local memory"},
-    {MoveKind::kBlock, "BLOCK", true, true, false, true, On::kProcessors,
+    {MoveKind::kBlock, "BLOCK", true, true, false, false, true, On::kProcessors,
      "a reduction is computed in blocks, a loop in parts"},
-    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, On::kEvery,
+    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, On::kEvery,
      "each reduction gets separate ranges"},
+    {MoveKind::kJoin, "JOIN", true, false, false, true, false, On::kWorkgroups,
+     "two ranges become the second one of them"},
 };
 
 constexpr bool InOrder() {
   for (size_t i = 0; i < std::size(kMoves); ++i) {
     if (static_cast<size_t>(kMoves[i].kind) != i) return false;
   }
-  return std::size(kMoves) == static_cast<size_t>(MoveKind::kSeparate) + 1;
+  return std::size(kMoves) == static_cast<size_t>(MoveKind::kJoin) + 1;
 }
 static_assert(InOrder(), "a row for each Move::Kind, in their order");
 
@@ -85,6 +87,13 @@ absl::StatusOr<Move> ParseMove(absl::string_view text) {
       move.axis = static_cast<int>(axis);
       next += 2;
     }
+    if (row.inner) {
+      if (words.size() <= next || words[next][0] != 'r' ||
+          !ParseCount(words[next].substr(1), &move.inner)) {
+        return bad("a second range such as r2 follows the first one");
+      }
+      ++next;
+    }
     if (words.size() != next) return bad("there is more than the move has");
     return move;
   }
@@ -103,6 +112,7 @@ std::string Print(const Move& move) {
   if (row.range) StrAppend(&out, " r", move.range);
   if (row.amount) StrAppend(&out, " ", move.amount);
   if (row.axis) StrAppend(&out, " axis ", move.axis);
+  if (row.inner) StrAppend(&out, " r", move.inner);
   return out;
 }
 

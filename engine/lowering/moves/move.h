@@ -4,7 +4,8 @@
 //   PEEL r2 96, SEPARATE, UPCAST r0 14, VECTORIZE r1 16, THREAD r0, OUTER r0, OUTER r1
 //
 // r2 is the kernel's RANGE whose number (its first argument) is 2. A PEEL makes ranges: moves after
-// it name those that it left and made. What a list does is in apply.h.
+// it name those that it left and made. A JOIN of two leaves the one that it names last. What a list
+// does is in apply.h.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +33,13 @@ struct Move {
     kBlock,     // of a reduced range: `amount` iterations are reduced at a time, in loops inside of
                 // those that are moved before, see block.h; of a loop: in parts of `amount`
     kSeparate,  // after PEELs: each reduction gets ranges of its own
+    kJoin,      // the iterations of `inner` are done for each of the range: one range of both
   };
   Kind kind = Kind::kSeparate;
   int64_t range = -1;  // the number of a RANGE; -1: SEPARATE
   int64_t amount = 0;
-  int axis = 0;  // LOCAL: of the workgroup's threads, which stand in a box of up to three
+  int axis = 0;        // LOCAL: of the workgroup's threads, which stand in a box of up to three
+  int64_t inner = -1;  // JOIN: the number of the RANGE that both become
 
   friend bool operator==(const Move&, const Move&) = default;
 };
@@ -51,8 +54,8 @@ inline constexpr size_t kMaxMoveText = 8'192;  // characters of one
 struct MoveRow {
   Move::Kind kind;
   std::string_view name;
-  bool range, amount, axis;  // what the text has after the name
-  bool splits;               // `amount` iterations become a part of the range
+  bool range, amount, axis, inner;  // what the text has after the name
+  bool splits;                      // `amount` iterations become a part of the range
   enum class On { kEvery, kProcessors, kWorkgroups } on;  // the targets that have it
   std::string_view what;                                  // for --list-moves
 };

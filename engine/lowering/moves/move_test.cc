@@ -26,6 +26,7 @@ TEST(Moves, AreReadAsTheyArePrinted) {
       if (row.range) move.range = static_cast<int64_t>(rng() % 100);
       if (row.amount) move.amount = static_cast<int64_t>(1 + rng() % 5000);
       if (row.axis) move.axis = static_cast<int>(rng() % kMaxThreadAxes);
+      if (row.inner) move.inner = static_cast<int64_t>(rng() % 100);
       list.push_back(move);
     }
     const auto parsed = ParseMoves(Print(list));
@@ -46,6 +47,8 @@ TEST(Moves, MalformedOnesAreNamed) {
       {"LOCAL r1 2", "an axis such as"},
       {"LOCAL r1 2 axis 3", "of 0 to 2"},
       {"SEPARATE r1", "more than the move has"},
+      {"JOIN r1", "a second range such as r2"},
+      {"JOIN r1 2", "a second range such as r2"},
       {"THREAD r0,, OUTER r0", "a move is missing"},
       {"THREAD r0,", "a move is missing"},
   };
@@ -80,9 +83,10 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"PEEL r2 16", "SEPARATE stands after the last PEEL"},
       {"PEEL r2 16, UPCAST r0 2", "SEPARATE stands after the last PEEL"},
       {"SEPARATE", "nothing was peeled"},
-      {"UPCAST r0 2, PEEL r2 16, SEPARATE", "PEEL and SEPARATE stand before all other moves"},
+      {"UPCAST r0 2, PEEL r2 16, SEPARATE", "PEEL, SEPARATE and JOIN stand before all other moves"},
       {"UPCAST r0 48, UPCAST r1 48", "more than 1024 replicas"},
       {"LOCAL r0 4 axis 0", "a move for workgroups"},
+      {"JOIN r0 r1", "a move for workgroups"},
   };
   const std::pair<const char*, const char*> gpu[] = {
       {"THREAD r0", "a move for processors"},
@@ -90,6 +94,10 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"LOCAL r0 1024 axis 0, LOCAL r1 4 axis 1", "threads in a workgroup, at most 1024"},
       {"LOCAL r0 4 axis 0, LOCAL r1 4 axis 0", "is shared on that axis already"},
       {"LOCAL r0 4 axis 0, LOCAL r2 8 axis 0", "the axis has 4 threads"},
+      {"JOIN r0 r0", "is not joined to itself"},
+      {"JOIN r0 r9", "the kernel has no such range"},
+      {"JOIN r0 r2", "both are reduced, or all stores depend on both"},
+      {"GROUP r0, JOIN r0 r1", "JOIN stand before all other moves"},
       {"GROUP r2", "some store does not depend on the range"},
       {"TENSORCORE r0 16", "there is no instruction for the type"},
       {"UNROLL r2 8, STAGE r2 16", "STAGE needs the amount of the tile"},

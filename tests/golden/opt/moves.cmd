@@ -11,6 +11,7 @@ TENSORCORE rN AMOUNT: iterations become those of a matrix instruction
 STAGE rN AMOUNT: a product's operands go through local memory
 BLOCK rN AMOUNT: a reduction is computed in blocks, a loop in parts
 SEPARATE: each reduction gets separate ranges
+JOIN rN rM: two ranges become the second one of them
 $ telegrad-opt --passes=schedule,lower --vector-bytes=16 tests/golden/opt/row_sum.uop
 --- kernel0(slot1, slot0): writes slot 1
 # moves: PEEL r1 2, SEPARATE, VECTORIZE r2 2, THREAD r0, OUTER r0

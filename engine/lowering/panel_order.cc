@@ -1,0 +1,83 @@
+// A range that was joined of several (join.h) is taken apart where an index divides it. With r =
+// lanes * q + i, i < lanes, the rules make an index that is linear in i where `lanes` divides what
+// the range is divided by, and a gate that does not depend on i.
+#include "engine/lowering/panel_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/lowering/affine.h"
+#include "engine/lowering/ranges.h"
+#include "engine/lowering/substitute.h"
+
+namespace telegrad {
+namespace {
+
+// What divides every value of an integer; 0 divides 0 alone.
+int64_t FactorOf(UOp value) {
+  const Graph& g = *value.graph();
+  absl::flat_hash_map<uint32_t, int64_t> factor;
+  for (uint32_t id : PostOrder(value)) {
+    const UOp u = g.at(id);
+    const auto of = [&](int i) { return factor[u.src(i).id()]; };
+    int64_t f = 1;
+    if (u.is_const()) {
+      f = u.const_word();
+    } else if (u.is(Op::kAdd) || u.is(Op::kSub)) {
+      f = std::gcd(of(0), of(1));
+    } else if (u.is(Op::kMul)) {
+      if (__builtin_mul_overflow(of(0), of(1), &f)) f = of(0);
+    } else if (u.is(Op::kFloorMod)) {
+      f = std::gcd(of(0), of(1));
+    } else if (u.is(Op::kFloorDiv) && u.src(1).is_const() && of(1) != 0 && of(0) % of(1) == 0) {
+      f = of(0) / of(1);
+    }
+    factor[id] = f;
+  }
+  return factor[value.id()];
+}
+
+bool IsBelow(UOp node, UOp root) {
+  const std::vector<uint32_t> nodes = PostOrder(root);
+  return std::ranges::find(nodes, node.id()) != nodes.end();
+}
+
+bool AreNeighbours(Rewriter& b, UOp address, UOp range, int64_t lanes) {
+  Graph& g = *b.graph();
+  const auto type = static_cast<AxisType>(range.arg(1));
+  // Numbers that no range of a kernel has.
+  const UOp quotient = g.Range(-1, type, g.Index(SizeOf(range) / lanes));
+  const UOp lane = g.Range(-2, type, g.Index(lanes));
+  const UOp first = b.Make(Op::kMul, {quotient, g.Index(lanes)});
+  const Replacements split{{range.id(), {b.Make(Op::kAdd, {first, lane}), {}}}};
+  const UOp index = Substitute(b, address.src(1), split);
+  if (!index.valid() || StrideOf(index, lane) != 1) return false;
+  if (address.num_src() == 3) {
+    const UOp gate = Substitute(b, address.src(2), split);
+    if (!gate.valid() || IsBelow(lane, gate)) return false;
+  }
+  const UOp begin = Substitute(b, address.src(1), {{range.id(), {first, {}}}});
+  return begin.valid() && FactorOf(begin) % lanes == 0;
+}
+
+}  // namespace
+
+int64_t NeighboursAlong(Rewriter& b, UOp load, UOp range, int64_t count, int64_t most) {
+  int64_t lanes = most;
+  while (lanes > 1 && (count % lanes != 0 || SizeOf(range) % lanes != 0 ||
+                       !AreNeighbours(b, load.src(0), range, lanes))) {
+    lanes /= 2;
+  }
+  return std::max<int64_t>(lanes, 1);
+}
+
+bool RunsAlongReduced(Rewriter& b, UOp load, UOp tile, UOp reduced) {
+  constexpr int64_t kPair = 2;
+  const auto rank = [&](UOp range) {
+    if (StrideOf(load.src(0).src(1), range) == 1) return 2;
+    return NeighboursAlong(b, load, range, SizeOf(range), kPair) == kPair ? 1 : 0;
+  };
+  return rank(reduced) > rank(tile);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,71 @@
+#include "engine/lowering/product_tile.h"
+
+#include <bit>
+#include <cmath>
+#include <span>
+
+namespace telegrad {
+namespace {
+
+double Tiles(int64_t size, int64_t tile) { return static_cast<double>((size + tile - 1) / tile); }
+
+double Groups(const ProductSizes& p, const ProductTile& tile) {
+  return p.batch * Tiles(p.m, tile.rows()) * Tiles(p.n, tile.columns());
+}
+
+bool Fits(const ProductSizes& p, const ProductTile& tile) {
+  const auto ceil = [](int64_t size) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
+  };
+  return tile.rows() <= ceil(p.m) && tile.columns() <= ceil(p.n) && tile.k <= ceil(p.k);
+}
+
+}  // namespace
+
+int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target) {
+  const int64_t padding = CostsOf(target).group.local_bytes;  // elements, at most, of each row
+  return (rows + columns + 2 * padding) * (k + padding);
+}
+
+double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scattered,
+                     const Target& target) {
+  const GroupCosts& costs = CostsOf(target).group;
+  const double rate = p.dtype == DType::kFloat32 ? 1 : costs.instruction_rate;
+  const auto rows = static_cast<double>(tile.rows()), columns = static_cast<double>(tile.columns());
+  const double step =
+      static_cast<double>(tile.k) * (rows * columns / rate + (rows + columns) * costs.copied);
+  const double lanes = scattered ? 1 : target.vector_bytes / 4.0;
+  const double group = Tiles(p.k, tile.k) * step + rows * columns * costs.copied / lanes;
+  const double groups = Groups(p, tile);
+  // While the last of them run, processors are left without work; what is computed in vain there
+  // takes no time, but energy.
+  const double rounds = std::ceil(groups / target.threads) * target.threads;
+  return (rounds + groups) * group;
+}
+
+std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target) {
+  const GroupCosts& costs = CostsOf(target).group;
+  const bool narrow = p.dtype != DType::kFloat32;
+  const std::optional<MmaKind> kind = MmaFor(target.matrix, p.dtype);
+  if (!target.stages || (narrow && !kind)) return std::nullopt;
+  std::optional<ProductTile> best;
+  double least = 0;
+  const auto consider = [&](const ProductTile& tile) {
+    const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
+    if (!Fits(p, tile) || elements * ByteSize(p.dtype) > target.local_bytes) return;
+    const double cost = CostOfProduct(p, tile, /*scattered=*/false, target);
+    if (best && cost >= least) return;
+    best = tile;
+    least = cost;
+  };
+  for (const ProductTile& tile : narrow ? costs.instruction_tiles : costs.register_tiles) {
+    consider(tile);
+  }
+  if (!best && narrow) {  // for what is too small for these
+    const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
+    consider({1, 1, mma.m, mma.n, mma.k});
+  }
+  return best;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,33 @@
+// How large the tiles of a matrix product are that a workgroup computes, and what a product in such
+// tiles costs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/lowering/workgroup_matmul.h"
+#include "engine/types/machine_costs.h"
+#include "engine/types/target.h"
+
+namespace telegrad {
+
+struct ProductSizes {
+  int64_t m, n, k;
+  double batch;  // products
+  DType dtype;   // of the operands
+};
+
+// The tile of the target's row with the least cost, of those that are not much larger than the
+// product; a single instruction's where all are. nullopt: the product is smaller than that, or the
+// target has neither local memory that is worth copying to nor, for 16-bit floats, an instruction.
+std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
+
+// Elements of local memory that the tile's operands take, rows' gaps included.
+int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target);
+
+// In products of one thread, with what the tiles compute beyond the sizes. `scattered`: stores are
+// not of whole vectors.
+double CostOfProduct(const ProductSizes& sizes, const ProductTile& tile, bool scattered,
+                     const Target& target);
+
+}  // namespace telegrad

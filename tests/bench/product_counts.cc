@@ -1,0 +1,163 @@
+// What products and convolutions take on GPUs, counted: `product_counts [NAME]`. AMD's code objects
+// run on the interpreter of their machine code, NVIDIA's PTX on the fake driver that the variable
+// TELEGRAD_CUDA names; a few workgroups run, and counts are of all. Local loads and products are
+// those of the program.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "engine/base/strings.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/ir/scalar.h"
+#include "engine/ir/text.h"
+#include "engine/lowering/lower.h"
+#include "engine/schedule/schedule.h"
+#include "tests/amdgpu/run_on_machine.h"
+#include "tests/nvptx/ptx_kernels.h"
+#include "tests/nvptx/raw_cuda.h"
+
+namespace telegrad::testing {
+namespace {
+
+struct CountedCase {
+  const char* name;
+  Shape x, w;
+  Window window = {};
+  bool product = false;
+};
+
+const CountedCase kCases[] = {
+    {"conv 3x3 64->64 56x56", {1, 64, 56, 56}, {64, 64, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"conv 1x1 256->64 56x56", {1, 256, 56, 56}, {64, 256, 1, 1}},
+    {"conv 7x7/2 3->64 224x224",
+     {1, 3, 224, 224},
+     {64, 3, 7, 7},
+     {.stride = {2, 2}, .pads = {3, 3, 3, 3}}},
+    {"conv 3x3 512->512 7x7, 8 images", {8, 512, 7, 7}, {512, 512, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"groups", {2, 32, 9, 8}, {64, 16, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
+    {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
+};
+
+constexpr int64_t kGroups = 2;  // that run
+
+// Of the whole program, by thread.
+struct ProgramCounts {
+  double local_loads = 0, local_bytes = 0, global_loads = 0, global_bytes = 0, products = 0;
+};
+
+ProgramCounts CountProgram(const Program& program) {
+  ProgramCounts counts;
+  double iterations = 1;
+  std::vector<double> outer;
+  for (uint32_t id : program.order) {
+    const UOp u = program.graph->at(id);
+    if (u.is(Op::kRange)) {
+      outer.push_back(iterations);
+      iterations *= static_cast<double>(u.src(0).vmax());
+    } else if (u.is(Op::kEnd)) {
+      iterations = outer.back();
+      outer.pop_back();
+    } else if (u.is(Op::kMma)) {
+      counts.products += iterations / program.warp;
+    } else if (u.is(Op::kLoad)) {
+      UOp memory = u.src(0).src(0);
+      while (memory.is(Op::kAfter)) memory = memory.src(0);
+      const double bytes = iterations * static_cast<double>(NumElements(u.src(0).shape()) *
+                                                            ByteSize(u.src(0).dtype()));
+      if (memory.is(Op::kParam)) {
+        counts.global_loads += iterations;
+        counts.global_bytes += bytes;
+      } else if (memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal)) {
+        counts.local_loads += iterations;
+        counts.local_bytes += bytes;
+      }
+    }
+  }
+  return counts;
+}
+
+void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* cuda,
+             int64_t (*count)(const char*)) {
+  Builder b;
+  const Tensor x = b.Param(dtype, c.x, "x"), w = b.Param(dtype, c.w, "w");
+  b.Output(c.product ? x.MatMul(w) : x.Conv(w, c.window, c.x[1] / c.w[1]), "y");
+  const auto plan = b.Finish();
+  if (const char* file = std::getenv("DUMP")) {
+    std::FILE* f = std::fopen(file, "w");
+    std::fprintf(f, "%s", Print(plan->graph.root()).c_str());
+    std::fclose(f);
+    return;
+  }
+  Budget budget;
+  const auto schedule =
+      ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
+  for (size_t k = 0; k < schedule->kernels.size(); ++k) {
+    const auto program = Lower(schedule->kernels[k].graph, target, "k", &budget);
+    if (!program.ok()) {
+      std::printf("%s\n", program.status().ToString().c_str());
+      continue;
+    }
+    const auto image = CompileKernel(*program, target);
+    if (!image.ok()) {
+      std::printf("%s\n", image.status().ToString().c_str());
+      continue;
+    }
+    std::vector<std::vector<uint8_t>> arguments;
+    for (const Program::Argument& a : program->arguments) {
+      arguments.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)));
+    }
+    const int64_t groups = std::min(kGroups, program->iterations);
+    const int64_t begin = (program->iterations - groups) / 2;
+    const double all = static_cast<double>(program->iterations) / static_cast<double>(groups);
+    const ProgramCounts p = CountProgram(*program);
+    std::printf("%-6s %-8s %s\n  %s\n", target.arch.c_str(), std::string(Name(dtype)).c_str(),
+                c.name, program->moves.c_str());
+    std::printf(
+        "  %lld workgroups; by thread: global loads %.2fM of %.1f MB, local loads %.2fM of "
+        "%.1f MB, products %.0f\n",
+        static_cast<long long>(program->iterations), p.global_loads / 1e6, p.global_bytes / 1e6,
+        p.local_loads / 1e6, p.local_bytes / 1e6, p.products);
+    if (target.arch.starts_with("gfx")) {
+      fakeamd::Counts counts;
+      RunOnMachine(*image, target, begin, groups, &arguments, &counts);
+      std::printf("  instructions of waves %.0f, global bytes %.1f MB, conflicts %.0f + %.0f\n",
+                  static_cast<double>(counts.instructions) * all,
+                  static_cast<double>(counts.global_bytes) * all / 1e6,
+                  static_cast<double>(counts.load_conflicts) * all,
+                  static_cast<double>(counts.store_conflicts) * all);
+    } else if (cuda != nullptr) {
+      const int64_t before = count("instructions");
+      const auto status = cuda->Run(*image, {{begin, groups}}, &arguments);
+      if (!status.ok()) std::printf("  %s\n", status.ToString().c_str());
+      std::printf("  instructions of warps %.0f\n",
+                  static_cast<double>(count("instructions") - before) * all / 32);
+    }
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+}  // namespace telegrad::testing
+
+int main(int argc, char** argv) {
+  using namespace telegrad;           // NOLINT
+  using namespace telegrad::testing;  // NOLINT
+  const char* library = std::getenv("TELEGRAD_CUDA");
+  auto cuda = RawCuda::Open(library == nullptr ? TELEGRAD_FAKE_CUDA : library);
+  void* loaded = dlopen(library == nullptr ? TELEGRAD_FAKE_CUDA : library, RTLD_NOW);
+  auto* count = reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
+  RawCuda* const driver = cuda.ok() && count != nullptr ? cuda->get() : nullptr;
+  for (const CountedCase& c : kCases) {
+    if (argc > 1 && std::string(c.name).find(argv[1]) == std::string::npos) continue;
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+      Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), driver, count);
+      Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr, nullptr);
+    }
+  }
+  return 0;
+}

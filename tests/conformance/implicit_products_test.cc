@@ -1,0 +1,206 @@
+// Convolutions and other sums over several ranges, lowered for GPUs as products of two matrices:
+// their programs compute what the evaluator of tensor graphs does, without races, and copy tiles of
+// both operands into local memory.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "engine/base/strings.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
+#include "engine/lowering/moves/move.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/compare.h"
+
+namespace telegrad {
+namespace {
+
+using testing::RandomGraph;
+using testing::Slots;
+
+struct Convolution {
+  const char* name;
+  Shape x, w;
+  Window window = {};
+  int64_t groups = 1;
+  bool last = false;  // x and the result have their channels last
+};
+
+Tensor Apply(Builder& b, const Convolution& c, DType dtype) {
+  Tensor x = b.Param(dtype, c.x, "x");
+  if (c.last) x = x.Permute({0, 3, 1, 2});
+  const Tensor y = x.Conv(b.Param(dtype, c.w, "w"), c.window, c.groups).Relu();
+  return c.last ? y.Permute({0, 2, 3, 1}) : y;
+}
+
+// Small integers, whose sums are exact in any order.
+RandomGraph WithIntegers(const Plan& plan) {
+  RandomGraph out;
+  out.sink = plan.graph.root();
+  for (const Slot& slot : plan.slots) {
+    const auto size = static_cast<size_t>(ByteSize(slot.dtype));
+    const int64_t n = NumElements(slot.shape);
+    std::vector<uint8_t>& bytes = out.slots.emplace_back(static_cast<size_t>(n) * size);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value = static_cast<double>((i * 7919 + i / 5) % 9 - 4);
+      const int64_t raw = ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, value));
+      std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &raw, size);
+    }
+    out.dtypes.push_back(slot.dtype);
+    out.exact.push_back(true);
+  }
+  return out;
+}
+
+std::string DifferenceOn(const RandomGraph& graph, const Target& target) {
+  return testing::Compare(graph, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+    return testing::RunLowered(sink, target, variables, slots);
+  });
+}
+
+// The moves of all kernels that the graph becomes.
+std::string MovesOf(UOp sink, const Target& target) {
+  Budget budget;
+  const auto schedule = ScheduleGraph(sink, {}, &budget, ScheduleOptions::For(target));
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  std::string moves;
+  for (size_t k = 0; schedule.ok() && k < schedule->kernels.size(); ++k) {
+    const auto program = Lower(schedule->kernels[k].graph, target, "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (program.ok()) StrAppend(&moves, program->moves, "\n");
+  }
+  return moves;
+}
+
+Target Amd(const char* name, int processors) {
+  return AmdTarget(*FindAmdProcessor(name), processors);
+}
+
+// Sizes that no tile divides, so that every side is rounded up somewhere.
+const Convolution kSmall[] = {
+    {"padded", {1, 6, 7, 9}, {40, 6, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"plain", {1, 5, 9, 7}, {34, 5, 3, 2}},
+    {"pointwise", {1, 24, 6, 8}, {48, 24, 1, 1}},
+    {"strided", {1, 20, 13, 12}, {33, 20, 1, 1}, {.stride = {2, 2}}},
+    {"large window", {1, 2, 15, 13}, {32, 2, 7, 7}, {.stride = {2, 2}, .pads = {3, 3, 3, 3}}},
+    {"dilated", {1, 4, 8, 8}, {32, 4, 3, 3}, {.dilation = {2, 2}, .pads = {2, 2, 2, 2}}},
+    {"batch", {6, 4, 3, 4}, {40, 4, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"groups", {2, 8, 5, 6}, {64, 4, 3, 3}, {.pads = {1, 1, 1, 1}}, 2},
+    {"channels last", {2, 5, 6, 8}, {40, 8, 3, 3}, {.pads = {1, 1, 1, 1}}, 1, true},
+    {"one axis", {2, 6, 35}, {40, 6, 5}, {.pads = {2, 2}}},
+};
+
+void ExpectTiles(const Convolution& c, DType dtype, const Target& target) {
+  SCOPED_TRACE(StrCat(c.name, ", ", Name(dtype), ", ", target.arch, ", ", target.threads));
+  Builder b;
+  b.Output(Apply(b, c, dtype), "y");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const RandomGraph graph = WithIntegers(*plan);
+  EXPECT_EQ(DifferenceOn(graph, target), "");
+  const std::string moves = MovesOf(graph.sink, target);
+  EXPECT_TRUE(absl::StrContains(moves, "STAGE")) << moves;
+  EXPECT_EQ(absl::StrContains(moves, "TENSORCORE"), dtype != DType::kFloat32) << moves;
+}
+
+TEST(ImplicitProducts, ConvolutionsAreTilesInLocalMemory) {
+  for (const Convolution& c : kSmall) {
+    ExpectTiles(c, DType::kFloat32, *NvidiaTarget(8, 0, 2, 163840));
+    ExpectTiles(c, DType::kFloat32, Amd("gfx942", 304));
+    ExpectTiles(c, DType::kFloat16, *NvidiaTarget(8, 0, 1, 163840));
+    ExpectTiles(c, DType::kBFloat16, *NvidiaTarget(9, 0, 132, 232448));
+    ExpectTiles(c, DType::kFloat16, Amd("gfx942", 2));
+    ExpectTiles(c, DType::kBFloat16, Amd("gfx1100", 48));
+  }
+}
+
+// The convolutions of ResNet-50, each once.
+struct Layer {
+  int64_t in, out, window, stride, size;
+};
+constexpr Layer kResnet50[] = {
+    {3, 64, 7, 2, 224},     {64, 64, 1, 1, 56},    {64, 64, 3, 1, 56},    {64, 256, 1, 1, 56},
+    {256, 64, 1, 1, 56},    {256, 128, 1, 1, 56},  {128, 128, 3, 2, 56},  {128, 512, 1, 1, 28},
+    {256, 512, 1, 2, 56},   {512, 128, 1, 1, 28},  {128, 128, 3, 1, 28},  {512, 256, 1, 1, 28},
+    {256, 256, 3, 2, 28},   {256, 1024, 1, 1, 14}, {512, 1024, 1, 2, 28}, {1024, 256, 1, 1, 14},
+    {256, 256, 3, 1, 14},   {1024, 512, 1, 1, 14}, {512, 512, 3, 2, 14},  {512, 2048, 1, 1, 7},
+    {1024, 2048, 1, 2, 14}, {2048, 512, 1, 1, 7},  {512, 512, 3, 1, 7},
+};
+
+// Elements that the program's threads read of both operands, with what gates forbid.
+double OperandLoads(const Program& program) {
+  double loads = 0, iterations = 1;
+  std::vector<double> outer;
+  for (uint32_t id : program.order) {
+    const UOp u = program.graph->at(id);
+    if (u.is(Op::kRange)) {
+      outer.push_back(iterations);
+      iterations *= static_cast<double>(u.src(0).vmax());
+    } else if (u.is(Op::kEnd)) {
+      iterations = outer.back();
+      outer.pop_back();
+    } else if (u.is(Op::kLoad) && u.src(0).src(0).is(Op::kParam)) {
+      loads += iterations * static_cast<double>(NumElements(u.src(0).shape()));
+    }
+  }
+  return loads;
+}
+
+// What tiles read: rows and columns of each workgroup, all of the reduced range.
+double TileModel(const Program& program, double reduced) {
+  const auto moves = ParseMoves(program.moves);
+  EXPECT_TRUE(moves.ok()) << moves.status();
+  std::map<int64_t, int64_t> tile;
+  int64_t staged = -1;
+  for (const Move& m : *moves) {
+    if (m.kind == Move::Kind::kStage) staged = m.range;
+    if (m.kind == Move::Kind::kStage || m.kind == Move::Kind::kGroup) continue;
+    if (m.kind != Move::Kind::kJoin) tile.try_emplace(m.range, 1).first->second *= m.amount;
+  }
+  const auto step = static_cast<double>(tile[staged]);
+  double sides = 0;
+  for (const auto& [range, amount] : tile) {
+    sides += range == staged ? 0 : static_cast<double>(amount);
+  }
+  return static_cast<double>(program.iterations) * sides * std::ceil(reduced / step) * step;
+}
+
+TEST(ImplicitProducts, ResNet50ReadsTilesAlone) {
+  const Target targets[] = {*NvidiaTarget(8, 0, 108, 163840), *NvidiaTarget(9, 0, 132, 232448),
+                            Amd("gfx942", 304)};
+  for (const Layer& layer : kResnet50) {
+    for (const Target& target : targets) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+        SCOPED_TRACE(StrCat(layer.in, " to ", layer.out, ", window ", layer.window, ", size ",
+                            layer.size, ", ", Name(dtype), ", ", target.arch));
+        const int64_t pad = layer.window / 2;
+        Builder b;
+        const Tensor x = b.Param(dtype, {1, layer.in, layer.size, layer.size}, "x");
+        const Tensor w = b.Param(dtype, {layer.out, layer.in, layer.window, layer.window}, "w");
+        b.Output(x.Conv(w, {.stride = {layer.stride}, .pads = {pad, pad, pad, pad}}), "y");
+        const auto plan = b.Finish();
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        Budget budget;
+        const auto schedule =
+            ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        ASSERT_EQ(schedule->kernels.size(), 1u);
+        const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+        ASSERT_TRUE(program.ok()) << program.status();
+        ASSERT_TRUE(absl::StrContains(program->moves, "STAGE")) << program->moves;
+        EXPECT_EQ(absl::StrContains(program->moves, "TENSORCORE"), dtype != DType::kFloat32);
+        const auto reduced = static_cast<double>(layer.in * layer.window * layer.window);
+        // Panels that have fewer pieces than threads are counted for all of these.
+        EXPECT_LE(OperandLoads(*program), 2 * TileModel(*program, reduced)) << program->moves;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace telegrad
