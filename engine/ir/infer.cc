@@ -283,7 +283,9 @@ absl::Status CheckSources(const InferContext& c) {
       return absl::OkStatus();
     case Op::kWait:
       for (size_t i = 0; i < c.src.size(); ++i) {
-        if (Is(c.src[i].op(), kAsync)) continue;
+        UOp copy = c.src[i];  // in a kernel a nest of them
+        while (copy.is(Op::kEnd)) copy = copy.src(0);
+        if (Is(copy.op(), kAsync)) continue;
         return c.Bad("source ", i, " (", Name(c.src[i].op()), ") is not asynchronous");
       }
       return absl::OkStatus();

@@ -347,11 +347,14 @@ class Prover {
 
 }  // namespace
 
-bool ProveInside(UOp address, int64_t* work) {
+namespace {
+
+// Of so many elements from the one that the address names on.
+bool ProveInside(UOp address, int64_t elements, int64_t* work) {
   const UOp index = address.src(1);
   if (index.dtype() != DType::kInt64) return false;
   Prover prover(address);
-  const WideBounds inside{0, NumElements(Memory(address).shape()) - 1};
+  const WideBounds inside{0, NumElements(Memory(address).shape()) - elements};
   bool proved = prover.never() || prover.Value(index).within(inside);
   if (!proved) {
     prover.SetThorough();
@@ -360,6 +363,13 @@ bool ProveInside(UOp address, int64_t* work) {
   if (work != nullptr) *work += prover.work();
   return proved;
 }
+
+// What a copy writes; outside of its source it reads 0.
+int64_t ElementsOfCopy(UOp copy) { return (copy.arg(0) - 1) * copy.arg(2) + copy.arg(1); }
+
+}  // namespace
+
+bool ProveInside(UOp address, int64_t* work) { return ProveInside(address, 1, work); }
 
 BoundsStats& BoundsStats::operator+=(const BoundsStats& other) {
   proved += other.proved;
@@ -379,6 +389,11 @@ absl::StatusOr<BoundsReport> ProveBounds(const Graph& graph, const std::vector<u
     TG_RETURN_IF_ERROR(budget->SpendSteps());
     loaded[id] = u.is(Op::kLoad) ||
                  std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
+    if (u.is(Op::kCopyAsync) && ElementsOfCopy(u) > 1) {
+      int64_t work = 0;
+      if (!ProveInside(u.src(0), ElementsOfCopy(u), &work)) report.unproved.push_back(u.src(0));
+      TG_RETURN_IF_ERROR(budget->SpendSteps(work));
+    }
     if (!u.is(Op::kIndex)) continue;
     int64_t work = 0;
     const bool inside = ProveInside(u, &work);

@@ -45,6 +45,26 @@ TEST_F(BoundsProofTest, EveryLaneCounts) {
   EXPECT_FALSE(ProveInside(At(63, index)));
 }
 
+// What a copy writes is the whole of its box; beyond the end of its source it reads 0.
+TEST_F(BoundsProofTest, EveryElementThatACopyWritesCounts) {
+  const UOp i = Range(0, 4);
+  const auto unproved = [&](int64_t elements, UOp index, int64_t rows, int64_t columns) {
+    const UOp local = g_.Make(Op::kBuffer, DType::kFloat32, {},
+                              {static_cast<int64_t>(AddressSpace::kLocal), 0, elements});
+    const UOp to = g_.Make(Op::kIndex, {local, index}), from = At(32, Mul(i, 8));
+    const UOp copy = g_.Make(Op::kCopyAsync, DType::kVoid, {to, from}, {rows, columns, 16, 8});
+    Budget budget;
+    const auto report = ProveBounds(g_, PostOrder(copy), &budget);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->unproved.size() : 0;
+  };
+  EXPECT_EQ(unproved(32, Mul(i, 8), 1, 8), 0u);
+  EXPECT_EQ(unproved(31, Mul(i, 8), 1, 8), 1u);
+  EXPECT_EQ(unproved(32, Add(Mul(i, 8), g_.Index(1)), 1, 8), 1u);
+  EXPECT_EQ(unproved(48, Mul(i, 8), 2, 8), 0u);
+  EXPECT_EQ(unproved(47, Mul(i, 8), 2, 8), 1u);
+}
+
 TEST_F(BoundsProofTest, GateOfAPaddedWindow) {
   // y + k - 1 of 8 rows, where it is one; the sum is spread over the whole index.
   const UOp y = Range(0, 8), k = Range(1, 3), x = Range(2, 5);

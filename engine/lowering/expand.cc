@@ -214,8 +214,11 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
         src.push_back(made.at(s));
       }
     }
-    // Threads fill local memory anew once all have read it, and read what all have written.
-    shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) && u.src(1).is(Op::kRange);
+    // Threads fill local memory anew once all have read it, and read what all have written or
+    // waited for.
+    shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) &&
+              (u.src(1).is(Op::kRange) || u.src(1).is(Op::kWait));
+    if (u.is(Op::kWait)) shared = false;
     if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);

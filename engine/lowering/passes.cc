@@ -214,12 +214,14 @@ void CountWork(std::span<const double> most, Program* program) {
     } else if (u.is(Op::kMma)) {
       const MmaInfo& mma = AllMmas()[static_cast<size_t>(u.arg(0))];
       program->flops += iterations * 2 * mma.m * mma.n * mma.k / mma.threads;
-    } else if (u.is(Op::kLoad) || u.is(Op::kStore)) {
-      Program::Argument* const a = ArgumentOf(u.src(0), program);
+    } else if (u.is(Op::kLoad) || u.is(Op::kStore) || u.is(Op::kCopyAsync)) {
+      const bool copies = u.is(Op::kCopyAsync);
+      Program::Argument* const a = ArgumentOf(u.src(copies ? 1 : 0), program);
       if (a == nullptr) continue;
-      (u.is(Op::kLoad) ? a->read : a->written) = true;
+      (u.is(Op::kStore) ? a->written : a->read) = true;
+      const int64_t elements = copies ? u.arg(0) * u.arg(1) : NumElements(u.src(0).shape());
       touched[static_cast<size_t>(a - program->arguments.data())] +=
-          iterations * static_cast<double>(NumElements(u.src(0).shape()));
+          iterations * static_cast<double>(elements);
     }
   }
   for (size_t i = 0; i < touched.size(); ++i) {

@@ -1,7 +1,7 @@
 // Which ranges of a sum of products are joined, so that it is a product of two matrices: those of a
 // convolution are its pixels, channels of the output, and channels and taps of the window. All that
-// is reduced is joined, in the order in which the operand without gates has it in memory. How many
-// ranges are joined for rows and for columns decides the cost of the tiles: short rows of an image
+// is reduced is joined, in the order in which the operand without gates has it in memory. The cost
+// of the tiles decides how many ranges are joined for rows and for columns: short rows of an image
 // leave parts of a tile unused, and images that are joined are stored element by element.
 #include <algorithm>
 #include <bit>

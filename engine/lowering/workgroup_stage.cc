@@ -5,6 +5,9 @@
 //
 // where a row runs along the range that is contiguous in the operand. Rows of which several are
 // stored at once are taken in an order in which they fall onto different banks.
+//
+// A ring has several panels, and a chunk is an asynchronous copy: the first tiles are copied before
+// the loop, and each iteration begins to copy a later tile than its own.
 #include "engine/lowering/workgroup_stage.h"
 
 #include <algorithm>
@@ -24,14 +27,21 @@ struct PanelPlan {
   bool by_k;                // neighbours in local memory are neighbours along k, else along t
   int64_t pad;              // elements between rows, so that those do not fall onto the same banks
   int64_t slot;             // of the BUFFER
+  int64_t ring;             // panels that asynchronous copies fill in turns; 1: threads fill one
 };
+
+// How many tiles before it is read a ring's panel is filled. A thread may still read the tile
+// before the one that others copy for: one panel is for that.
+int64_t TilesAhead(int64_t ring) { return ring - 2; }
 
 struct Panel {
   UOp buffer;
   UOp fill;                // the nest that copies
+  std::vector<UOp> begin;  // of a ring: those that copy the first tiles, before the loop
+  UOp now;                 // of a ring: the first element of the panel that is read; else 0
   int64_t step_t, step_k;  // in elements
 
-  // Where element (t, k) of the panel is.
+  // Where element (t, k) of a panel is.
   UOp At(Rewriter& b, UOp t, UOp k) const {
     Graph& g = *b.graph();
     return b.Make(Op::kAdd,
@@ -68,87 +78,161 @@ UOp RowAt(Rewriter& b, UOp n, const RowOrder& order) {
   return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
 }
 
-// The threads fill the panel, neighbours by neighbours. `loop`, if valid, is the range that fills
-// it anew; `others` says what becomes of the load's other ranges.
-Panel MakePanel(Rewriter& b, const PanelPlan& p, const std::vector<UOp>& threads, UOp loop,
-                const Replacements& others, int vector_bytes, int64_t* next_id) {
-  Graph& g = *b.graph();
-  const UOp index = p.load.src(0).src(1);
-  const bool rows_by_k = RunsAlongReduced(b, p.load, p.t.range, p.k.range);
-  const SplitRange& row = rows_by_k ? p.t : p.k;
-  const SplitRange& column = rows_by_k ? p.k : p.t;
-  const int64_t lanes =
-      NeighboursAlong(b, p.load, column.range, column.tile,
-                      vector_bytes / std::max<int64_t>(1, ByteSize(p.load.dtype())));
+// The threads fill the panel, neighbours by neighbours; elements that the operand does not have are
+// 0. `others` says what becomes of the load's other ranges.
+class PanelMaker {
+ public:
+  PanelMaker(Rewriter& b, const PanelPlan& plan, const std::vector<UOp>& threads,
+             const Replacements& others, int vector_bytes)
+      : b_(b),
+        g_(*b.graph()),
+        p_(plan),
+        others_(others),
+        rows_by_k_(RunsAlongReduced(b, plan.load, plan.t.range, plan.k.range)),
+        row_(rows_by_k_ ? plan.t : plan.k),
+        column_(rows_by_k_ ? plan.k : plan.t),
+        lanes_(LanesOf(vector_bytes)),
+        threads_(threads),
+        thread_(RowMajor(b, threads)) {
+    for (UOp range : threads) count_ *= SizeOf(range);
+    row_chunks_ = column_.tile / lanes_;
+    chunks_ = row_.tile * row_chunks_;
+  }
 
-  const auto first_of = [&](const SplitRange& s) {
-    return b.Make(Op::kMul, {s.outer, g.Index(s.tile)});
+  // `loops` fill the panel anew, outermost first; of a ring the last one counts the tiles of k.
+  Panel Run(const std::vector<UOp>& loops, int64_t* next_id) {
+    Panel panel;
+    panel.step_t = p_.by_k ? p_.k.tile + p_.pad : 1;
+    panel.step_k = p_.by_k ? 1 : p_.t.tile + p_.pad;
+    const int64_t elements = p_.by_k ? p_.t.tile * panel.step_t : p_.k.tile * panel.step_k;
+    panel.buffer =
+        g_.Make(Op::kBuffer, p_.load.dtype(), {},
+                {static_cast<int64_t>(AddressSpace::kLocal), p_.slot, elements * p_.ring});
+    panel.now = g_.Index(0);
+    if (p_.ring == 1) {
+      panel.fill = Fill(panel, After(panel.buffer, loops), p_.k.outer, {}, panel.now, next_id);
+      return panel;
+    }
+    const std::vector<UOp> around(loops.begin(), loops.end() - 1);
+    const UOp tile = p_.k.outer, base = After(panel.buffer, around);
+    const int64_t tiles = SizeOf(loops.back()), ahead = TilesAhead(p_.ring);
+    const auto place = [&](UOp number) {
+      return Mul(b_.Make(Op::kFloorMod, {number, g_.Index(p_.ring)}), elements);
+    };
+    for (int64_t i = 0; i < std::min(ahead, tiles); ++i) {
+      panel.begin.push_back(Fill(panel, base, g_.Index(i), {}, place(g_.Index(i)), next_id));
+    }
+    const UOp later = Add(tile, g_.Index(ahead));
+    const UOp exists = b_.Make(Op::kCmpLt, {later, g_.Index(tiles)});
+    // Where there is none, the last one is not copied again: its address is inside of the operand.
+    const UOp least = b_.Make(Op::kMax, {Mul(later, -1), g_.Index(1 - tiles)});
+    panel.fill = Fill(panel, panel.buffer, Mul(least, -1), exists, place(later), next_id);
+    panel.now = place(tile);
+    return panel;
+  }
+
+ private:
+  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
+  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, g_.Index(y)}); }
+  UOp Both(UOp x, UOp y) { return !x.valid() ? y : !y.valid() ? x : g_.Make(Op::kAnd, {x, y}); }
+  UOp Less(UOp x, int64_t y) { return b_.Make(Op::kCmpLt, {x, g_.Index(y)}); }
+
+  UOp After(UOp buffer, const std::vector<UOp>& loops) {
+    if (loops.empty()) return buffer;
+    std::vector<UOp> src{buffer};
+    src.insert(src.end(), loops.begin(), loops.end());
+    return g_.Make(Op::kAfter, DType::kVoid, src);
+  }
+
+  // A copy's elements are neighbours on both sides.
+  int64_t LanesOf(int vector_bytes) {
+    if (p_.ring > 1 && rows_by_k_ != p_.by_k) return 1;
+    return NeighboursAlong(b_, p_.load, column_.range, column_.tile,
+                           vector_bytes / std::max<int64_t>(1, ByteSize(p_.load.dtype())));
+  }
+
+  // The nest that fills the panel from element `place` on with tile `tile` of k, which is there
+  // only where `exists`, if valid, is true.
+  UOp Fill(const Panel& panel, UOp base, UOp tile, UOp exists, UOp place, int64_t* next_id) {
+    const int64_t steps = (chunks_ + count_ - 1) / count_;
+    std::vector<UOp> end{UOp()};
+    UOp chunk = thread_;
+    if (steps > 1) {  // copies that are waited for are written out
+      const AxisType type = p_.ring > 1 ? AxisType::kUpcast : AxisType::kLoop;
+      end.push_back(g_.Range((*next_id)++, type, g_.Index(steps)));
+      chunk = Add(Mul(end.back(), count_), thread_);
+    }
+    end.insert(end.end(), threads_.begin(), threads_.end());
+    UOp at_row = b_.Make(Op::kFloorDiv, {chunk, g_.Index(row_chunks_)});
+    const RowOrder order =
+        rows_by_k_ == p_.by_k ? OrderOf(row_chunks_, lanes_, p_.pad) : RowOrder{};
+    if (order.group > 1 && row_.tile % order.group == 0) at_row = RowAt(b_, at_row, order);
+    const UOp first = Mul(b_.Make(Op::kFloorMod, {chunk, g_.Index(row_chunks_)}), lanes_);
+    UOp at_column = first;
+    if (lanes_ > 1 && p_.ring == 1) {
+      end.push_back(g_.Range((*next_id)++, AxisType::kVector, g_.Index(lanes_)));
+      at_column = Add(first, end.back());
+    }
+
+    // A chunk lies all inside or all outside of the operand.
+    const auto begin = [&](const SplitRange& side) {
+      return Mul(side.range == p_.k.range ? tile : side.outer, side.tile);
+    };
+    const UOp row_first = begin(row_), column_first = begin(column_);
+    const UOp row_value = Add(row_first, at_row), column_value = Add(column_first, at_column);
+    UOp inside;
+    if (row_.size % row_.tile != 0) {
+      inside = Both(inside, Less(row_value, row_.size));
+    }
+    if (column_.size % column_.tile != 0) {
+      inside = Both(inside, Less(Add(column_first, first), column_.size));
+    }
+    const UOp used = steps * count_ != chunks_ ? Less(chunk, chunks_) : UOp();
+    inside = Both(inside, used);
+    const UOp given = p_.load.src(0);
+    if (given.num_src() == 3) inside = Both(given.src(2), inside);
+    std::vector<UOp> address{given.src(0), given.src(1)};
+    if (inside.valid()) address.push_back(inside);
+    Replacements with = others_;
+    with[row_.range.id()] = {row_value, {}};
+    with[column_.range.id()] = {column_value, {}};
+    const UOp from = Substitute(b_, g_.Make(Op::kIndex, DType::kVoid, address), with);
+
+    const UOp t = rows_by_k_ ? at_row : at_column, k = rows_by_k_ ? at_column : at_row;
+    std::vector<UOp> target{base, Add(panel.At(b_, t, k), place)};
+    if (const UOp gate = Both(exists, used); gate.valid()) target.push_back(gate);
+    const UOp to = g_.Make(Op::kIndex, DType::kVoid, target);
+    end[0] = p_.ring > 1
+                 ? g_.Make(Op::kCopyAsync, DType::kVoid, {to, from}, {1, lanes_, lanes_, lanes_})
+                 : g_.Make(Op::kStore, {to, g_.Make(Op::kLoad, {from})});
+    return g_.Make(Op::kEnd, DType::kVoid, end);
+  }
+
+  Rewriter& b_;
+  Graph& g_;
+  const PanelPlan& p_;
+  const Replacements& others_;
+  const bool rows_by_k_;
+  const SplitRange &row_, &column_;
+  const int64_t lanes_;
+  const std::vector<UOp>& threads_;
+  UOp thread_;         // its number
+  int64_t count_ = 1;  // threads
+  int64_t row_chunks_ = 1, chunks_ = 1;
+};
+
+// What the panels are filled by: nests of the threads, or copies that are waited for.
+std::vector<UOp> FilledBy(Graph& g, const std::array<Panel, 2>& panels, int64_t ring) {
+  if (ring == 1) return {panels[0].fill, panels[1].fill};
+  const auto wait = [&](const std::vector<UOp>& copies, int64_t running) {
+    return g.Make(Op::kWait, DType::kVoid, copies, std::vector<int64_t>{running});
   };
-  const UOp first_t = first_of(p.t), first_k = first_of(p.k);
-  const UOp row_first = rows_by_k ? first_t : first_k, column_first = rows_by_k ? first_k : first_t;
-
-  Panel panel;
-  panel.step_t = p.by_k ? p.k.tile + p.pad : 1;
-  panel.step_k = p.by_k ? 1 : p.t.tile + p.pad;
-  const int64_t elements = p.by_k ? p.t.tile * panel.step_t : p.k.tile * panel.step_k;
-  panel.buffer = g.Make(Op::kBuffer, p.load.dtype(), {},
-                        {static_cast<int64_t>(AddressSpace::kLocal), p.slot, elements});
-
-  const UOp thread = RowMajor(b, threads);
-  int64_t count = 1;
-  for (UOp range : threads) count *= SizeOf(range);
-  const int64_t row_chunks = column.tile / lanes, chunks = row.tile * row_chunks;
-  const int64_t steps = (chunks + count - 1) / count;
-  std::vector<UOp> end{UOp()};
-  UOp chunk = thread;
-  if (steps > 1) {
-    end.push_back(g.Range((*next_id)++, AxisType::kLoop, g.Index(steps)));
-    chunk = b.Make(Op::kAdd, {b.Make(Op::kMul, {end.back(), g.Index(count)}), thread});
-  }
-  end.insert(end.end(), threads.begin(), threads.end());
-  UOp at_row = b.Make(Op::kFloorDiv, {chunk, g.Index(row_chunks)});
-  const RowOrder order = rows_by_k == p.by_k ? OrderOf(row_chunks, lanes, p.pad) : RowOrder{};
-  if (order.group > 1 && row.tile % order.group == 0) at_row = RowAt(b, at_row, order);
-  const UOp first =
-      b.Make(Op::kMul, {b.Make(Op::kFloorMod, {chunk, g.Index(row_chunks)}), g.Index(lanes)});
-  UOp at_column = first;
-  if (lanes > 1) {
-    end.push_back(g.Range((*next_id)++, AxisType::kVector, g.Index(lanes)));
-    at_column = b.Make(Op::kAdd, {first, end.back()});
-  }
-
-  // A chunk lies all inside or all outside of the operand.
-  UOp inside;
-  const auto keep = [&](UOp value, int64_t size) {
-    const UOp less = b.Make(Op::kCmpLt, {value, g.Index(size)});
-    inside = inside.valid() ? b.Make(Op::kAnd, {inside, less}) : less;
-  };
-  const UOp row_value = b.Make(Op::kAdd, {row_first, at_row});
-  const UOp column_value = b.Make(Op::kAdd, {column_first, at_column});
-  if (row.size % row.tile != 0) keep(row_value, row.size);
-  if (column.size % column.tile != 0) {
-    keep(b.Make(Op::kAdd, {column_first, first}), column.size);
-  }
-  if (steps * count != chunks) keep(chunk, chunks);
-  if (p.load.src(0).num_src() == 3) {
-    const UOp given = p.load.src(0).src(2);
-    inside = inside.valid() ? g.Make(Op::kAnd, {given, inside}) : given;
-  }
-  std::vector<UOp> address{p.load.src(0).src(0), index};
-  if (inside.valid()) address.push_back(inside);
-  Replacements with = others;
-  with[row.range.id()] = {row_value, {}};
-  with[column.range.id()] = {column_value, {}};
-  const UOp value =
-      Substitute(b, g.Make(Op::kLoad, {g.Make(Op::kIndex, DType::kVoid, address)}), with);
-
-  const UOp base = loop.valid() ? g.Make(Op::kAfter, {panel.buffer, loop}) : panel.buffer;
-  const UOp t = rows_by_k ? at_row : at_column, k = rows_by_k ? at_column : at_row;
-  std::vector<UOp> target{base, panel.At(b, t, k)};
-  if (steps * count != chunks) target.push_back(b.Make(Op::kCmpLt, {chunk, g.Index(chunks)}));
-  end[0] = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
-  panel.fill = g.Make(Op::kEnd, DType::kVoid, end);
-  return panel;
+  std::vector<UOp> begin = panels[0].begin;
+  begin.insert(begin.end(), panels[1].begin.begin(), panels[1].begin.end());
+  std::vector<UOp> out;
+  if (!begin.empty()) out.push_back(wait(begin, 0));
+  out.push_back(wait({panels[0].fill, panels[1].fill}, TilesAhead(ring)));
+  return out;
 }
 
 }  // namespace
@@ -159,7 +243,7 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
   Graph& g = *b.graph();
   const Matmul& p = plan.product;
   const Fragments* const mma = plan.fragments;
-  const UOp loop = plan.k.outer.is(Op::kRange) ? plan.k.outer : UOp();
+  const int64_t ring = plan.k.outer.is(Op::kRange) ? plan.ring : 1;
   const int local_bytes = CostsOf(target).group.local_bytes;
   std::array<Panel, 2> panels;
   for (size_t i = 0; i < panels.size(); ++i) {
@@ -170,12 +254,16 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
         by_k && target.matrix == MatrixUnit::kMfma ? local_bytes / 2 : local_bytes;
     const int64_t pad = pad_bytes / ByteSize(load.dtype());
     const PanelPlan panel{load, i == 0 ? plan.m : plan.n, plan.k, by_k,
-                          pad,  static_cast<int64_t>(i)};
-    panels[i] = MakePanel(b, panel, plan.threads, loop, *with, local_bytes, next_id);
+                          pad,  static_cast<int64_t>(i),  ring};
+    panels[i] = PanelMaker(b, panel, plan.threads, *with, local_bytes).Run(plan.loops, next_id);
   }
+  const std::vector<UOp> filled_by = FilledBy(g, panels, ring);
   const auto staged = [&](size_t i, const FragmentPlace* at) {
-    const UOp filled = g.Make(Op::kAfter, {panels[i].buffer, panels[0].fill, panels[1].fill});
+    std::vector<UOp> after{panels[i].buffer};
+    after.insert(after.end(), filled_by.begin(), filled_by.end());
+    const UOp filled = g.Make(Op::kAfter, DType::kVoid, after);
     UOp index = panels[i].At(b, (i == 0 ? plan.m : plan.n).within, plan.k.within);
+    index = b.Make(Op::kAdd, {index, panels[i].now});
     if (at != nullptr) {
       index = b.Make(Op::kAdd, {index, panels[i].At(b, at->scalar_t, at->scalar_k)});
       index = g.Make(Op::kAdd, {index, panels[i].At(b, at->vector_t, at->vector_k)});

@@ -13,12 +13,16 @@ struct StagedProduct {
   const Fragments* fragments;  // null: without TENSORCORE
   const SplitRange &m, &n, &k;
   std::vector<UOp> threads;  // outermost first
+  std::vector<UOp> loops;    // around the product, then its own; outermost first
+  // Tiles of each operand in local memory, of which later ones are copied asynchronously while the
+  // one of an iteration is multiplied; 1: threads copy the iteration's own.
+  int64_t ring;
 };
 
-// Replaces what the product reads by loads from panels, which each iteration of the reduction's
-// loop fills; with fragments, its REDUCE by one of matrix instructions. Elements that an operand
-// does not have are 0. `with` has what becomes of all ranges, and gets these replacements; *next_id
-// is a free number for a RANGE.
+// Replaces what the product reads by loads from panels, which each iteration of the loops fills;
+// with fragments, its REDUCE by one of matrix instructions. Elements that an operand does not have
+// are 0. `with` has what becomes of all ranges, and gets these replacements; *next_id is a free
+// number for a RANGE.
 void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, int64_t* next_id,
                   Replacements* with);
 

@@ -103,7 +103,8 @@ std::string ListMoves() {
   std::string text;
   for (const MoveRow& row : AllMoves()) {
     StrAppend(&text, row.name, row.range ? " rN" : "", row.amount ? " AMOUNT" : "",
-              row.axis ? " axis N" : "", row.inner ? " rM" : "", ": ", row.what, "\n");
+              row.axis ? " axis N" : "", row.inner ? " rM" : "", row.ring ? " [ring N]" : "", ": ",
+              row.what, "\n");
   }
   return text;
 }

@@ -102,6 +102,7 @@ struct GroupCosts {
   // Of a thread's access to local memory at most; also between rows there, so that these do not
   // fall onto the same banks.
   int local_bytes;
+  int64_t ring;  // tiles of a product that asynchronous copies fill in turns
   // In multiplications of f32 by one thread: an access that copies an operand of a product, with
   // what finds its address; and how many of a matrix instruction's take as long as one.
   double copied, instruction_rate;

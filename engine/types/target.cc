@@ -20,12 +20,12 @@ std::string Target::Key() const {
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
          std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
          std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
-         std::to_string(deterministic ? 1 : 0);
+         std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 21> parts;
+  std::array<std::string_view, 22> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -62,11 +62,12 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.vector_rate = number(18, 0);
   target.winograd = number(19, 0) != 0;
   target.deterministic = number(20, 0) != 0;
+  target.async_bytes = number(21, 0);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
-  good &= target.vector_rate >= 1;
+  good &= target.vector_rate >= 1 && target.async_bytes >= 0;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }
@@ -120,6 +121,7 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.local_bytes = local_bytes;
   target.cache_bytes = 0;             // none that a thread has to itself
   target.matrix = MatrixUnit::kSm80;  // later ones have its instructions too
+  target.async_bytes = 4;             // cp.async
   return target;
 }
 

@@ -44,6 +44,8 @@ struct Target {
   int warp = 1;             // of these execute together and exchange values; 1: none do
   int64_t local_bytes = 0;  // at most that a workgroup has of memory of its own
   bool stages = true;       // that is nearer than other memory, so tiles are worth copying there
+  int async_bytes =
+      0;  // its threads go on while pieces of at least so many are copied; 0: none are
   int vector_lanes = 1024;  // the most that a vector has, whatever its elements
   int align = 1;            // bytes: where a buffer must start, beyond its element
   MatrixUnit matrix = MatrixUnit::kNone;

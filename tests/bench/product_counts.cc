@@ -64,6 +64,10 @@ ProgramCounts CountProgram(const Program& program) {
       outer.pop_back();
     } else if (u.is(Op::kMma)) {
       counts.products += iterations / program.warp;
+    } else if (u.is(Op::kCopyAsync)) {
+      counts.global_loads += iterations;
+      counts.global_bytes +=
+          iterations * static_cast<double>(u.arg(1) * ByteSize(u.src(0).dtype()));
     } else if (u.is(Op::kLoad)) {
       UOp memory = u.src(0).src(0);
       while (memory.is(Op::kAfter)) memory = memory.src(0);

@@ -144,6 +144,8 @@ double OperandLoads(const Program& program) {
     } else if (u.is(Op::kEnd)) {
       iterations = outer.back();
       outer.pop_back();
+    } else if (u.is(Op::kCopyAsync)) {
+      loads += iterations * static_cast<double>(u.arg(0) * u.arg(1));
     } else if (u.is(Op::kLoad) && u.src(0).src(0).is(Op::kParam)) {
       loads += iterations * static_cast<double>(NumElements(u.src(0).shape()));
     }

@@ -26,7 +26,7 @@ std::vector<RangeMove> Resolve(const KernelShape& shape, const MoveList& moves) 
   for (const Move& move : moves) {
     for (UOp range : shape.d.ranges) {
       if (range.arg(0) != move.range) continue;
-      out.push_back({move.kind, range, move.amount, move.axis});
+      out.push_back({move.kind, range, move.amount, move.axis, move.ring});
     }
   }
   return out;

@@ -84,7 +84,22 @@ class Carrier {
     return GateIterations(b_, sink, splits_, parallel_, padding_, apart);
   }
 
-  // The product's operands come from panels, which each iteration of the reduction's loop fills.
+  // Loops around the product, outermost first, then that of its reduction.
+  std::vector<UOp> LoopsOfProduct() {
+    std::vector<UOp> loops;
+    for (UOp range : s_.d.ranges) {
+      if (range == product_->k || !s_.d.Depends(product_->reduce, range)) continue;
+      const auto split = with_.find(range.id());
+      for (UOp part : split == with_.end() ? std::vector<UOp>{range} : split->second.ranges) {
+        if (IsType(part, AxisType::kLoop)) loops.push_back(part);
+      }
+    }
+    const UOp own = SplitOf(product_->k).outer;
+    if (own.is(Op::kRange)) loops.push_back(own);
+    return loops;
+  }
+
+  // The product's operands come from panels, which each iteration of the loops fills.
   void Stage() {
     std::vector<UOp> threads;
     for (UOp range : parallel_.ranges) {
@@ -92,7 +107,8 @@ class Carrier {
     }
     StageProduct(b_, target_,
                  {*product_, fragments_ ? &*fragments_ : nullptr, SplitOf(product_->m),
-                  SplitOf(product_->n), SplitOf(product_->k), threads},
+                  SplitOf(product_->n), SplitOf(product_->k), threads, LoopsOfProduct(),
+                  std::ranges::find(moves_, Move::Kind::kStage, &RangeMove::kind)->ring},
                  &next_id_, &with_);
   }
 

@@ -352,7 +352,13 @@ class Checker {
     if (!p) return No("the kernel is not a matrix product");
     if (!target_.stages) return No("local memory is not nearer than other memory");
     if (move_.kind == Kind::kStage) {
-      return move_.range == p->k.arg(0) ? absl::OkStatus() : No("not the range of the reduction");
+      constexpr int64_t kLeastRing = 3, kMostRing = 16;
+      if (move_.range != p->k.arg(0)) return No("not the range of the reduction");
+      if (move_.ring == 1) return absl::OkStatus();
+      if (target_.async_bytes == 0) return No("there are no asynchronous copies into local memory");
+      return move_.ring >= kLeastRing && move_.ring <= kMostRing
+                 ? absl::OkStatus()
+                 : No("a ring has ", kLeastRing, " to ", kMostRing, " tiles");
     }
     const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
     if (!kind || target_.warp == 1) return No("there is no instruction for the type");
@@ -380,13 +386,14 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   int64_t tile[3] = {1, 1, 1};
   int instructions = 0, stages = 0;
   const int64_t number[3] = {p->m.arg(0), p->n.arg(0), p->k.arg(0)};
-  int64_t staged = 0;
+  int64_t staged = 0, ring = 1;
   bool folds_by_threads = false;
   for (const Move& m : moves) {
     instructions += m.kind == Kind::kTensorcore;
     stages += m.kind == Kind::kStage;
     if (m.kind == Kind::kStage) {
       staged = m.amount;
+      ring = m.ring;
       continue;
     }
     for (int i = 0; i < 3; ++i) {
@@ -399,7 +406,7 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
   if (staged != tile[2]) return no("STAGE needs the amount of the tile of the reduction's range");
   if (folds_by_threads) return no("threads and lanes do not share a staged reduction");
-  const int64_t elements = PanelElements(tile[0], tile[1], tile[2], target);
+  const int64_t elements = ring * PanelElements(tile[0], tile[1], tile[2], target);
   if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
     return no("the staged operands are more than local memory");
   }

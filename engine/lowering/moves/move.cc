@@ -11,31 +11,31 @@ using MoveKind = Move::Kind;
 using On = MoveRow::On;
 
 constexpr MoveRow kMoves[] = {
-    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, true, On::kEvery,
+    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, false, true, On::kEvery,
      "the innermost iterations become lanes"},
-    {MoveKind::kUpcast, "UPCAST", true, true, false, false, true, On::kEvery,
+    {MoveKind::kUpcast, "UPCAST", true, true, false, false, false, true, On::kEvery,
      "iterations are computed together in registers"},
-    {MoveKind::kUnroll, "UNROLL", true, true, false, false, true, On::kEvery,
+    {MoveKind::kUnroll, "UNROLL", true, true, false, false, false, true, On::kEvery,
      "iterations of a reduction are written out"},
-    {MoveKind::kThread, "THREAD", true, false, false, false, false, On::kProcessors,
+    {MoveKind::kThread, "THREAD", true, false, false, false, false, false, On::kProcessors,
      "workers share the iterations"},
-    {MoveKind::kOuter, "OUTER", true, false, false, false, false, On::kProcessors,
+    {MoveKind::kOuter, "OUTER", true, false, false, false, false, false, On::kProcessors,
      "the loop is moved outside of the others so far"},
-    {MoveKind::kPeel, "PEEL", true, true, false, false, false, On::kEvery,
+    {MoveKind::kPeel, "PEEL", true, true, false, false, false, false, On::kEvery,
      "the first iterations become a separate loop"},
-    {MoveKind::kLocal, "LOCAL", true, true, true, false, true, On::kWorkgroups,
+    {MoveKind::kLocal, "LOCAL", true, true, true, false, false, true, On::kWorkgroups,
      "threads of a workgroup share the iterations"},
-    {MoveKind::kGroup, "GROUP", true, false, false, false, false, On::kWorkgroups,
+    {MoveKind::kGroup, "GROUP", true, false, false, false, false, false, On::kWorkgroups,
      "what is left of the range becomes workgroups"},
-    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, true, On::kWorkgroups,
+    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, false, true, On::kWorkgroups,
      "iterations become those of a matrix instruction"},
-    {MoveKind::kStage, "STAGE", true, true, false, false, false, On::kWorkgroups,
+    {MoveKind::kStage, "STAGE", true, true, false, false, true, false, On::kWorkgroups,
      "a product's operands go through local memory"},
-    {MoveKind::kBlock, "BLOCK", true, true, false, false, true, On::kProcessors,
+    {MoveKind::kBlock, "BLOCK", true, true, false, false, false, true, On::kProcessors,
      "a reduction is computed in blocks, a loop in parts"},
-    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, On::kEvery,
+    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, false, On::kEvery,
      "each reduction gets separate ranges"},
-    {MoveKind::kJoin, "JOIN", true, false, false, true, false, On::kWorkgroups,
+    {MoveKind::kJoin, "JOIN", true, false, false, true, false, false, On::kWorkgroups,
      "two ranges become the second one of them"},
 };
 
@@ -94,6 +94,13 @@ absl::StatusOr<Move> ParseMove(absl::string_view text) {
       }
       ++next;
     }
+    if (row.ring && words.size() > next) {
+      if (words.size() <= next + 1 || words[next] != "ring" ||
+          !ParseCount(words[next + 1], &move.ring) || move.ring < 2) {
+        return bad("\"ring\" and a number of at least 2 may follow the amount");
+      }
+      next += 2;
+    }
     if (words.size() != next) return bad("there is more than the move has");
     return move;
   }
@@ -113,6 +120,7 @@ std::string Print(const Move& move) {
   if (row.amount) StrAppend(&out, " ", move.amount);
   if (row.axis) StrAppend(&out, " axis ", move.axis);
   if (row.inner) StrAppend(&out, " r", move.inner);
+  if (row.ring && move.ring != 1) StrAppend(&out, " ring ", move.ring);
   return out;
 }
 

@@ -40,6 +40,7 @@ struct Move {
   int64_t amount = 0;
   int axis = 0;        // LOCAL: of the workgroup's threads, which stand in a box of up to three
   int64_t inner = -1;  // JOIN: the number of the RANGE that both become
+  int64_t ring = 1;    // STAGE: tiles in local memory, where more than one copied asynchronously
 
   friend bool operator==(const Move&, const Move&) = default;
 };
@@ -54,8 +55,8 @@ inline constexpr size_t kMaxMoveText = 8'192;  // characters of one
 struct MoveRow {
   Move::Kind kind;
   std::string_view name;
-  bool range, amount, axis, inner;  // what the text has after the name
-  bool splits;                      // `amount` iterations become a part of the range
+  bool range, amount, axis, inner, ring;  // what the text has after the name; `ring` if not 1
+  bool splits;                            // `amount` iterations become a part of the range
   enum class On { kEvery, kProcessors, kWorkgroups } on;  // the targets that have it
   std::string_view what;                                  // for --list-moves
 };

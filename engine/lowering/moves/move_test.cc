@@ -27,6 +27,7 @@ TEST(Moves, AreReadAsTheyArePrinted) {
       if (row.amount) move.amount = static_cast<int64_t>(1 + rng() % 5000);
       if (row.axis) move.axis = static_cast<int>(rng() % kMaxThreadAxes);
       if (row.inner) move.inner = static_cast<int64_t>(rng() % 100);
+      if (row.ring) move.ring = static_cast<int64_t>(1 + rng() % 5);
       list.push_back(move);
     }
     const auto parsed = ParseMoves(Print(list));
@@ -47,6 +48,8 @@ TEST(Moves, MalformedOnesAreNamed) {
       {"LOCAL r1 2", "an axis such as"},
       {"LOCAL r1 2 axis 3", "of 0 to 2"},
       {"SEPARATE r1", "more than the move has"},
+      {"STAGE r1 8 ring", "a number of at least 2 may follow"},
+      {"STAGE r1 8 ring 1", "a number of at least 2 may follow"},
       {"JOIN r1", "a second range such as r2"},
       {"JOIN r1 2", "a second range such as r2"},
       {"THREAD r0,, OUTER r0", "a move is missing"},
@@ -100,6 +103,7 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"GROUP r0, JOIN r0 r1", "JOIN stand before all other moves"},
       {"GROUP r2", "some store does not depend on the range"},
       {"TENSORCORE r0 16", "there is no instruction for the type"},
+      {"UNROLL r2 8, STAGE r2 8 ring 2", "a ring has 3 to 16 tiles"},
       {"UNROLL r2 8, STAGE r2 16", "STAGE needs the amount of the tile"},
       {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
       {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged reduction"},

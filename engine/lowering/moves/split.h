@@ -30,6 +30,7 @@ struct RangeMove {
   UOp range;
   int64_t amount = 0;
   int axis = 0;
+  int64_t ring = 1;
 };
 
 struct SplitRange {

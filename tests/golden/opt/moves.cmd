@@ -8,7 +8,7 @@ PEEL rN AMOUNT: the first iterations become a separate loop
 LOCAL rN AMOUNT axis N: threads of a workgroup share the iterations
 GROUP rN: what is left of the range becomes workgroups
 TENSORCORE rN AMOUNT: iterations become those of a matrix instruction
-STAGE rN AMOUNT: a product's operands go through local memory
+STAGE rN AMOUNT [ring N]: a product's operands go through local memory
 BLOCK rN AMOUNT: a reduction is computed in blocks, a loop in parts
 SEPARATE: each reduction gets separate ranges
 JOIN rN rM: two ranges become the second one of them
