@@ -70,6 +70,16 @@ bool IsPlain(const MemoryAccess& a) {
   return true;
 }
 
+// Whether some store changes what `a` reads. Other memory may be read and written: the thread that
+// writes an element is the one that has read it.
+bool IsWritten(const KernelShape& s, const MemoryAccess& a) {
+  return std::ranges::any_of(s.works, [&](const Work& w) {
+    return std::ranges::any_of(w.accesses, [&](const MemoryAccess& x) {
+      return x.store && Memory(x.address) == Memory(a.address);
+    });
+  });
+}
+
 bool IsStoredAlong(const KernelShape& s, int range) {
   return std::ranges::any_of(s.works, [&](const Work& w) {
     return std::ranges::any_of(
@@ -96,7 +106,7 @@ std::optional<Product> FindProduct(const KernelShape& s) {
     if (work.is_reduce() && fold != nullptr) return std::nullopt;
     if (work.is_reduce()) fold = &work;
   }
-  if (fold == nullptr || s.in_place || (fold->all & ~fold->own) != s.parallel) return std::nullopt;
+  if (fold == nullptr || (fold->all & ~fold->own) != s.parallel) return std::nullopt;
   const UOp product = fold->root.src(0);
   if (static_cast<ReduceKind>(fold->root.arg(0)) != ReduceKind::kAdd || !product.is(Op::kMul) ||
       product.dtype() != DType::kFloat32 || fold->accesses.size() != 2) {
@@ -110,6 +120,7 @@ std::optional<Product> FindProduct(const KernelShape& s) {
   const MemoryAccess* a = AccessOf(*fold, out.a);
   const MemoryAccess* b = AccessOf(*fold, out.b);
   if (a == nullptr || b == nullptr || !IsPlain(*a) || !IsPlain(*b)) return std::nullopt;
+  if (IsWritten(s, *a) || IsWritten(s, *b)) return std::nullopt;
   const RangeSet of_a = a->ranges | a->gate, of_b = b->ranges | b->gate;
   out.m = s.parallel & of_a & ~of_b;
   out.n = s.parallel & of_b & ~of_a;

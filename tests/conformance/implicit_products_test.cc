@@ -119,6 +119,25 @@ TEST(ImplicitProducts, ConvolutionsAreTilesInLocalMemory) {
   }
 }
 
+// A sum that is added to what its memory has, as where blocks of a network end.
+TEST(ImplicitProducts, ResultsMayReplaceWhatTheyAreAddedTo) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const Target& target : {*NvidiaTarget(8, 0, 2, 163840), Amd("gfx942", 304)}) {
+      SCOPED_TRACE(StrCat(Name(dtype), ", ", target.arch));
+      Builder b;
+      const Tensor x = b.Param(dtype, {1, 8, 7, 9}, "x"), w = b.Param(dtype, {40, 8, 3, 3}, "w");
+      const Tensor sum = b.Trainable(dtype, {1, 40, 7, 9}, "sum", Init::Uniform(-1, 1, 1));
+      b.Store(sum, x.Conv(w, {.pads = {1, 1, 1, 1}}).Add(sum).Relu());
+      const auto plan = b.Finish();
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const RandomGraph graph = WithIntegers(*plan);
+      EXPECT_EQ(DifferenceOn(graph, target), "");
+      const std::string moves = MovesOf(graph.sink, target);
+      EXPECT_TRUE(absl::StrContains(moves, "STAGE")) << moves;
+    }
+  }
+}
+
 // The convolutions of ResNet-50, each once.
 struct Layer {
   int64_t in, out, window, stride, size;
