@@ -76,6 +76,12 @@ bool IsContraction(UOp reduce) {
   return expands;
 }
 
+bool IsMatrixProduct(UOp reduce, int64_t tile) {
+  if (!IsContraction(reduce)) return false;
+  const int64_t longest = std::ranges::max(reduce.shape());
+  return longest >= tile && NumElements(reduce.shape()) / longest >= tile;
+}
+
 std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32_t>& order,
                                     const std::vector<bool>& stored, const ScheduleCosts& machine) {
   std::vector<NodeCost> costs(order.empty() ? 0 : order.back() + 1);

@@ -26,6 +26,9 @@ struct NodeCost {
 // A sum of products whose operands are used for several results, such as a matrix product or a
 // convolution: it wants register tiles.
 bool IsContraction(UOp reduce);
+// Whether it has rows and columns for a tile of `tile` of each, which a product with a vector has
+// not.
+bool IsMatrixProduct(UOp reduce, int64_t tile);
 // Elements reduced into one.
 double FoldedExtent(UOp reduce);
 

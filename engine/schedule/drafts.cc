@@ -143,6 +143,7 @@ void Drafts::TryMerge(int x, int y, double elements, RangeSet shared) {
   larger.nodes += smaller.nodes;
   larger.folds += smaller.folds;
   if (larger.contraction == 0) larger.contraction = smaller.contraction;
+  if (larger.product == 0) larger.product = smaller.product;
   smaller.merged_into = into;
   smaller.roots.clear();
 }

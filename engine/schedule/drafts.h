@@ -28,6 +28,7 @@ struct Draft {
   std::vector<std::string> reasons;
   int64_t nodes = 0;
   uint32_t contraction = 0;
+  uint32_t product = 0;  // the first matrix product that it computes: see IsMatrixProduct
   // By loop: bytes of the operands of its sums of products that do not depend on it.
   std::vector<double> reread;
   struct Operand {

@@ -115,6 +115,11 @@ bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
     }
   }
   if (!u.is(Op::kReduce)) return true;
+  if (options_.one_product && draft.product != 0 && draft.product != u.id() &&
+      IsMatrixProduct(u, options_.costs.tile)) {
+    *why = "stored: its user's kernel computes another product, and tiles are of one";
+    return false;
+  }
   for (RangeSet front : draft.fronts) {
     if ((loops & ~front) != 0 && (front & ~loops) != 0) {
       *why = "stored: no order of its user's loops suits all of its reductions";
@@ -136,6 +141,9 @@ int FusionPlanner::Home(UOp u, const std::vector<KernelUse>& uses) const {
     const Draft& draft = drafts_[use.draft];
     const auto same = [&](const KernelUse& q) { return q.draft == use.draft; };
     if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
+    const uint32_t product = costs_[u.id()].contraction;
+    const bool another = product != 0 && draft.product != 0 && product != draft.product;
+    if (options_.one_product && another) continue;
     if (std::ranges::count_if(uses, same) != 1 || use.access.gate != 0) continue;
     if (use.access.ranges() != draft.LoopSet() || use.access != LoopAccess(u.shape())) continue;
     if (!SameLoops(draft, u.shape())) continue;

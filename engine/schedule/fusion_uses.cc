@@ -139,6 +139,7 @@ KernelUse FusionPlanner::BelowReduce(UOp u, const KernelUse& use) {
     draft.reasons.push_back(StrCat("reduces ", FoldedExtent(u), " elements once for each of ",
                                    draft.Product(loops), " iterations of its outer loops"));
   }
+  if (draft.product == 0 && IsMatrixProduct(u, options_.costs.tile)) draft.product = u.id();
   RangeSet around = set;
   for (RangeSet folded = set & ~draft.LoopSet(); folded != 0; folded &= folded - 1) {
     around |= draft.ranges[std::countr_zero(folded)].around;

@@ -429,7 +429,7 @@ class Scheduler {
 
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   const MachineCosts& machine = CostsOf(target);
-  if (target.has_workgroups()) return {.machine = &machine};
+  if (target.has_workgroups()) return {.machine = &machine, .one_product = target.stages};
   const int64_t lanes = target.vector_bytes / ByteSize(DType::kFloat32);
   return {
       .machine = &machine,
@@ -456,7 +456,9 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   Budget::Held held(budget);
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
-  FusionOptions options{.costs = target.machine->schedule, .private_bytes = target.private_bytes};
+  FusionOptions options{.costs = target.machine->schedule,
+                        .private_bytes = target.private_bytes,
+                        .one_product = target.one_product};
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

@@ -55,6 +55,8 @@ struct ScheduleOptions {
   int64_t multiply_adds = 0;
   // At most for each of the transformed weight, input and products of a convolution.
   int64_t transformed_bytes = int64_t{256} << 20;
+  // Whether each matrix product, or convolution, is a kernel of its own.
+  bool one_product = false;
   // Whether float sums are rounded alike in every schedule: see fixed_sums.h.
   bool fixed_sums = false;
   static ScheduleOptions For(const Target& target);

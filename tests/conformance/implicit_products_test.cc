@@ -138,6 +138,40 @@ TEST(ImplicitProducts, ResultsMayReplaceWhatTheyAreAddedTo) {
   }
 }
 
+int64_t Kernels(UOp sink, const Target& target) {
+  Budget budget;
+  const auto schedule = ScheduleGraph(sink, {}, &budget, ScheduleOptions::For(target));
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return schedule.ok() ? std::ssize(schedule->kernels) : 0;
+}
+
+// Where a block of a network ends in the sum of two convolutions, each has tiles. Products with a
+// vector, which have none, stay together, and so do all on a processor.
+TEST(ImplicitProducts, SumsOfTwoAreTwoKernels) {
+  Target processor;
+  processor.arch = "x86-64";
+  for (const int64_t rows : {1, 35}) {
+    Builder b;
+    const Tensor x = b.Param(DType::kFloat32, {1, 40, 1, rows}, "x");
+    const Tensor y = b.Param(DType::kFloat32, {1, 36, 1, rows}, "y");
+    const Tensor v = b.Param(DType::kFloat32, {40, 40, 1, 1}, "v");
+    const Tensor w = b.Param(DType::kFloat32, {40, 36, 1, 1}, "w");
+    b.Output(x.Conv(v).Add(y.Conv(w)).Relu(), "z");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const RandomGraph graph = WithIntegers(*plan);
+    const Target gpu = *NvidiaTarget(8, 0, 2, 163840);
+    EXPECT_EQ(DifferenceOn(graph, gpu), "");
+    EXPECT_EQ(Kernels(graph.sink, gpu), rows == 1 ? 1 : 2) << rows;
+    EXPECT_EQ(Kernels(graph.sink, OpenClProcessor(2, 64)), 1) << rows;
+    EXPECT_EQ(Kernels(graph.sink, processor), 1) << rows;
+    if (rows == 1) continue;
+    const std::string moves = MovesOf(graph.sink, gpu);
+    EXPECT_GE(moves.rfind("STAGE"), moves.find('\n')) << "both: " << moves;
+    EXPECT_LT(moves.find("STAGE"), moves.find('\n')) << "both: " << moves;
+  }
+}
+
 // The convolutions of ResNet-50, each once.
 struct Layer {
   int64_t in, out, window, stride, size;
