@@ -101,6 +101,7 @@ class HelloResponse(Message):
     peers: list[str] = repeated(15, "string")
     searches: bool = boolean(16)
     gathers: bool = boolean(17)
+    operation_sockets: bool = boolean(18)
 
 
 @dataclass
@@ -256,6 +257,7 @@ class AdmitBulkRequest(Message):
     bytes: int = uint64(4)
     lifetime_ms: int = uint32(5)
     request: int = fixed64(6)
+    operations: bool = boolean(7)
 
 
 @dataclass
