@@ -122,6 +122,8 @@ TEST_F(IdleMemoriesTest, OneThatTakesLongHoldsUpNobody) {
   Timeline gate;
   first_->gate = &gate;
   IdleMemories memories(pool_.get(), 1);
+  Look(memories);
+  while (first_->times == 0) std::this_thread::yield();
   while (second_->times < 4) {
     Look(memories);
     std::this_thread::yield();
