@@ -78,11 +78,13 @@ inline std::string StillHeld(Connection& admin, const std::shared_ptr<Connection
     }
   };
   expect("telegrad_sessions", sessions);
-  for (const char* name :
-       {"telegrad_buffers", "telegrad_buffer_bytes", "telegrad_staged_bytes", "telegrad_compiling",
-        "telegrad_compile_waiting", "telegrad_bulk_sockets"}) {
+  for (const char* name : {"telegrad_buffers", "telegrad_buffer_bytes", "telegrad_staged_bytes",
+                           "telegrad_compiling", "telegrad_compile_waiting"}) {
     expect(name, 0);
   }
+  // One for the operations of each session that stays.
+  const auto stay = stats->find("telegrad_sessions");
+  expect("telegrad_bulk_sockets", sessions > 0 && stay != stats->end() ? stay->second : 0);
   // Temporaries are kept for the next run of a tenant while it has sessions.
   if (sessions == 0) expect("telegrad_device_memory_used_bytes", 0);
   AdminClient client(connection);
