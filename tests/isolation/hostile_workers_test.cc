@@ -23,7 +23,7 @@ class HostileWorkers : public WorkerDevices {
     Command launch;
     launch.launch = Launch::Of(*program);
     launch.launch.arguments = {{0, 0}};
-    launch.launch.flops = 1e6;
+    launch.launch.flops = 1e8;
     const auto trace = std::make_shared<RunTrace>();
     const auto commands = device.Encode(std::vector<Command>(600, launch));
     if (!commands.ok()) return commands.status();

@@ -76,7 +76,7 @@ class WorkerDevices : public ::testing::Test {
     launch.launch = Launch::Of(*program);
     launch.launch.arguments = {{0, 0}};
     launch.launch.name = image.name;
-    launch.launch.flops = 1e6;  // not so short that the submitter would run it
+    launch.launch.flops = 1e8;  // not so short that the submitter would run it
     return *device.Encode(std::vector<Command>(times, launch));
   }
   static absl::Status Run(Device& device, const std::shared_ptr<const CommandBuffer>& commands,
