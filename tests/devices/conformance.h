@@ -66,6 +66,16 @@ inline constexpr int64_t kLimit = 10'000'000;
 
 std::vector<TestedDriver> AllDrivers();
 
+// The bytes of another memory, which commands may not write.
+class ReadOnlyMemory final : public Memory {
+ public:
+  explicit ReadOnlyMemory(std::shared_ptr<Memory> inner)
+      : Memory(inner->host(), inner->size(), /*writable=*/false), inner_(std::move(inner)) {}
+
+ private:
+  const std::shared_ptr<Memory> inner_;
+};
+
 class Conformance : public ::testing::TestWithParam<TestedDriver> {
  protected:
   void SetUp() override {

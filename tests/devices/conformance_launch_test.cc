@@ -190,18 +190,10 @@ TEST_P(Conformance, LaunchesDoNotWriteWhatIsReadOnly) {
   OpenDevice();
   if (!device_->host_visible())
     GTEST_SKIP() << "no memory of this device can be read-only: it takes none of the host's";
-  class ReadOnly final : public Memory {
-   public:
-    explicit ReadOnly(std::shared_ptr<Memory> inner)
-        : Memory(inner->host(), inner->size(), /*writable=*/false), inner_(std::move(inner)) {}
-
-   private:
-    const std::shared_ptr<Memory> inner_;
-  };
   Command next;
   next.launch = Launch::Of(*device_->Load(*GetParam().next()));
   next.launch.arguments = {{0, 0}};
-  const BufferView memory = {std::make_shared<ReadOnly>(Buffer(1).memory), 0, 1};
+  const BufferView memory = {std::make_shared<ReadOnlyMemory>(Buffer(1).memory), 0, 1};
   const auto refused = device_->queue().Submit(*device_->Encode({next}), {memory}, {});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("binding 0, which is read-only"));

@@ -323,16 +323,8 @@ TEST_P(TensorMaps, DoNotWriteWhatIsReadOnly) {
   SKIP_WITHOUT_TENSOR_MAPS();
   if (!device_->host_visible())
     GTEST_SKIP() << "no memory of this device can be read-only: it takes none of the host's";
-  class ReadOnly final : public Memory {
-   public:
-    explicit ReadOnly(std::shared_ptr<Memory> inner)
-        : Memory(inner->host(), inner->size(), /*writable=*/false), inner_(std::move(inner)) {}
-
-   private:
-    const std::shared_ptr<Memory> inner_;
-  };
   const BufferView source = Buffer(kSourceBytes);
-  const BufferView read_only = {std::make_shared<ReadOnly>(source.memory), 0, kSourceBytes};
+  const BufferView read_only = {std::make_shared<ReadOnlyMemory>(source.memory), 0, kSourceBytes};
   Command box = *BoxCommand();
   box.launch.arguments[0] = LaunchArgument::Map(Tensor(), 0, kFirst, BufferAccess::kWrite);
   const auto refused = device_->queue().Submit(*device_->Encode({box}), {read_only, Buffer(128)},
