@@ -256,6 +256,9 @@ Future<Digest> RemoteSession::Put(UOp root, bool compile) {
 Future<Digest> RemoteSession::PutSerialized(std::string graph, bool compile) {
   v1::ExecuteRequest request;
   request.mutable_put()->set_compile(compile);
+  if (const std::string& device = connection_->options().device; compile && !device.empty()) {
+    request.mutable_put()->add_devices(device);
+  }
   auto keep = std::make_shared<const std::string>(std::move(graph));
   Future<Digest> hash;
   stream_->Send("put", std::move(request), hash,
@@ -353,9 +356,10 @@ void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
   stream_->Send("run", std::move(request), told);
 }
 
-Future<PutInfo> RemoteSession::PutTold(std::string graph, bool compile) {
+Future<PutInfo> RemoteSession::PutTold(std::string graph, std::span<const std::string> devices) {
   v1::ExecuteRequest request;
-  request.mutable_put()->set_compile(compile);
+  request.mutable_put()->set_compile(!devices.empty());
+  request.mutable_put()->mutable_devices()->Add(devices.begin(), devices.end());
   auto keep = std::make_shared<const std::string>(std::move(graph));
   Future<PutInfo> info;
   stream_->Send("put", std::move(request), info,

@@ -129,7 +129,9 @@ class RemoteSession {
   absl::Status ReadShared(uint64_t handle, int64_t offset, const SharedMemory& memory);
 
   Future<bool> Has(const Digest& hash);
-  Future<Digest> Put(UOp root, bool compile = false);                     // a tensor-level graph
+  // A tensor-level graph. `compile`: at once, for the device of ConnectOptions, not at its first
+  // run.
+  Future<Digest> Put(UOp root, bool compile = false);
   Future<Digest> PutSerialized(std::string graph, bool compile = false);  // a telegrad.v1.Graph
 
   // Has the server import a model file: the bytes given, which must stay unchanged like those of
@@ -203,7 +205,8 @@ class RemoteSession {
                 const Future<Done>& told);
   void SyncTold(const Future<Done>& told);
   // What runs are predicted to take, told with the hash where the graph is compiled at once.
-  Future<PutInfo> PutTold(std::string graph, bool compile);
+  // It is where there are devices: those by the graph's numbers.
+  Future<PutInfo> PutTold(std::string graph, std::span<const std::string> devices);
   // Whether so many more operations can be sent without waiting.
   bool HasRoom(size_t operations) const;
   // The number that the next operation will have.

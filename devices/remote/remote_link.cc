@@ -132,6 +132,10 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
                                                                 const ProgramImage& image) {
   TG_RETURN_IF_ERROR(Reachable());
   const RemoteOptions& options = server_->options();
+  // A graph of no number or one is where its buffers are; of several, all are the one device.
+  const int64_t numbers = DeviceNumbersOf(image.binary);
+  const std::vector<std::string> devices(static_cast<size_t>(std::max<int64_t>(numbers, 1)),
+                                         device);
   absl::StatusOr<PutInfo> put = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     TG_RETURN_IF_ERROR(Reachable());
@@ -143,9 +147,8 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
     Digest hash;
     const bool known = image.binary.size() >= kAskBytes && Digest::FromBytes(image.hash, &hash) &&
                        GetWithin((*session)->Has(hash), options.wait_limit).value_or(false);
-    put = known
-              ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
-              : GetWithin((*session)->PutTold(image.binary, /*compile=*/true), options.wait_limit);
+    put = known ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
+                : GetWithin((*session)->PutTold(image.binary, devices), options.wait_limit);
     const bool again = absl::IsUnavailable(put.status()) && !(*session)->Over().ok();
     if (!again) break;
   }
@@ -163,12 +166,10 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
   TG_RETURN_IF_ERROR(Open());
   const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
                        put->temporary_bytes};
-  // One number is that of the buffers.
-  const int64_t numbers = DeviceNumbersOf(image.binary);
-  std::vector<std::string> devices(numbers > 1 ? static_cast<size_t>(numbers) : 0, device);
   const MutexLock lock(mutex_);
   return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash,
-                                         std::move(devices), cost, generation_);
+                                         numbers > 1 ? devices : std::vector<std::string>(), cost,
+                                         generation_);
 }
 
 // An operation goes out only where nothing is before it.

@@ -19,7 +19,7 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   if (program->generation() != item->generation) {  // not sent in this session, or dropped there
     program->SetGeneration(item->generation);
     Send([program](RemoteSession* session) {
-      if (session != nullptr) session->PutTold(program->graph(), /*compile=*/false);
+      if (session != nullptr) session->PutTold(program->graph(), {});
     });
   }
   const bool trace = item->trace != nullptr && item->trace->detailed() && traced_ == nullptr;

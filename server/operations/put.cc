@@ -21,6 +21,9 @@ class PutAction final : public Action {
     const int64_t now_ns = turn.env().clock->Ns();
     absl::Status allowed = tenant.TakeCompileTime(now_ns);
     if (allowed.ok()) allowed = tenant.TakeTransfer(static_cast<uint64_t>(op_.bytes), now_ns);
+    for (const std::string& name : op_.devices) {
+      if (allowed.ok()) allowed = turn.env().devices->Find(name).status();
+    }
     if (!allowed.ok()) return turn.Fail(allowed);
     const CompileTimer charged(&tenant);
     auto verified = op_.decode(&budget);
@@ -31,8 +34,8 @@ class PutAction final : public Action {
     turn.Count(Metric::kGraphPuts);
     PutResult result{.hash = (*stored)->hash};
     if (op_.compile && !(*stored)->has_variables) {  // these are specialized to each run's values
-      // For the server's own devices. A graph that names more may still run where its buffers are.
-      const auto compiled = CompileAhead(turn, **stored, {});
+      // A graph that names more devices than the server has may still run where its buffers are.
+      const auto compiled = CompileAhead(turn, **stored, op_.devices);
       if (compiled.ok()) {
         result.cost = compiled->executable->cost();
       } else if (!absl::IsNotFound(compiled.status())) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/budget.h"
@@ -21,6 +23,7 @@ struct PutOp {
   std::function<absl::StatusOr<VerifiedGraph>(Budget*)> decode;
   int64_t bytes = 0;  // serialized
   bool compile = false;
+  std::vector<std::string> devices = {};  // to compile for, by the graph's numbers; see Placement
 };
 struct PutResult {
   Digest hash;

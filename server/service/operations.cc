@@ -109,6 +109,7 @@ absl::StatusOr<PutOp> Read(v1::Put& op, Data data) {
   PutOp put;
   put.bytes = data->size();
   put.compile = op.compile();
+  put.devices.assign(op.devices().begin(), op.devices().end());
   put.decode = [data = std::shared_ptr<Payload>(std::move(data))](Budget* budget) {
     return Decode(*data, budget);
   };

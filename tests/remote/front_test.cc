@@ -62,6 +62,35 @@ TEST_F(TwoDaemons, AGraphRunsThere) {
   EXPECT_EQ(There("telegrad_graph_puts_total"), 1);
 }
 
+// A client that names a far device has graphs compiled there ahead of their first run, and nothing
+// here.
+TEST_F(TwoDaemons, WhatIsCompiledAheadIsCompiledThere) {
+  ConnectOptions options;
+  options.device = kFar;
+  const auto session = *Connect(front_->address(), options)->OpenSession();
+  const FrozenGraph graph = IncrementGraph(4);
+  const auto put = session->Put(graph.root(), /*compile=*/true);
+  ASSERT_TRUE(put.Get().ok()) << put.Get().status();
+  EXPECT_EQ(There("telegrad_kernels_compiled_total"), 1);
+  EXPECT_EQ(connection_->Stats()->at("telegrad_kernels_compiled_total"), 0);
+  session->Alloc(1, 16);
+  const uint64_t handles[] = {1};
+  const auto run = session->Run(*put.Get(), handles);
+  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+  EXPECT_TRUE(run.Get()->cached);
+  EXPECT_EQ(There("telegrad_kernels_compiled_total"), 1);
+}
+
+TEST_F(TwoDaemons, GraphsAreNotCompiledForDevicesThatAreNone) {
+  ConnectOptions options;
+  options.device = "b/CPU:7";
+  const auto session = *Connect(front_->address(), options)->OpenSession();
+  const absl::Status status =
+      session->Put(IncrementGraph(4).root(), /*compile=*/true).Get().status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("b/CPU:7"));
+}
+
 // Nothing of what the far server answers comes through, and yet it has carried out all of a chain
 // in which every run needs the one before it: nothing waits for an answer.
 TEST_F(TwoDaemons, AChainOfRunsWaitsForNoAnswer) {

@@ -69,8 +69,9 @@ class TwoDaemons : public ::testing::Test {
     connection_ = Connect(front_->address());
     there_ = Connect(far_->address());
   }
-  static std::shared_ptr<Connection> Connect(const std::string& address) {
-    auto connection = Connection::Connect(address);
+  static std::shared_ptr<Connection> Connect(const std::string& address,
+                                             const ConnectOptions& options = {}) {
+    auto connection = Connection::Connect(address, options);
     EXPECT_TRUE(connection.ok()) << connection.status();
     return connection.ok() ? *connection : nullptr;
   }

@@ -485,6 +485,7 @@ class HasResult(Message):
 @dataclass
 class Put(Message):
     compile: bool = boolean(1)
+    devices: list[str] = repeated(2, "string")
 
 
 @dataclass

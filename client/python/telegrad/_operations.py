@@ -173,8 +173,9 @@ def has(digest: bytes) -> Operation:
                      lambda response: (True, _result(response.has, "has").has))
 
 
-def put(graph: bytes, compile: bool) -> Operation:
-    return Operation("put", messages.ExecuteRequest(put=messages.Put(compile=compile), data=graph),
+def put(graph: bytes, compile: bool, device: str) -> Operation:
+    devices = [device] if compile and device else []
+    return Operation("put", messages.ExecuteRequest(put=messages.Put(compile=compile, devices=devices), data=graph),
                      lambda response: (True, _digest(_result(response.put, "put").hash)))
 
 

@@ -41,8 +41,8 @@ class Session(SessionBase):
 
     def put(self, graph: Graph | bytes, compile: bool = False,
             timeout: float | None = None) -> Program:
-        """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
-        put = operations.put(buffers.serialized(graph), compile)
+        """Sends a graph, also in its serialized form. `compile`: now, for the connection's device, not at the first run."""
+        put = operations.put(buffers.serialized(graph), compile, self.connection.device)
         slots, variables = buffers.slots_of(graph)
         return Program(self, self._wait(self._asked(put), timeout), slots, variables)
 

@@ -30,8 +30,9 @@ class Session(SessionBase):
 
     async def put(self, graph: Graph | bytes, compile: bool = False,
                   timeout: float | None = None) -> Program:
-        """Sends a graph, also in its serialized form. `compile`: now, not at the first run."""
-        digest = await self._answer(operations.put(buffers.serialized(graph), compile), timeout)
+        """Sends a graph, also in its serialized form; see telegrad.Session.put."""
+        put = operations.put(buffers.serialized(graph), compile, self.connection.device)
+        digest = await self._answer(put, timeout)
         slots, variables = buffers.slots_of(graph)
         return Program(self, digest, slots, variables)
 
