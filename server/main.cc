@@ -159,7 +159,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
          {"cpu", device->target().cpu},
          {"threads", device->target().threads},
          {"memory", device->memory_limit()}});
-    if (flags.GetBool("deterministic") && device->target().has_workgroups()) {
+    if (flags.GetBool("deterministic") && !device->target().has(ParallelLevel::kWorkers)) {
       return FailedPrecondition("--deterministic: ", device->name(),
                                 " adds floats in an order "
                                 "that follows from shapes; start without it, by --cuda-devices 0, "

@@ -20,12 +20,16 @@ constexpr auto kMmas = std::to_array<MmaInfo>({
 #define MMA(name, text, unit, scope, threads, copies, m, n, k, a, b, c, async)        \
   {MmaKind::name, text,     MatrixUnit::unit, Scope::scope, threads, copies, m, n, k, \
    DType::a,      DType::b, DType::c,         async},
+#define FRAGMENT(...)
 #include "engine/ir/mma.def"
+#undef FRAGMENT
 #undef MMA
 });
 constexpr std::string_view kMmaNames[] = {
 #define MMA(name, text, ...) text,
+#define FRAGMENT(...)
 #include "engine/ir/mma.def"
+#undef FRAGMENT
 #undef MMA
 };
 

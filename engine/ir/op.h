@@ -134,7 +134,9 @@ enum class Scope : int64_t { kThread = 0, kWarp = 1, kWarpgroup = 2, kWorkgroup 
 // The matrix instructions of mma.def.
 enum class MmaKind : int64_t {
 #define MMA(name, ...) name,
+#define FRAGMENT(...)
 #include "engine/ir/mma.def"
+#undef FRAGMENT
 #undef MMA
 };
 

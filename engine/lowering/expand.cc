@@ -58,7 +58,7 @@ class Expander {
         g_(*b.graph()),
         d_(std::move(dependence)),
         warp_(target.warp),
-        has_workgroups_(target.has_workgroups()),
+        reorders_(target.reorders),
         keeps_order_(KeepsOrder(target)) {}
 
   absl::StatusOr<UOp> Run(UOp sink);
@@ -106,7 +106,7 @@ class Expander {
   Graph& g_;
   Dependence d_;
   const int64_t warp_;
-  const bool has_workgroups_;
+  const bool reorders_;
   const bool keeps_order_;
   int64_t next_slot_ = 0;
   std::vector<UOp> threads_;  // ranges, outermost first
@@ -411,7 +411,7 @@ absl::StatusOr<std::vector<UOp>> Expander::Nest(UOp effect, const Assignment& a,
   // The shorter ranges inside: what a product reads along the longer one is then used at once by
   // all the accumulators that share it, and few values are live beside these. Registers of a GPU's
   // thread are assigned by another compiler, in its own order.
-  if (!has_workgroups_) std::ranges::stable_sort(replicated, std::greater<>{}, SizeOf);
+  if (!reorders_) std::ranges::stable_sort(replicated, std::greater<>{}, SizeOf);
   std::vector<UOp> effects;
   for (const Assignment& c : Combinations(base, replicated)) {
     TG_ASSIGN_OR_RETURN(const UOp value, Value(store, c, nesting));

@@ -424,9 +424,10 @@ MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const
   return CpuHeuristic(*std::move(shape), target, /*peels=*/true).Run();
 }
 
-std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
-                                   const Target& target, size_t most) {
-  if (target.has_workgroups()) return {{PickWorkgroupMoves(sink, target)}};
+namespace {
+
+std::vector<RankedMoves> RankForWorkers(UOp sink, std::span<const Program::Argument> arguments,
+                                        const Target& target, size_t most) {
   std::vector<RankedMoves> out;
   const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {{}};
@@ -439,17 +440,16 @@ std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> 
   return out;
 }
 
-double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
-                     const MoveList& moves) {
-  if (target.has_workgroups()) return 0;
+double PredictForWorkers(UOp sink, std::span<const Program::Argument> arguments,
+                         const Target& target, const MoveList& moves) {
   const std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   return shape ? CpuHeuristic(*shape, target, /*peels=*/false).Predict(moves) : 0;
 }
 
 // A tile that is a little slower may divide the shared loop among the threads more evenly: 11
 // iterations take two threads as long as 12.
-MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
-  if (target.has_workgroups()) return PickWorkgroupMoves(sink, target);
+MoveList PickForWorkers(UOp sink, std::span<const Program::Argument> arguments,
+                        const Target& target) {
   std::optional<KernelShape> shape = ReadLoops(sink, target, arguments);
   if (!shape) return {};
   std::vector<Tile::Part> avoided;
@@ -470,6 +470,52 @@ MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const
     avoided.push_back(shared);
   }
   return best;
+}
+
+// One for each level at which iterations are first divided.
+struct Picker {
+  ParallelLevel level;
+  MoveList (*pick)(UOp sink, std::span<const Program::Argument> arguments, const Target& target);
+  std::vector<RankedMoves> (*rank)(UOp sink, std::span<const Program::Argument> arguments,
+                                   const Target& target, size_t most);
+  double (*predict)(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
+                    const MoveList& moves);
+};
+constexpr Picker kPickers[] = {
+    {ParallelLevel::kWorkers, PickForWorkers, RankForWorkers, PredictForWorkers},
+    {ParallelLevel::kGroups,
+     [](UOp sink, auto, const Target& target) { return PickWorkgroupMoves(sink, target); },
+     [](UOp sink, auto, const Target& target, size_t) -> std::vector<RankedMoves> {
+       return {{PickWorkgroupMoves(sink, target)}};
+     },
+     [](UOp, auto, const Target&, const MoveList&) { return 0.0; }},
+};
+
+// Null: the target divides nothing.
+const Picker* PickerFor(const Target& target) {
+  const auto* const found = std::ranges::find_if(
+      kPickers, [&](const Picker& picker) { return target.has(picker.level); });
+  return found == std::end(kPickers) ? nullptr : found;
+}
+
+}  // namespace
+
+std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
+                                   const Target& target, size_t most) {
+  const Picker* const picker = PickerFor(target);
+  return picker != nullptr ? picker->rank(sink, arguments, target, most)
+                           : std::vector<RankedMoves>{{}};
+}
+
+double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
+                     const MoveList& moves) {
+  const Picker* const picker = PickerFor(target);
+  return picker != nullptr ? picker->predict(sink, arguments, target, moves) : 0;
+}
+
+MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target) {
+  const Picker* const picker = PickerFor(target);
+  return picker != nullptr ? picker->pick(sink, arguments, target) : MoveList();
 }
 
 }  // namespace telegrad

@@ -452,7 +452,7 @@ class Limiter {
 
 UOp LimitLoops(Rewriter& b, UOp sink, const Target& target) {
   // Threads share a loop only if it has as many iterations for all.
-  if (target.has_workgroups()) return sink;
+  if (target.has(ParallelLevel::kThreads)) return sink;
   const Graph& g = *sink.graph();
   const std::vector<uint32_t> order = PostOrder(sink);
   if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))

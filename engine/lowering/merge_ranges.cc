@@ -152,7 +152,7 @@ UOp Join(Rewriter& b, UOp sink, UOp outer, UOp inner) {
 
 UOp MergeRanges(Rewriter& b, UOp sink, const Target& target) {
   // Threads of a workgroup are no lanes of a vector: none are unused at the end of a row.
-  const int64_t lanes = target.has_workgroups() ? 1 : std::max<int64_t>(1, target.vector_bytes / 4);
+  const int64_t lanes = target.lanes();
   while (const std::optional<Neighbours> pair = FindMergeable(sink, lanes)) {
     sink = Join(b, sink, pair->outer, pair->inner);
     if (!sink.valid()) return sink;

@@ -114,7 +114,7 @@ class SumOrderer {
 
 }  // namespace
 
-bool KeepsOrder(const Target& target) { return target.deterministic && !target.has_workgroups(); }
+bool KeepsOrder(const Target& target) { return target.deterministic; }
 
 bool IsOrderedSum(UOp reduce) {
   return reduce.is(Op::kReduce) &&

@@ -50,7 +50,11 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   if (!target.stages || (narrow && !kind)) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
+  const MmaInfo* const mma = narrow ? &AllMmas()[static_cast<size_t>(*kind)] : nullptr;
   const auto consider = [&](const ProductTile& tile) {
+    if (mma != nullptr && (tile.m % mma->m != 0 || tile.n % mma->n != 0 || tile.k % mma->k != 0)) {
+      return;
+    }
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile) || elements * ByteSize(p.dtype) > target.local_bytes) return;
     const double cost = CostOfProduct(p, tile, /*scattered=*/false, target);
@@ -62,8 +66,7 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
     consider(tile);
   }
   if (!best && narrow) {  // for what is too small for these
-    const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-    consider({1, 1, mma.m, mma.n, mma.k});
+    consider({1, 1, mma->m, mma->n, mma->k});
   }
   return best;
 }

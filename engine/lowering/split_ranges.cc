@@ -75,8 +75,8 @@ bool IsProduct(UOp sink, const Target& target) {
 // Threads are no lanes: each has an index of its own. But a product of groups, whose number is a
 // part of a column's, becomes one of a batch.
 UOp SplitRanges(Rewriter& b, UOp sink, const Target& target) {
-  if (!target.has_workgroups()) {
-    return SplitDivided(b, sink, std::max<int64_t>(2, target.vector_bytes / 4));
+  if (target.has(ParallelLevel::kLanes)) {
+    return SplitDivided(b, sink, std::max<int64_t>(2, target.lanes()));
   }
   if (!target.stages || FindDivided(sink, 1).second == 0 || IsProduct(sink, target)) return sink;
   const UOp split = SplitDivided(b, sink, 1);

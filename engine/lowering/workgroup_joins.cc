@@ -173,7 +173,7 @@ class JoinPicker {
 }  // namespace
 
 MoveList PickJoins(UOp sink, const Target& target) {
-  if (!target.has_workgroups()) return {};
+  if (!Takes(target, Move::Kind::kJoin)) return {};
   const std::optional<KernelShape> shape = ReadShape(sink, target);
   const std::optional<Product> product = shape ? FindProduct(*shape) : std::nullopt;
   if (!product) return {};

@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "engine/ir/fragment.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
@@ -153,51 +154,48 @@ std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype) {
 
 namespace {
 
-// Puts together where elements lie.
+// Puts together where elements of fragments lie.
 class Placer {
  public:
   explicit Placer(Rewriter& b) : b_(b), g_(*b.graph()) {}
-  UOp Number(int64_t x) { return g_.Index(x); }
+
   UOp Lanes(int64_t n) { return g_.Make(Op::kIota, DType::kInt64, {}, {n}); }
-  UOp Div(UOp x, int64_t y) { return b_.Make(Op::kFloorDiv, {x, Number(y)}); }
-  UOp Mod(UOp x, int64_t y) { return b_.Make(Op::kFloorMod, {x, Number(y)}); }
-  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, Number(y)}); }
+
+  // Along the axis, of what has that number.
+  UOp Along(char axis, const FragmentDigits& digits, UOp number) {
+    int64_t all = 1, below = 1;
+    for (const FragmentDigit& digit : digits.all()) all *= digit.size;
+    UOp place;
+    for (const FragmentDigit& digit : digits.all()) {
+      if (digit.axis == axis && digit.stride > 0) {
+        UOp x = below > 1 ? Make(Op::kFloorDiv, number, below) : number;
+        if (below * digit.size < all) x = Make(Op::kFloorMod, x, digit.size);
+        if (digit.stride > 1) x = Make(Op::kMul, x, digit.stride);
+        place = place.valid() ? Add(place, x) : x;
+      }
+      below *= digit.size;
+    }
+    return place.valid() ? place : g_.Index(0);
+  }
   UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
 
+  // Of an operand with `t` as its axis that is not reduced.
+  FragmentPlace Operand(const FragmentRow& row, char t, UOp lane, int64_t elements) {
+    const UOp i = Lanes(elements);
+    FragmentPlace out;
+    out.scalar_t = Along(t, row.threads, lane);
+    out.vector_t = Along(t, row.elements, i);
+    out.scalar_k = Along('k', row.threads, lane);
+    out.vector_k = Along('k', row.elements, i);
+    return out;
+  }
+
  private:
+  UOp Make(Op op, UOp x, int64_t y) { return b_.Make(op, {x, g_.Index(y)}); }
+
   Rewriter& b_;
   Graph& g_;
 };
-
-// PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane / 4 and
-// pair = lane % 4, element i of a is in row group + 8 (i / 2 % 2) and column 2 pair + i % 2 +
-// 8 (i / 4), of b in row 2 pair + i % 2 + 8 (i / 2) and column group, and of c in row
-// group + 8 (i / 2) and column 2 pair + i % 2.
-void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
-  const UOp group = p.Div(f->lane, 4), pair = p.Mul(p.Mod(f->lane, 4), 2);
-  const auto half = [&](UOp i, int64_t by) { return p.Mul(p.Mod(p.Div(i, by), 2), 8); };
-  const UOp i = p.Lanes(mma.a_size()), j = p.Lanes(mma.b_size()), l = p.Lanes(mma.c_size());
-  // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
-  const auto column = [&](UOp i, int64_t by) {
-    const UOp upper = half(i, by), lower = p.Mod(i, 2);
-    return p.Add(lower, upper);
-  };
-  f->a = {group, half(i, 2), pair, column(i, 4)};
-  f->b = {group, p.Number(0), pair, column(j, 2)};
-  const UOp row = half(l, 2), right = p.Mod(l, 2);
-  f->c = {p.Add(group, row), p.Add(pair, right)};
-}
-
-// AMD's instruction set guides, on MFMA and WMMA: a lane has row, or column, lane % 16 of a and b,
-// of which each group of 16 lanes has `run` elements; and of c column lane % 16, of which RDNA 3
-// gives the groups every other row, and others `run` rows after one another.
-void PlaceAmd(Placer p, const MmaInfo& mma, int64_t run, Fragments* f) {
-  const UOp column = p.Mod(f->lane, 16), group = p.Div(f->lane, 16);
-  const UOp i = p.Lanes(mma.a_size()), l = p.Lanes(mma.c_size());
-  const UOp first = run == 16 ? p.Number(0) : p.Mul(group, run);
-  f->a = f->b = {column, p.Number(0), first, i};
-  f->c = {run == 16 ? p.Add(group, p.Mul(l, 2)) : p.Add(first, l), column};
-}
 
 }  // namespace
 
@@ -209,20 +207,19 @@ std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype,
   Fragments f;
   f.kind = *kind;
   f.lane = g.Range(range_id, AxisType::kWarp, g.Index(mma.threads));
-  const Placer p(b);
-  switch (unit) {
-    case MatrixUnit::kSm80:
-      PlaceSm80(p, mma, &f);
-      break;
-    case MatrixUnit::kMfma:
-    case MatrixUnit::kRdna3:
-    case MatrixUnit::kRdna4:
-      PlaceAmd(p, mma, mma.a_size(), &f);
-      break;
-    default:
-      return std::nullopt;
-  }
-  f.zero = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {Placer(b).Lanes(mma.c_size())}),
+  const FragmentRow* const rows[3] = {FindFragment(unit, 'a'), FindFragment(unit, 'b'),
+                                      FindFragment(unit, 'c')};
+  if (std::ranges::find(rows, nullptr) != std::end(rows)) return std::nullopt;
+  Placer p(b);
+  f.a = p.Operand(*rows[0], 'm', f.lane, mma.a_size());
+  f.b = p.Operand(*rows[1], 'n', f.lane, mma.b_size());
+  const UOp l = p.Lanes(mma.c_size());
+  // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
+  const UOp row = p.Along('m', rows[2]->threads, f.lane);
+  f.c.row = p.Add(row, p.Along('m', rows[2]->elements, l));
+  const UOp column = p.Along('n', rows[2]->threads, f.lane);
+  f.c.column = p.Add(column, p.Along('n', rows[2]->elements, l));
+  f.zero = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {p.Lanes(mma.c_size())}),
                              g.ConstWord(DType::kFloat32, ScalarFromMemory(DType::kFloat32, 0))});
   return f;
 }

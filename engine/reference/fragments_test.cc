@@ -78,5 +78,53 @@ TEST(Fragments, SpotChecks) {
   ExpectAt(FragmentB(amx, 0, 32), 2, 0);
 }
 
+// The same, as the manuals put it in words and formulas.
+Element PairOfM16N8(int lane, int i) {
+  return {.row = lane / 4 + ((i & 2) != 0 ? 8 : 0), .column = 2 * (lane % 4) + (i & 1)};
+}
+
+TEST(Fragments, AreThoseOfTheManuals) {
+  const auto same = [](Element a, Element b) { return a.row == b.row && a.column == b.column; };
+  for (const MmaInfo& mma : AllMmas()) {
+    for (int t = 0; t < mma.threads; ++t) {
+      const int column = t % 16, group = t / 16;
+      for (int i = 0; i < mma.c_size(); ++i) {
+        const Element c = FragmentC(mma, t, i), pair = PairOfM16N8(t % 32, i & 3);
+        Element wanted = c;
+        if (mma.unit == MatrixUnit::kSm80 || mma.unit == MatrixUnit::kSm90) {
+          wanted = {16 * (t / 32) + pair.row, 8 * (i / 4) + pair.column};
+        }
+        if (mma.unit == MatrixUnit::kMfma) wanted = {4 * group + i, column};
+        if (mma.unit == MatrixUnit::kRdna3) wanted = {2 * i + group, column};
+        if (mma.unit == MatrixUnit::kRdna4) wanted = {8 * group + i, column};
+        if (mma.unit == MatrixUnit::kAmx) wanted = {i / 16, i % 16};
+        EXPECT_TRUE(same(c, wanted)) << mma.name << " c " << t << " " << i;
+      }
+      for (int i = 0; !mma.async && i < mma.a_size(); ++i) {
+        const Element a = FragmentA(mma, t, i), pair = PairOfM16N8(t, i);
+        Element wanted = a;
+        if (mma.unit == MatrixUnit::kSm80) wanted = {pair.row, pair.column + (i >= 4 ? 8 : 0)};
+        if (mma.unit == MatrixUnit::kMfma) wanted = {column, 4 * group + i};
+        if (mma.unit == MatrixUnit::kRdna3) wanted = {column, i};
+        if (mma.unit == MatrixUnit::kRdna4) wanted = {column, 8 * group + i};
+        if (mma.unit == MatrixUnit::kAmx) wanted = {i / 32, i % 32};
+        EXPECT_TRUE(same(a, wanted)) << mma.name << " a " << t << " " << i;
+      }
+      for (int i = 0; !mma.async && i < mma.b_size(); ++i) {
+        const Element b = FragmentB(mma, t, i);
+        Element wanted = b;
+        if (mma.unit == MatrixUnit::kSm80) {
+          wanted = {2 * (t % 4) + (i & 1) + (i >= 2 ? 8 : 0), t / 4};
+        }
+        if (mma.unit == MatrixUnit::kMfma) wanted = {4 * group + i, column};
+        if (mma.unit == MatrixUnit::kRdna3) wanted = {i, column};
+        if (mma.unit == MatrixUnit::kRdna4) wanted = {8 * group + i, column};
+        if (mma.unit == MatrixUnit::kAmx) wanted = {2 * (i / 32) + i % 2, i % 32 / 2};
+        EXPECT_TRUE(same(b, wanted)) << mma.name << " b " << t << " " << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace telegrad::reference

@@ -429,13 +429,13 @@ class Scheduler {
 
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   const MachineCosts& machine = CostsOf(target);
-  if (target.has_workgroups()) return {.machine = &machine, .one_product = target.stages};
-  const int64_t lanes = target.vector_bytes / ByteSize(DType::kFloat32);
-  return {
-      .machine = &machine,
-      .private_bytes = machine.schedule.kept_bytes,
-      .multiply_adds = target.winograd && !target.deterministic ? lanes * target.vector_rate : 0,
-      .fixed_sums = target.deterministic};
+  const bool transforms = target.winograd && !target.deterministic;
+  return {.machine = &machine,
+          // Private memory is in the cache that a thread has to itself, if it has one.
+          .private_bytes = target.cache_bytes > 0 ? machine.schedule.kept_bytes : 0,
+          .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
+          .one_product = target.stages && target.local_bytes > 0,
+          .fixed_sums = target.deterministic};
 }
 
 absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,

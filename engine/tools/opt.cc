@@ -224,7 +224,7 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
     }
   }
   if (flags.GetBool("deterministic")) {
-    if (s.target.has_workgroups()) {
+    if (!s.target.has(ParallelLevel::kWorkers)) {
       return InvalidArgument("--deterministic: is for processors, and the target is a GPU");
     }
     s.target.deterministic = true;

@@ -5,7 +5,7 @@
 
 namespace telegrad {
 
-enum class MatrixUnit : uint8_t { kNone, kSm80, kSm90, kAmx, kMfma, kRdna3, kRdna4 };
-inline constexpr MatrixUnit kLastMatrixUnit = MatrixUnit::kRdna4;
+enum class MatrixUnit : uint8_t { kNone, kSm80, kSm90, kAmx, kMfma, kRdna3, kRdna4, kInvented };
+inline constexpr MatrixUnit kLastMatrixUnit = MatrixUnit::kInvented;
 
 }  // namespace telegrad

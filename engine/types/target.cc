@@ -10,6 +10,73 @@
 
 namespace telegrad {
 
+namespace {
+
+struct TargetRow {
+  std::string_view arch;
+  ParallelLevels levels;
+  int vector_bytes, vector_registers, vector_lanes, align, group_threads, warp;
+  int64_t local_bytes;
+  bool stages;
+  int async_bytes;
+  int64_t cache_bytes;
+  MatrixUnit matrix;
+  DTypeSet converts;
+  TilePadding padding;
+  bool reorders;
+};
+
+using enum ParallelLevel;
+
+#define TARGET_LIST(...) {__VA_ARGS__}
+constexpr TargetRow kTargets[] = {
+#define TARGET(kind, arch, levels, vector_bytes, registers, lanes, align, threads, warp, local, \
+               stages, async, cache, matrix, converts, padding, reorders)                       \
+  {arch,                                                                                        \
+   ParallelLevels TARGET_LIST levels,                                                           \
+   vector_bytes,                                                                                \
+   registers,                                                                                   \
+   lanes,                                                                                       \
+   align,                                                                                       \
+   threads,                                                                                     \
+   warp,                                                                                        \
+   local,                                                                                       \
+   stages,                                                                                      \
+   async,                                                                                       \
+   cache,                                                                                       \
+   MatrixUnit::matrix,                                                                          \
+   DTypeSet TARGET_LIST converts,                                                               \
+   TilePadding::padding,                                                                        \
+   reorders},
+#include "engine/types/targets.def"
+#undef TARGET
+};
+#undef TARGET_LIST
+
+}  // namespace
+
+Target TargetOf(TargetKind kind) {
+  const TargetRow& row = kTargets[static_cast<size_t>(kind)];
+  Target target;
+  target.arch = row.arch;
+  target.levels = row.levels;
+  target.vector_bytes = row.vector_bytes;
+  target.vector_registers = row.vector_registers;
+  target.vector_lanes = row.vector_lanes;
+  target.align = row.align;
+  target.group_threads = row.group_threads;
+  target.warp = row.warp;
+  target.local_bytes = row.local_bytes;
+  target.stages = row.stages;
+  target.async_bytes = row.async_bytes;
+  target.cache_bytes = row.cache_bytes;
+  target.matrix = row.matrix;
+  target.converts = row.converts;
+  target.padding = row.padding;
+  target.reorders = row.reorders;
+  return target;
+}
+
 std::string Target::Key() const {
   return arch + "|" + cpu + "|" + features + "|" + std::to_string(vector_bytes) + "|" +
          std::to_string(vector_registers) + "|" + std::to_string(threads) + "|" +
@@ -20,12 +87,14 @@ std::string Target::Key() const {
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
          std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
          std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
-         std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes);
+         std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
+         std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
+         std::to_string(reorders ? 1 : 0);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 22> parts;
+  std::array<std::string_view, 25> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -63,6 +132,13 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.winograd = number(19, 0) != 0;
   target.deterministic = number(20, 0) != 0;
   target.async_bytes = number(21, 0);
+  const auto levels = number(22, uint32_t{0});
+  target.levels = ParallelLevels::FromBits(levels);
+  const int padding = number(23, 0);
+  target.padding = static_cast<TilePadding>(padding);
+  target.reorders = number(24, 0) != 0;
+  good &= levels < uint32_t{1} << kParallelLevels;
+  good &= padding >= 0 && padding <= static_cast<int>(TilePadding::kGates);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
@@ -85,8 +161,7 @@ bool HasUnitsOf256Bits() {
 }  // namespace
 
 Target HostShape(int threads) {
-  Target target;
-  target.arch = "x86-64";
+  Target target = TargetOf(TargetKind::kX86_64);
   target.winograd = true;
   if (__builtin_cpu_supports("avx512f") != 0) {
     target.vector_bytes = 64;
@@ -109,19 +184,9 @@ Target HostShape(int threads) {
 
 std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, int64_t local_bytes) {
   if (major < 8 || multiprocessors < 1) return std::nullopt;
-  Target target;
-  target.arch = major == 9 && minor == 0 ? "sm_90a" : "sm_80";
+  Target target = TargetOf(major == 9 && minor == 0 ? TargetKind::kSm90 : TargetKind::kSm80);
   target.threads = multiprocessors;
-  target.vector_bytes = 16;
-  target.align = target.vector_bytes;
-  target.vector_registers = 64;  // of 128 bits: a thread has up to 255 of 32
-  target.converts = {DType::kFloat16, DType::kBFloat16};
-  target.warp = 32;
-  target.group_threads = 1024;
   target.local_bytes = local_bytes;
-  target.cache_bytes = 0;             // none that a thread has to itself
-  target.matrix = MatrixUnit::kSm80;  // later ones have its instructions too
-  target.async_bytes = 4;             // cp.async
   return target;
 }
 
@@ -144,39 +209,26 @@ const AmdProcessor* FindAmdProcessor(std::string_view name) {
 }
 
 Target AmdTarget(const AmdProcessor& processor, int multiprocessors, int64_t local_bytes) {
-  Target target;
+  Target target = TargetOf(TargetKind::kAmd);
   target.arch = processor.name;
   target.threads = multiprocessors;
-  target.vector_bytes = 16;
-  target.align = target.vector_bytes;
-  target.vector_registers = 64;  // of 128 bits: a thread has 256 of 32
-  target.converts = {DType::kFloat16, DType::kBFloat16};
   target.warp = processor.wave;
   target.matrix = processor.matrix;
-  target.group_threads = 1024;
   target.local_bytes = local_bytes;
-  target.cache_bytes = 0;
   return target;
 }
 
 Target OpenClTarget(int units) {
-  Target target;
-  target.arch = kOpenClArch;
+  Target target = TargetOf(TargetKind::kOpenCl);
   target.threads = units;
-  target.vector_bytes = 16;      // a thread has registers of 32 bits, and reads up to four at once
-  target.vector_registers = 64;  // of 128 bits
-  target.vector_lanes = 16;      // of OpenCL C
-  target.group_threads = 256;
-  target.local_bytes = int64_t{32} << 10;
-  target.cache_bytes = 0;
   return target;
 }
 
 Target OpenClProcessor(int units, int vector_bytes) {
-  Target target = OpenClTarget(units);
+  Target target = TargetOf(TargetKind::kOpenClProcessor);
+  target.threads = units;
   target.vector_bytes = vector_bytes;
-  target.vector_registers = vector_bytes >= 64 ? 32 : 16;
-  target.stages = false;
+  if (vector_bytes >= 64) target.vector_registers = 32;
   return target;
 }
 

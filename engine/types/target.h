@@ -9,9 +9,18 @@
 
 #include "engine/types/dtype.h"
 #include "engine/types/matrix_unit.h"
+#include "engine/types/parallel_level.h"
 
 namespace telegrad {
 
+// What completes the tiles of a range whose size they do not divide. A gate costs a loop its time;
+// workgroups have iterations beyond the size in any case, of threads that do not get one.
+enum class TilePadding : uint8_t {
+  kMovesBack,  // the last tile begins earlier
+  kGates,      // the size is rounded up, and what is beyond it is gated
+};
+
+// What a row of targets.def says, and what was found of one processor.
 struct Target {
   std::string arch;       // "x86-64", "sm_90a", "gfx942", "opencl-c"
   std::string cpu;        // LLVM's processor name, for tuning
@@ -49,8 +58,14 @@ struct Target {
   int vector_lanes = 1024;  // the most that a vector has, whatever its elements
   int align = 1;            // bytes: where a buffer must start, beyond its element
   MatrixUnit matrix = MatrixUnit::kNone;
+  ParallelLevels levels = {ParallelLevel::kWorkers, ParallelLevel::kLanes};
+  TilePadding padding = TilePadding::kMovesBack;
+  // Whether what translates its code afterwards orders instructions and assigns registers anew.
+  bool reorders = false;
 
-  bool has_workgroups() const { return group_threads > 1; }
+  bool has(ParallelLevel level) const { return levels.Has(level); }
+  // f32 of one of a thread's vectors whose elements are iterations of a range.
+  int64_t lanes() const { return has(ParallelLevel::kLanes) ? vector_bytes / 4 : 1; }
 
   // Whether a row of `bytes` an element that is shorter than a vector is worth a masked load, or
   // store. Masked stores of AVX2 are slower than storing the elements one by one.
@@ -68,6 +83,14 @@ struct Target {
 
 // Elements of a row of memory that is accessed as a vector where lanes lie in other rows.
 inline constexpr int64_t kLeastRow = 4;
+
+enum class TargetKind : uint8_t {
+#define TARGET(kind, ...) kind,
+#include "engine/types/targets.def"
+#undef TARGET
+};
+// Of a row of targets.def, with one processor.
+Target TargetOf(TargetKind kind);
 
 // The processor that this process runs on, without what only a compiler has names for: `cpu` and
 // `features` are empty. `threads` below 1 means as many as the hardware has.

@@ -33,7 +33,7 @@ class Drawer {
       : space_(space), rng_(rng), counts_(*counts), kernel_(space.Begin()) {}
 
   absl::StatusOr<MoveList> Run() {
-    const bool workgroups = space_.target().has_workgroups();
+    const bool workgroups = space_.target().has(ParallelLevel::kGroups);
     if (workgroups && Below(3) == 0) TG_RETURN_IF_ERROR(Draw(kJoins, 1 + Below(6)));
     if (workgroups && Below(4) == 0) {
       for (const Move& move : PickJoins(kernel_.root, space_.target())) {

@@ -23,7 +23,7 @@ TEST_F(Cuda, OpensEveryGpu) {
   EXPECT_THAT(notes_, SizeIs(0));
   EXPECT_EQ(device().target().arch, "sm_80");
   EXPECT_EQ(device().target().threads, 8);
-  EXPECT_TRUE(device().target().has_workgroups());
+  EXPECT_TRUE(device().target().has(ParallelLevel::kGroups));
   EXPECT_GT(device().target().local_bytes, 48 << 10);
   EXPECT_GT(device().rates().bytes, 0);
   const ArithmeticRates rates = device().rates().flops;

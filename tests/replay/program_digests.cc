@@ -62,6 +62,7 @@ std::vector<NamedTarget> Targets() {
   unknown.vector_bytes = 8;
   unknown.warp = 48;
   unknown.group_threads = 480;
+  unknown.levels = {ParallelLevel::kGroups, ParallelLevel::kThreads, ParallelLevel::kWarps};
   targets.push_back({"unknown", unknown});
   return targets;
 }

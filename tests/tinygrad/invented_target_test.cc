@@ -1,10 +1,13 @@
-// A target that no processor is, so that its costs are those of the table's last row: waves of 48
-// threads, workgroups of up to 480, and accesses of 8 bytes. It is a value and nothing else; all
-// captured graphs lower for it, are proved, run in the interpreter, which finds races, and agree.
+// A target that no processor is, whose costs are those of the table's last row: waves of 48
+// threads, workgroups of up to 480, accesses of 8 bytes, and matrix instructions of 12 x 24 x 8. It
+// is a row of targets.def, with some of mma.def, and nothing else; all captured graphs lower for
+// it, are proved, run in the interpreter, which finds races, and agree.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
 #include "engine/types/machine_costs.h"
 #include "tests/conformance/run_lowered.h"
 #include "tests/tinygrad/lowered_captures.h"
@@ -13,16 +16,8 @@ namespace telegrad {
 namespace {
 
 Target Invented() {
-  Target target;
-  target.arch = "invented";
-  target.vector_bytes = 8;
-  target.vector_registers = 24;
-  target.converts = {DType::kFloat16, DType::kBFloat16};
+  Target target = TargetOf(TargetKind::kInvented);
   target.threads = 5;
-  target.warp = 48;
-  target.group_threads = 480;
-  target.local_bytes = int64_t{24} << 10;
-  target.cache_bytes = 0;
   return target;
 }
 
@@ -54,6 +49,61 @@ TEST(InventedTarget, AWholeWaveReducesARow) {
   const absl::Status status = testing::RunLowered(sink, Invented(), {}, &slots, wave);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(std::memcmp(slots[1].data(), wanted, sizeof(wanted)), 0);
+}
+
+// 40 and 52 are no multiples of 12 and 24, and 20 none of 8.
+TEST(InventedTarget, AProductTakesItsMatrixInstruction) {
+  constexpr int64_t kM = 40, kN = 52, kK = 20;
+  Graph g;
+  const UOp a =
+      g.Make(Op::kReshape, DType::kVoid, {g.Param(0, DType::kFloat16, Shape{kM, kK})}, {kM, 1, kK});
+  const UOp b =
+      g.Make(Op::kReshape, DType::kVoid, {g.Param(1, DType::kFloat16, Shape{kN, kK})}, {1, kN, kK});
+  const auto wide = [&](UOp x) {
+    return g.Make(Op::kExpand, DType::kVoid, {g.Make(Op::kCast, DType::kFloat32, {x})},
+                  {kM, kN, kK});
+  };
+  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {g.Make(Op::kMul, {wide(a), wide(b)})},
+                         {static_cast<int64_t>(ReduceKind::kAdd), 2});
+  const UOp out = g.Param(2, DType::kFloat32, sum.shape());
+  const UOp sink = g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+  testing::Slots slots{std::vector<uint8_t>(kM * kK * 2), std::vector<uint8_t>(kN * kK * 2),
+                       std::vector<uint8_t>(kM * kN * 4)};
+  // Whole numbers below 8: as f16 they and their products are exact.
+  std::vector<int> x(kM * kK), y(kN * kK);
+  const auto fill = [](std::vector<int>* values, int step, uint8_t* to) {
+    for (size_t i = 0; i < values->size(); ++i) {
+      (*values)[i] = static_cast<int>(i * step % 7);
+      const int64_t code =
+          ScalarToMemory(DType::kFloat16, ScalarFromDouble(DType::kFloat16, (*values)[i]));
+      std::memcpy(to + i * 2, &code, 2);  // the lower bytes
+    }
+  };
+  fill(&x, 3, slots[0].data());
+  fill(&y, 5, slots[1].data());
+  int instructions = 0;
+  const auto heuristic = [&](const FrozenGraph& kernel, const Target& target,
+                             std::span<const int32_t>) -> absl::StatusOr<std::string> {
+    Budget budget;
+    const auto program = Lower(kernel, target, "product", &budget);
+    if (!program.ok()) return program.status();
+    for (const uint32_t id : program->order) {
+      const UOp u = program->graph->at(id);
+      instructions += u.is(Op::kMma) && u.arg(0) == static_cast<int64_t>(MmaKind::kInventedF16);
+    }
+    return program->moves;
+  };
+  const absl::Status status = testing::RunLowered(sink, Invented(), {}, &slots, heuristic);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_GT(instructions, 0);
+  for (int64_t i = 0; i < kM * kN; ++i) {
+    int wanted = 0;
+    for (int64_t k = 0; k < kK; ++k) wanted += x[i / kN * kK + k] * y[i % kN * kK + k];
+    float got = 0;
+    std::memcpy(&got, slots[2].data() + i * 4, 4);
+    ASSERT_EQ(got, static_cast<float>(wanted)) << i;
+  }
 }
 
 }  // namespace

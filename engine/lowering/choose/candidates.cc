@@ -51,19 +51,20 @@ class Editor {
     first_ = base->done.size();
     for (size_t i = first_; i < moves_.size(); ++i) Change(i);
     if (first_ > 0) Keep({moves_.begin() + static_cast<int64_t>(first_), moves_.end()});
-    const bool workgroups = space_.target().has_workgroups();
+    const Target& target = space_.target();
     for (const UOp range : shape->d.ranges) {
       const int64_t r = range.arg(0);
       for (const MK kind : {MK::kUpcast, MK::kUnroll}) {
         for (const int64_t n : {2, 4, 8}) Insert({kind, r, n, 0});
       }
       MoveLanes(r);
-      if (workgroups) {
+      if (Takes(target, MK::kLocal)) {
         for (const int64_t n : {4, 8, 16, 32}) {
           for (int axis = 0; axis < 2; ++axis) Insert({MK::kLocal, r, n, axis});
         }
-      } else {
-        ReplaceThread(r);
+      }
+      if (Takes(target, MK::kThread)) ReplaceThread(r);
+      if (Takes(target, MK::kBlock)) {
         for (const int64_t n : kBlocks) Append({MK::kBlock, r, n, 0});
       }
     }

@@ -120,14 +120,10 @@ class Checker {
   }
 
   absl::Status OfTarget() {
-    const MoveRow::On on = RowOf(move_.kind).on;
-    if (on == MoveRow::On::kWorkgroups && !target_.has_workgroups()) {
-      return No("a move for workgroups, which the target does not have");
-    }
-    if (on == MoveRow::On::kProcessors && target_.has_workgroups()) {
-      return No("a move for processors, not for workgroups");
-    }
-    return absl::OkStatus();
+    if (Takes(target_, move_.kind)) return absl::OkStatus();
+    return RowOf(move_.kind).levels.Has(ParallelLevel::kGroups)
+               ? No("a move for workgroups, which the target does not have")
+               : No("a move for workers, which the target does not have");
   }
 
   absl::Status FindRange() { return FindRange(move_.range); }
@@ -164,7 +160,7 @@ class Checker {
 
   // The parts of a workgroup's ranges replace them, and what is too much is found as it is made.
   absl::Status Room(int more) const {
-    if (target_.has_workgroups()) return absl::OkStatus();
+    if (target_.has(ParallelLevel::kGroups)) return absl::OkStatus();
     int ranges = static_cast<int>(s_.size.size()) + more;
     for (const Move& m : before_) ranges += RowOf(m.kind).splits && m.kind != Kind::kBlock ? 1 : 0;
     return ranges > kMaxRanges ? No("the kernel would have more than ", kMaxRanges, " ranges")

@@ -8,34 +8,36 @@ namespace telegrad {
 namespace {
 
 using MoveKind = Move::Kind;
-using On = MoveRow::On;
+
+constexpr ParallelLevels kEvery = {}, kWorkers = {ParallelLevel::kWorkers},
+                         kGroups = {ParallelLevel::kGroups, ParallelLevel::kThreads};
 
 constexpr MoveRow kMoves[] = {
-    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, false, true, On::kEvery,
+    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, false, true, kEvery,
      "the innermost iterations become lanes"},
-    {MoveKind::kUpcast, "UPCAST", true, true, false, false, false, true, On::kEvery,
+    {MoveKind::kUpcast, "UPCAST", true, true, false, false, false, true, kEvery,
      "iterations are computed together in registers"},
-    {MoveKind::kUnroll, "UNROLL", true, true, false, false, false, true, On::kEvery,
+    {MoveKind::kUnroll, "UNROLL", true, true, false, false, false, true, kEvery,
      "iterations of a reduction are written out"},
-    {MoveKind::kThread, "THREAD", true, false, false, false, false, false, On::kProcessors,
+    {MoveKind::kThread, "THREAD", true, false, false, false, false, false, kWorkers,
      "workers share the iterations"},
-    {MoveKind::kOuter, "OUTER", true, false, false, false, false, false, On::kProcessors,
+    {MoveKind::kOuter, "OUTER", true, false, false, false, false, false, kWorkers,
      "the loop is moved outside of the others so far"},
-    {MoveKind::kPeel, "PEEL", true, true, false, false, false, false, On::kEvery,
+    {MoveKind::kPeel, "PEEL", true, true, false, false, false, false, kEvery,
      "the first iterations become a separate loop"},
-    {MoveKind::kLocal, "LOCAL", true, true, true, false, false, true, On::kWorkgroups,
+    {MoveKind::kLocal, "LOCAL", true, true, true, false, false, true, kGroups,
      "threads of a workgroup share the iterations"},
-    {MoveKind::kGroup, "GROUP", true, false, false, false, false, false, On::kWorkgroups,
+    {MoveKind::kGroup, "GROUP", true, false, false, false, false, false, kGroups,
      "what is left of the range becomes workgroups"},
-    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, false, true, On::kWorkgroups,
+    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, false, true, kGroups,
      "iterations become those of a matrix instruction"},
-    {MoveKind::kStage, "STAGE", true, true, false, false, true, false, On::kWorkgroups,
+    {MoveKind::kStage, "STAGE", true, true, false, false, true, false, kGroups,
      "a product's operands go through local memory"},
-    {MoveKind::kBlock, "BLOCK", true, true, false, false, false, true, On::kProcessors,
+    {MoveKind::kBlock, "BLOCK", true, true, false, false, false, true, kWorkers,
      "a reduction is computed in blocks, a loop in parts"},
-    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, false, On::kEvery,
+    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, false, kEvery,
      "each reduction gets separate ranges"},
-    {MoveKind::kJoin, "JOIN", true, false, false, true, false, false, On::kWorkgroups,
+    {MoveKind::kJoin, "JOIN", true, false, false, true, false, false, kGroups,
      "two ranges become the second one of them"},
 };
 

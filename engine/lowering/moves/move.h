@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -57,11 +58,14 @@ struct MoveRow {
   std::string_view name;
   bool range, amount, axis, inner, ring;  // what the text has after the name; `ring` if not 1
   bool splits;                            // `amount` iterations become a part of the range
-  enum class On { kEvery, kProcessors, kWorkgroups } on;  // the targets that have it
-  std::string_view what;                                  // for --list-moves
+  ParallelLevels levels;                  // that a target has on which it can be
+  std::string_view what;                  // for --list-moves
 };
 std::span<const MoveRow> AllMoves();
 const MoveRow& RowOf(Move::Kind kind);
+inline bool Takes(const Target& target, Move::Kind kind) {
+  return target.levels.HasAll(RowOf(kind).levels);
+}
 
 std::string Print(const Move& move);       // "LOCAL r1 32 axis 1"
 std::string Print(const MoveList& moves);  // separated by ", "

@@ -92,7 +92,7 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"JOIN r0 r1", "a move for workgroups"},
   };
   const std::pair<const char*, const char*> gpu[] = {
-      {"THREAD r0", "a move for processors"},
+      {"THREAD r0", "a move for workers"},
       {"PEEL r2 16", "reductions are gated"},
       {"LOCAL r0 1024 axis 0, LOCAL r1 4 axis 1", "threads in a workgroup, at most 1024"},
       {"LOCAL r0 4 axis 0, LOCAL r1 4 axis 0", "is shared on that axis already"},

@@ -25,11 +25,11 @@ struct Padding {
 // that do not get one, and no two of them may write the same element.
 inline constexpr Padding kPaddingOfLoops = {
     .moves_back = true, .gates_loads = false, .gates_reductions = false, .gates_vectors = false};
-inline constexpr Padding kPaddingOfWorkgroups = {
+inline constexpr Padding kPaddingOfGates = {
     .moves_back = false, .gates_loads = true, .gates_reductions = true, .gates_vectors = true};
 
 inline const Padding& PaddingOf(const Target& target) {
-  return target.has_workgroups() ? kPaddingOfWorkgroups : kPaddingOfLoops;
+  return target.padding == TilePadding::kGates ? kPaddingOfGates : kPaddingOfLoops;
 }
 
 }  // namespace telegrad

@@ -55,7 +55,7 @@ absl::StatusOr<Parallel> MakeParallel(Rewriter& b, const std::vector<SplitRange>
   }
   MakeGroups(b, splits, next_id, &out);
   // A program for workgroups has one, be it alone.
-  if (out.ranges.empty() && target.has_workgroups()) {
+  if (out.ranges.empty() && target.has(ParallelLevel::kGroups)) {
     out.ranges.push_back(g.Range((*next_id)++, AxisType::kGroup, g.Index(1)));
   }
   for (size_t axis = out.threads.size(); axis-- > 0;) {

@@ -98,7 +98,7 @@ TEST(Split, WhatIsReducedIsNeverMovedBack) {
   std::vector<SplitRange> splits = PlanSplits({{Move::Kind::kUpcast, range, 4}});
   EXPECT_FALSE(MakeParts(b, {}, kPaddingOfLoops, false, &next_id, &splits[0]).ok());
   splits = PlanSplits({{Move::Kind::kUpcast, range, 4}});
-  ASSERT_TRUE(MakeParts(b, {}, kPaddingOfWorkgroups, false, &next_id, &splits[0]).ok());
+  ASSERT_TRUE(MakeParts(b, {}, kPaddingOfGates, false, &next_id, &splits[0]).ok());
   EXPECT_TRUE(splits[0].inside_with.valid());
 }
 
