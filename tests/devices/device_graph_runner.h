@@ -52,7 +52,7 @@ class DeviceGraphRunner {
   ExecutableCache::Stats stats() const { return cache_.stats(); }
 
  private:
-  const std::unique_ptr<Device> host_ = OpenHost({.index = 7, .memory_limit = int64_t{1} << 30});
+  const std::unique_ptr<Device> host_ = OpenHost({.index = 7, .memory_limit = int64_t{4} << 30});
   const std::unique_ptr<Device> device_;
   ExecutableCache cache_;
 };

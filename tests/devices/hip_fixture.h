@@ -80,11 +80,11 @@ inline absl::StatusOr<ProgramImage> NextHip(const std::string& processor = "gfx9
 
 inline HipOptions FakeHipOptions() { return {.library = TELEGRAD_FAKE_HIP}; }
 
-// The one GPU of the fake library, as that processor (0x942) and with a GiB; null, with a failure,
-// where it cannot be opened.
-inline std::unique_ptr<Device> OpenFakeHip(FakeHip& fake, int processor) {
+// The one GPU of the fake library, as that processor (0x942) and with so much memory; null, with a
+// failure, where it cannot be opened.
+inline std::unique_ptr<Device> OpenFakeHip(FakeHip& fake, int processor, int64_t gib = 1) {
   fake.Set("processor", processor);
-  fake.Set("memory", int64_t{1} << 30);
+  fake.Set("memory", gib << 30);
   HipOptions options = FakeHipOptions();
   options.devices = 1;
   std::vector<std::string> notes;
