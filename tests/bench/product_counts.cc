@@ -28,6 +28,7 @@ struct CountedCase {
   Shape x, w;
   Window window = {};
   bool product = false;
+  std::vector<DType> types = {DType::kFloat32, DType::kFloat16};
 };
 
 const CountedCase kCases[] = {
@@ -41,9 +42,25 @@ const CountedCase kCases[] = {
     {"groups", {2, 32, 9, 8}, {64, 16, 3, 3}, {.pads = {1, 1, 1, 1}}},
     {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
     {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
+    {"matmul 4096x4096x4096", {1, 4096, 4096}, {1, 4096, 4096}, {}, true, {DType::kBFloat16}},
 };
 
 constexpr int64_t kGroups = 2;  // that run
+
+// Counters of the fake driver: instructions of warps by their kind, then others.
+constexpr const char* kDriverCounts[] = {
+#define KIND(name, meaning) #name,
+#include "tests/fakes/cuda/ptx/kinds.def"
+#undef KIND
+    "load_conflicts", "store_conflicts", "global_bytes", "global_sectors"};
+constexpr size_t kInstructionKinds = std::size(kDriverCounts) - 4;
+
+struct DriverCounts {
+  explicit DriverCounts(int64_t (*count)(const char*)) {
+    for (const char* name : kDriverCounts) value.push_back(count(name));
+  }
+  std::vector<int64_t> value;
+};
 
 // Of the whole program, by thread.
 struct ProgramCounts {
@@ -111,6 +128,11 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
       std::printf("%s\n", image.status().ToString().c_str());
       continue;
     }
+    if (const char* file = std::getenv("BINARY")) {
+      std::FILE* f = std::fopen(file, "w");
+      std::fwrite(image->binary.data(), 1, image->binary.size(), f);
+      std::fclose(f);
+    }
     std::vector<std::vector<uint8_t>> arguments;
     for (const Program::Argument& a : program->arguments) {
       arguments.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)));
@@ -135,11 +157,23 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
                   static_cast<double>(counts.load_conflicts) * all,
                   static_cast<double>(counts.store_conflicts) * all);
     } else if (cuda != nullptr) {
-      const int64_t before = count("instructions");
+      const DriverCounts before(count);
       const auto status = cuda->Run(*image, {{begin, groups}}, &arguments);
       if (!status.ok()) std::printf("  %s\n", status.ToString().c_str());
-      std::printf("  instructions of warps %.0f\n",
-                  static_cast<double>(count("instructions") - before) * all / 32);
+      const DriverCounts after(count);
+      std::printf("  of warps:");
+      double instructions = 0;
+      for (size_t i = 0; i < kInstructionKinds; ++i) {
+        const double n = static_cast<double>(after.value[i] - before.value[i]) * all;
+        std::printf(" %s %.0f,", kDriverCounts[i], n);
+        instructions += n;
+      }
+      std::printf(" together %.0f\n ", instructions);
+      for (size_t i = kInstructionKinds; i < std::size(kDriverCounts); ++i) {
+        std::printf(" %s %.0f", kDriverCounts[i],
+                    static_cast<double>(after.value[i] - before.value[i]) * all);
+      }
+      std::printf("\n");
     }
     std::fflush(stdout);
   }
@@ -151,6 +185,7 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
 int main(int argc, char** argv) {
   using namespace telegrad;           // NOLINT
   using namespace telegrad::testing;  // NOLINT
+  setenv("FAKE_CUDA_MEMORY", "4000000000", /*replace=*/0);
   const char* library = std::getenv("TELEGRAD_CUDA");
   auto cuda = RawCuda::Open(library == nullptr ? TELEGRAD_FAKE_CUDA : library);
   void* loaded = dlopen(library == nullptr ? TELEGRAD_FAKE_CUDA : library, RTLD_NOW);
@@ -158,7 +193,7 @@ int main(int argc, char** argv) {
   RawCuda* const driver = cuda.ok() && count != nullptr ? cuda->get() : nullptr;
   for (const CountedCase& c : kCases) {
     if (argc > 1 && std::string(c.name).find(argv[1]) == std::string::npos) continue;
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const DType dtype : c.types) {
       Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), driver, count);
       Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr, nullptr);
     }
