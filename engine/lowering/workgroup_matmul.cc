@@ -172,18 +172,17 @@ class Placer {
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane / 4 and
 // pair = lane % 4, element i of a is in row group + 8 (i / 2 % 2) and column 2 pair + i % 2 +
 // 8 (i / 4), of b in row 2 pair + i % 2 + 8 (i / 2) and column group, and of c in row
-// group + 8 (i / 2) and column 2 pair + i % 2.
+// group + 8 (i / 2) and column 2 pair + i % 2. So a lane's elements 2 j and 2 j + 1 are what
+// LOAD_MATRIX gives it of matrix j, whose rows are those of a, or the columns of b: of a that in
+// rows 8 (j % 2) and columns 8 (j / 2), of b that in rows 8 j. Lane 8 j + r names row r of it.
 void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
   const UOp group = p.Div(f->lane, 4), pair = p.Mul(p.Mod(f->lane, 4), 2);
   const auto half = [&](UOp i, int64_t by) { return p.Mul(p.Mod(p.Div(i, by), 2), 8); };
-  const UOp i = p.Lanes(mma.a_size()), j = p.Lanes(mma.b_size()), l = p.Lanes(mma.c_size());
+  const UOp l = p.Lanes(mma.c_size()), in_matrix = p.Mod(f->lane, 8);
   // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
-  const auto column = [&](UOp i, int64_t by) {
-    const UOp upper = half(i, by), lower = p.Mod(i, 2);
-    return p.Add(lower, upper);
-  };
-  f->a = {group, half(i, 2), pair, column(i, 4)};
-  f->b = {group, p.Number(0), pair, column(j, 2)};
+  const UOp first = half(f->lane, 8), second = half(f->lane, 16);
+  f->a = {.scalar_t = first, .scalar_k = second, .row = in_matrix};
+  f->b = {.scalar_t = p.Number(0), .scalar_k = first, .row = in_matrix};
   const UOp row = half(l, 2), right = p.Mod(l, 2);
   f->c = {p.Add(group, row), p.Add(pair, right)};
 }
@@ -195,7 +194,7 @@ void PlaceAmd(Placer p, const MmaInfo& mma, int64_t run, Fragments* f) {
   const UOp column = p.Mod(f->lane, 16), group = p.Div(f->lane, 16);
   const UOp i = p.Lanes(mma.a_size()), l = p.Lanes(mma.c_size());
   const UOp first = run == 16 ? p.Number(0) : p.Mul(group, run);
-  f->a = f->b = {column, p.Number(0), first, i};
+  f->a = f->b = {column, p.Number(0), first, i, {}};
   f->c = {run == 16 ? p.Add(group, p.Mul(l, 2)) : p.Add(first, l), column};
 }
 

@@ -48,6 +48,7 @@ class LlvmWorkgroupKernel : public LlvmKernel {
   virtual std::string ShuffleWord(std::string_view word, std::string_view lane) = 0;
   virtual int64_t HardwareLanes() const = 0;
   virtual absl::Status Mma(UOp u) { return LlvmKernel::ManyThreads(u); }
+  virtual absl::Status LoadMatrix(UOp u) { return LlvmKernel::ManyThreads(u); }
   // The units of `unit` bytes of a COPY_ASYNC, and what follows the last of them.
   virtual void CopyUnits(UOp copy, int64_t unit) = 0;
   virtual void FinishCopy() {}

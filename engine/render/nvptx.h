@@ -25,6 +25,7 @@ class NvptxKernel final : public LlvmWorkgroupKernel {
   // nvptx_sync.cc: what threads do together.
   absl::Status Barrier(UOp u) override;
   absl::Status Mma(UOp u) override;
+  absl::Status LoadMatrix(UOp u) override;
   std::string ShuffleWord(std::string_view word, std::string_view lane) override;
   int64_t HardwareLanes() const override;
   absl::Status Synchronize(Threads threads);

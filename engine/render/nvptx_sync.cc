@@ -113,6 +113,38 @@ std::string NvptxKernel::ShuffleWord(std::string_view word, std::string_view lan
                     {"i32", StrCat(segments)}});
 }
 
+// Each register has two elements.
+absl::Status NvptxKernel::LoadMatrix(UOp u) {
+  constexpr int64_t kRowBytes = 16;
+  const Address* const from = AddressOf(u.src(0));
+  if (from == nullptr || from->lanes != 1 || !from->gate.empty()) {
+    return Broken("node ", u.id(), " loads matrices from what is no address");
+  }
+  if (from->align() < kRowBytes) {
+    return Broken("node ", u.id(), " loads rows of ", kRowBytes, " bytes from where ",
+                  from->align(), " are aligned");
+  }
+  if (program_.warp != kLanes) {
+    return Broken("node ", u.id(), " loads matrices in warps of ", program_.warp, " threads");
+  }
+  const int64_t count = u.arg(0);
+  std::string result = "i32";
+  for (int64_t i = 1; i < count; ++i) result += ", i32";
+  if (count > 1) result = StrCat("{ ", result, " }");
+  const std::string name = StrCat("llvm.nvvm.ldmatrix.sync.aligned.m8n8.x", count,
+                                  u.arg(1) != 0 ? ".trans" : "", ".b16.p", from->memory->space);
+  const std::string loaded = out_.Call(name, result, {{from->pointer_type(), from->pointer}});
+  const std::string words = StrCat("<", count, " x i32>");
+  std::string all = "poison";
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string word =
+        count == 1 ? loaded : out_.Let("extractvalue ", result, " ", loaded, ", ", i);
+    all = out_.Let("insertelement ", words, " ", all, ", i32 ", word, ", i64 ", i);
+  }
+  values_[u] = out_.Let("bitcast ", words, " ", all, " to ", LlvmType(u.dtype(), 2 * count));
+  return absl::OkStatus();
+}
+
 absl::Status NvptxKernel::Mma(UOp u) {
   const MmaInfo& mma = AllMmas()[u.arg(0)];
   const auto row = std::ranges::find(kMmas, mma.kind, &MmaRow::kind);

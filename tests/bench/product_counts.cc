@@ -85,6 +85,9 @@ ProgramCounts CountProgram(const Program& program) {
       counts.global_loads += iterations;
       counts.global_bytes +=
           iterations * static_cast<double>(u.arg(1) * ByteSize(u.src(0).dtype()));
+    } else if (u.is(Op::kLoadMatrix)) {
+      counts.local_loads += iterations;
+      counts.local_bytes += iterations * static_cast<double>(NumElements(u.shape()) * 2);
     } else if (u.is(Op::kLoad)) {
       UOp memory = u.src(0).src(0);
       while (memory.is(Op::kAfter)) memory = memory.src(0);
@@ -129,7 +132,7 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
       continue;
     }
     if (const char* file = std::getenv("BINARY")) {
-      std::FILE* f = std::fopen(file, "w");
+      std::FILE* f = std::fopen(StrCat(file, ".", target.arch).c_str(), "w");
       std::fwrite(image->binary.data(), 1, image->binary.size(), f);
       std::fclose(f);
     }

@@ -90,6 +90,13 @@ const std::map<std::string, Facts>& KnownFacts() {
         3072,
         64,
         {{sass::kHmma, 2}, {sass::kLdgsts, 4}}}},
+      {"load_matrix",
+       {{"ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x1.shared.b16",
+         "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"},
+        40,
+        1024,
+        64,
+        {{sass::kLdsm, 3}}}},
   };
   return *facts;
 }
@@ -135,7 +142,7 @@ TEST_P(Programs, AreAssembledWithoutSpills) {
 
 INSTANTIATE_TEST_SUITE_P(All, Programs,
                          ::testing::Values("tiled_gemm", "tree_reduction", "paged_attention",
-                                           "mma_gemm"),
+                                           "mma_gemm", "load_matrix"),
                          [](const auto& info) { return std::string(info.param); });
 
 class Elementwise : public ::testing::TestWithParam<DType> {};
