@@ -43,11 +43,18 @@ double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scatte
   return (rounds + groups) * group;
 }
 
+std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Target& target) {
+  for (const MmaInfo& mma : AllMmas()) {
+    const bool fits = MmaFor(target.matrix, dtype, mma.n) == mma.kind;
+    if (fits && tile.n % mma.n == 0) return mma.kind;
+  }
+  return std::nullopt;
+}
+
 std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target) {
   const GroupCosts& costs = CostsOf(target).group;
   const bool narrow = p.dtype != DType::kFloat32;
-  const std::optional<MmaKind> kind = MmaFor(target.matrix, p.dtype);
-  if (!target.stages || (narrow && !kind)) return std::nullopt;
+  if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
   const auto consider = [&](const ProductTile& tile) {
@@ -62,8 +69,10 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
     consider(tile);
   }
   if (!best && narrow) {  // for what is too small for these
-    const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-    consider({1, 1, mma.m, mma.n, mma.k});
+    for (const MmaInfo& mma : AllMmas()) {
+      const bool fits = MmaFor(target.matrix, p.dtype, mma.n) == mma.kind;
+      if (fits) consider({1, 1, mma.m, mma.n, mma.k});
+    }
   }
   return best;
 }

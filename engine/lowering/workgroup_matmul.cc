@@ -141,10 +141,10 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   return out;
 }
 
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype) {
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
   for (const MmaInfo& mma : AllMmas()) {
     if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
-        mma.b == dtype && mma.c == DType::kFloat32) {
+        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
       return mma.kind;
     }
   }
@@ -171,10 +171,12 @@ class Placer {
 
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": with group = lane / 4 and
 // pair = lane % 4, element i of a is in row group + 8 (i / 2 % 2) and column 2 pair + i % 2 +
-// 8 (i / 4), of b in row 2 pair + i % 2 + 8 (i / 2) and column group, and of c in row
-// group + 8 (i / 2) and column 2 pair + i % 2. So a lane's elements 2 j and 2 j + 1 are what
+// 8 (i / 4), of b in row 2 pair + i % 2 + 8 (i / 2 % 2) and column group + 8 (i / 4), and of c in
+// row group + 8 (i / 2 % 2) and column 2 pair + i % 2 + 8 (i / 4), where elements 4 and on of b and
+// c are there only in a second instruction. So a lane's elements 2 j and 2 j + 1 are what
 // LOAD_MATRIX gives it of matrix j, whose rows are those of a, or the columns of b: of a that in
-// rows 8 (j % 2) and columns 8 (j / 2), of b that in rows 8 j. Lane 8 j + r names row r of it.
+// rows 8 (j % 2) and columns 8 (j / 2), of b that in rows 8 (j % 2) and columns 8 (j / 2). Lane
+// 8 j + r names row r of it.
 void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
   const UOp group = p.Div(f->lane, 4), pair = p.Mul(p.Mod(f->lane, 4), 2);
   const auto half = [&](UOp i, int64_t by) { return p.Mul(p.Mod(p.Div(i, by), 2), 8); };
@@ -182,8 +184,9 @@ void PlaceSm80(Placer p, const MmaInfo& mma, Fragments* f) {
   // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
   const UOp first = half(f->lane, 8), second = half(f->lane, 16);
   f->a = {.scalar_t = first, .scalar_k = second, .row = in_matrix};
-  f->b = {.scalar_t = p.Number(0), .scalar_k = first, .row = in_matrix};
-  const UOp row = half(l, 2), right = p.Mod(l, 2);
+  const bool two = mma.b_size() > 4;
+  f->b = {.scalar_t = two ? second : p.Number(0), .scalar_k = first, .row = in_matrix};
+  const UOp row = half(l, 2), odd = p.Mod(l, 2), right = two ? p.Add(odd, half(l, 4)) : odd;
   f->c = {p.Add(group, row), p.Add(pair, right)};
 }
 
@@ -200,8 +203,9 @@ void PlaceAmd(Placer p, const MmaInfo& mma, int64_t run, Fragments* f) {
 
 }  // namespace
 
-std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t range_id) {
-  const std::optional<MmaKind> kind = MmaFor(unit, dtype);
+std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t columns,
+                                      int64_t range_id) {
+  const std::optional<MmaKind> kind = MmaFor(unit, dtype, columns);
   if (!kind) return std::nullopt;
   Graph& g = *b.graph();
   const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];

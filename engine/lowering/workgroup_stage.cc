@@ -231,7 +231,9 @@ UOp LoadMatrices(Rewriter& b, const Panel& panel, const FragmentPlace& at, UOp f
   const UOp zero = g.Index(0);
   const UOp matrix = panel.At(b, at.scalar_t, at.scalar_k);
   const UOp row = panel.by_k ? panel.At(b, at.row, zero) : panel.At(b, zero, at.row);
-  index = b.Make(Op::kAdd, {index, b.Make(Op::kAdd, {matrix, row})});
+  // What only the lane decides comes first: that is computed once, before the loop.
+  const UOp lanes = b.Make(Op::kAdd, {index, b.Make(Op::kAdd, {matrix, row})});
+  index = b.Make(Op::kAdd, {panel.now, lanes});
   return g.Make(Op::kLoadMatrix, DType::kVoid, {g.Make(Op::kIndex, {filled, index})},
                 {count, panel.by_k ? 0 : 1});
 }
@@ -278,11 +280,11 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
     after.insert(after.end(), filled_by.begin(), filled_by.end());
     const UOp filled = g.Make(Op::kAfter, DType::kVoid, after);
     UOp index = panels[i].At(b, (i == 0 ? plan.m : plan.n).within, plan.k.within);
-    index = b.Make(Op::kAdd, {index, panels[i].now});
     if (at != nullptr && at->row.valid()) {
       const int64_t matrices = (i == 0 ? mma->info().a_size() : mma->info().b_size()) / 2;
       return LoadMatrices(b, panels[i], *at, filled, index, matrices);
     }
+    index = b.Make(Op::kAdd, {index, panels[i].now});
     if (at != nullptr) {
       index = b.Make(Op::kAdd, {index, panels[i].At(b, at->scalar_t, at->scalar_k)});
       index = g.Make(Op::kAdd, {index, panels[i].At(b, at->vector_t, at->vector_k)});

@@ -6,6 +6,9 @@
 //       a[i]: row = group, + 8 for i in {2, 3, 6, 7}; column = 2 pair + i % 2, + 8 for i >= 4
 //       b[i]: row = 2 pair + i % 2, + 8 for i >= 2; column = group
 //       c[i]: row = group, + 8 for i >= 2; column = 2 pair + i % 2
+//   sm80 m16n16k16: two of these with the same a; elements 4 and on of b and c are the second's,
+//   whose
+//     columns are 8 to 15.
 //   sm90 m64nNk16: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", matrix D. Warp w of
 //     the four holds rows 16 w to 16 w + 15; within them it repeats the c of m16n8 every 8 columns.
 //     a and b are row-major tiles in local memory, so no thread holds them.
@@ -74,7 +77,7 @@ inline Element FragmentB(const MmaInfo& mma, int t, int i) {
     const int width = 2 * mma.n;
     return {.row = 2 * (i / width) + i % 2, .column = i % width / 2};
   }
-  return {.row = 2 * (t % 4) + (i & 1) + (i & 2 ? 8 : 0), .column = t / 4};
+  return {.row = 2 * (t % 4) + (i & 1) + (i & 2 ? 8 : 0), .column = t / 4 + 8 * (i / 4)};
 }
 
 // The same of c.

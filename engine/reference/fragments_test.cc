@@ -56,6 +56,10 @@ TEST(Fragments, SpotChecks) {
   ExpectAt(FragmentB(sm80, 5, 2), 10, 1);
   ExpectAt(FragmentC(sm80, 5, 1), 1, 3);
   ExpectAt(FragmentC(sm80, 5, 3), 9, 3);
+  const MmaInfo& wide = AllMmas()[static_cast<size_t>(MmaKind::kSm80WideF16)];
+  ExpectAt(FragmentA(wide, 5, 4), 1, 10);
+  ExpectAt(FragmentB(wide, 5, 6), 10, 9);
+  ExpectAt(FragmentC(wide, 5, 7), 9, 11);
   const MmaInfo& sm90 = AllMmas()[static_cast<size_t>(MmaKind::kSm90F16)];
   ExpectAt(FragmentC(sm90, 0, 4), 0, 8);
   ExpectAt(FragmentC(sm90, 37, 3), 25, 3);
