@@ -101,9 +101,9 @@ constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> ti
 }
 constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles);
 
-// By the start of Target::arch, the first that fits. All have the same parts, as no other machine
-// was measured than those named above. A target with workgroups is not asked for `thread`, another
-// not for `group`.
+// By the start of Target::arch, the first that fits. All have the same parts but for the tiles of
+// NVIDIA's matrix instructions, as no other machine was measured than those named above. A target
+// with workgroups is not asked for `thread`, another not for `group`.
 constexpr MachineCosts kRows[] = {
     {.arch = "x86-64", .schedule = kSchedule, .thread = kThread, .group = kGroup},
     {.arch = "sm_", .schedule = kSchedule, .thread = kThread, .group = kNvidiaGroup},

@@ -85,7 +85,7 @@ const std::map<std::string, Facts>& KnownFacts() {
       {"paged_attention", {{"shfl.sync.idx.b32", "ld.global.nc.f32"}, 56, 96, 16, {}}},
       {"mma_gemm",
        {{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "cp.async.cg.shared.global",
-         "cp.async.wait_group 2", "st.global.v2.f32", "ld.shared.b32"},
+         "cp.async.wait_group 1", "st.global.v2.f32", "ld.shared.b32"},
         56,
         3072,
         64,
