@@ -264,6 +264,20 @@ absl::Status CheckMma(const InferContext& c) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLoadMatrix(const InferContext& c) {
+  if (!std::has_single_bit(static_cast<uint64_t>(c.arg[0]))) {
+    return c.Bad("loads ", c.arg[0], " matrices, expected 1, 2 or 4");
+  }
+  if (Info(c.src[0].dtype()).bits != 16) {
+    return c.Bad("source 0 has element type ", Name(c.src[0].dtype()), ", expected one of 16 bits");
+  }
+  if (!c.src[0].shape().empty()) {
+    return c.Bad("source 0 has shape ", ToString(c.src[0].shape()), ", expected one address");
+  }
+  if (c.src[0].num_src() == 3) return c.Bad("source 0 has a gate");
+  return absl::OkStatus();
+}
+
 // What the type and shape rules leave open about single sources.
 absl::Status CheckSources(const InferContext& c) {
   const auto effect = [&](size_t i) -> absl::Status {
@@ -328,6 +342,8 @@ absl::Status CheckSources(const InferContext& c) {
     case Op::kMma:
     case Op::kMmaAsync:
       return CheckMma(c);
+    case Op::kLoadMatrix:
+      return CheckLoadMatrix(c);
     case Op::kCopyAsync:
       if (c.src[0].dtype() == c.src[1].dtype()) return absl::OkStatus();
       return c.Bad("source 1 has element type ", Name(c.src[1].dtype()), ", expected ",

@@ -371,6 +371,9 @@ absl::Status Shapes(const InferContext& c, DType dtype, Dims* out) {
     }
     case ShapeRule::kIndexShape:
       return IndexShape(c, out);
+    case ShapeRule::kMatrixShape:
+      out->Add({2 * c.arg[0]});
+      return absl::OkStatus();
   }
   return absl::OkStatus();
 }

@@ -17,9 +17,9 @@ constexpr std::string_view kSpaceNames[] = {"global", "local", "register"};
 constexpr std::string_view kScopeNames[] = {"thread", "warp", "warpgroup", "workgroup", "cluster"};
 
 constexpr auto kMmas = std::to_array<MmaInfo>({
-#define MMA(name, text, unit, scope, threads, copies, m, n, k, a, b, c, async)        \
-  {MmaKind::name, text,     MatrixUnit::unit, Scope::scope, threads, copies, m, n, k, \
-   DType::a,      DType::b, DType::c,         async},
+#define MMA(name, text, unit, scope, threads, copies, m, n, k, a, b, c, async, by_rows) \
+  {MmaKind::name, text,     MatrixUnit::unit, Scope::scope, threads, copies, m, n, k,   \
+   DType::a,      DType::b, DType::c,         async,        by_rows},
 #define FRAGMENT(...)
 #include "engine/ir/mma.def"
 #undef FRAGMENT
@@ -76,6 +76,9 @@ constexpr ArgField kBoxFields[] = {{"rows", ArgField::kInt, 1, 1 << 20},
 constexpr ArgField kMmaFields[] = {{.name = "kind", .type = ArgField::kEnum, .names = kMmaNames},
                                    {"a_stride", ArgField::kInt, 0, 1 << 20},
                                    {"b_stride", ArgField::kInt, 0, 1 << 20}};
+
+constexpr ArgField kMatricesFields[] = {{"count", ArgField::kInt, 1, 4},
+                                        {"transposed", ArgField::kInt, 0, 1}};
 
 template <typename E, size_t N>
 std::string_view NameOf(const std::string_view (&names)[N], E value) {
@@ -165,6 +168,8 @@ std::span<const ArgField> ArgFields(ArgKind kind) {
       return kBoxFields;
     case ArgKind::kMma:
       return kMmaFields;
+    case ArgKind::kMatrices:
+      return kMatricesFields;
   }
   return {};
 }

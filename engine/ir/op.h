@@ -45,6 +45,7 @@ enum class ArgKind : uint8_t {
   kMBarrier,  // slot, arrivals, number of barriers
   kBox,       // rows, columns, row strides of destination and source, all in elements
   kMma,       // MmaKind, row strides of a and b in elements
+  kMatrices,  // how many, whether transposed
 };
 
 enum OpTrait : uint32_t {
@@ -103,8 +104,9 @@ enum class ShapeRule : uint8_t {
   kScatterRows,
   kTupleShape,
   kUnshardAxis,
-  kIndexShape,  // that of the index, source 1
-  kMmaShape,    // that of source 2; the fragments have the row's sizes
+  kIndexShape,   // that of the index, source 1
+  kMmaShape,     // that of source 2; the fragments have the row's sizes
+  kMatrixShape,  // two elements of each matrix
 };
 
 enum Level : uint8_t { kTensorLevel = 1, kKernelLevel = 2, kProgramLevel = 4 };
@@ -149,7 +151,8 @@ struct MmaInfo {
   int copies;   // threads that hold an element of a or b
   int m, n, k;
   DType a, b, c;
-  bool async;  // a and b in local memory, c in registers; MMA_ASYNC
+  bool async;    // a and b in local memory, c in registers; MMA_ASYNC
+  bool by_rows;  // whether LOAD_MATRIX loads a and b
   // Elements of the three fragments that one thread holds.
   int a_size() const { return m * k * copies / threads; }
   int b_size() const { return k * n * copies / threads; }

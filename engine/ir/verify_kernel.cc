@@ -21,11 +21,12 @@ struct Address {
   MemoryKind kind;
 };
 constexpr Address kAddresses[] = {
-    {Op::kLoad, 0, MemoryKind::kAnywhere},        {Op::kStore, 0, MemoryKind::kAnywhere},
-    {Op::kArrive, 0, MemoryKind::kPhase},         {Op::kWaitPhase, 0, MemoryKind::kPhase},
-    {Op::kCopyAsync, 0, MemoryKind::kAnywhere},   {Op::kCopyAsync, 1, MemoryKind::kAnywhere},
-    {Op::kCopyAsync, 2, MemoryKind::kPhase},      {Op::kMmaAsync, 0, MemoryKind::kLocalMemory},
-    {Op::kMmaAsync, 1, MemoryKind::kLocalMemory}, {Op::kMmaAsync, 2, MemoryKind::kRegisters},
+    {Op::kLoad, 0, MemoryKind::kAnywhere},          {Op::kStore, 0, MemoryKind::kAnywhere},
+    {Op::kArrive, 0, MemoryKind::kPhase},           {Op::kWaitPhase, 0, MemoryKind::kPhase},
+    {Op::kCopyAsync, 0, MemoryKind::kAnywhere},     {Op::kCopyAsync, 1, MemoryKind::kAnywhere},
+    {Op::kCopyAsync, 2, MemoryKind::kPhase},        {Op::kMmaAsync, 0, MemoryKind::kLocalMemory},
+    {Op::kMmaAsync, 1, MemoryKind::kLocalMemory},   {Op::kMmaAsync, 2, MemoryKind::kRegisters},
+    {Op::kLoadMatrix, 0, MemoryKind::kLocalMemory},
 };
 
 const Address* FindAddress(Op op, size_t source) {

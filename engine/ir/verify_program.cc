@@ -132,6 +132,8 @@ class ProgramVerifier {
       case Op::kMma:
       case Op::kMmaAsync:
         return Mma(id);
+      case Op::kLoadMatrix:
+        return LoadMatrix(id);
       default:
         return absl::OkStatus();
     }
@@ -291,7 +293,9 @@ class ProgramVerifier {
       return walk_.Bad(id, "comes after the end of a parallel range (node ",
                        walk_.position[closed_], ")");
     }
-    if (Is(op, kEffect) || op == Op::kShuffle || op == Op::kMma) effect_ = id;
+    if (Is(op, kEffect) || op == Op::kShuffle || op == Op::kMma || op == Op::kLoadMatrix) {
+      effect_ = id;
+    }
     return absl::OkStatus();
   }
 
@@ -333,6 +337,13 @@ class ProgramVerifier {
                        ", whose bytes a phased barrier counts, expected a wait_phase");
     }
     return absl::OkStatus();
+  }
+
+  absl::Status LoadMatrix(uint32_t id) const {
+    constexpr int64_t kLanes = 32;
+    if (program_.warp == kLanes && threads_ % kLanes == 0) return absl::OkStatus();
+    return walk_.Bad(id, "is run by warps of ", kLanes, " threads, but the workgroup's ", threads_,
+                     " threads are in warps of ", program_.warp);
   }
 
   // All threads of the scope run it, and it is made for so many.

@@ -451,6 +451,26 @@ TEST(VerifyProgram, AsynchronousOperations) {
               HasSubstr("whose bytes a phased barrier counts, expected a wait_phase"));
 }
 
+TEST(VerifyProgram, MatricesAreLoadedFromLocalMemoryByWholeWarps) {
+  const auto with = [](int lanes, std::string_view space) {
+    return ProgramMessage(StrCat(R"(
+      program matrices iterations=1 flops=0 bytes=0 warp=)",
+                                 lanes, R"( arguments=[]
+      %0 = const i64 )",
+                                 lanes, R"(
+      %1 = range i64 %0 id=0 type=warp
+      %2 = buffer f16 [64] space=)",
+                                 space, R"( slot=0
+      %3 = const i64 0
+      %4 = index f16 %2 %3
+      %5 = load_matrix f16 [2] %4 count=1 transposed=0
+      %6 = end %1)"));
+  };
+  EXPECT_EQ(with(32, "local"), "");
+  EXPECT_THAT(with(64, "local"), HasSubstr("is run by warps of 32 threads"));
+  EXPECT_THAT(with(32, "register"), HasSubstr("does not point into local memory"));
+}
+
 TEST(VerifyProgram, MatrixInstructionsHaveTheThreadsThatTheyAreMadeFor) {
   const auto with = [](int warps, std::string_view role) {
     return ProgramMessage(StrCat(R"(

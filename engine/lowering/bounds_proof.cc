@@ -364,8 +364,13 @@ bool ProveInside(UOp address, int64_t elements, int64_t* work) {
   return proved;
 }
 
-// What a copy writes; outside of its source it reads 0.
-int64_t ElementsOfCopy(UOp copy) { return (copy.arg(0) - 1) * copy.arg(2) + copy.arg(1); }
+// Elements from that of the node's address on: what a copy writes, which outside of its source
+// reads 0; and a row of a matrix.
+int64_t ElementsFrom(UOp u) {
+  constexpr int64_t kRow = 8;
+  if (u.is(Op::kLoadMatrix)) return kRow;
+  return u.is(Op::kCopyAsync) ? (u.arg(0) - 1) * u.arg(2) + u.arg(1) : 1;
+}
 
 }  // namespace
 
@@ -387,11 +392,11 @@ absl::StatusOr<BoundsReport> ProveBounds(const Graph& graph, const std::vector<u
   for (uint32_t id : order) {
     const UOp u = graph.at(id);
     TG_RETURN_IF_ERROR(budget->SpendSteps());
-    loaded[id] = u.is(Op::kLoad) ||
+    loaded[id] = u.is(Op::kLoad) || u.is(Op::kLoadMatrix) ||
                  std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
-    if (u.is(Op::kCopyAsync) && ElementsOfCopy(u) > 1) {
+    if (const int64_t elements = ElementsFrom(u); elements > 1) {
       int64_t work = 0;
-      if (!ProveInside(u.src(0), ElementsOfCopy(u), &work)) report.unproved.push_back(u.src(0));
+      if (!ProveInside(u.src(0), elements, &work)) report.unproved.push_back(u.src(0));
       TG_RETURN_IF_ERROR(budget->SpendSteps(work));
     }
     if (!u.is(Op::kIndex)) continue;

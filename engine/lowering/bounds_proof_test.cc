@@ -65,6 +65,23 @@ TEST_F(BoundsProofTest, EveryElementThatACopyWritesCounts) {
   EXPECT_EQ(unproved(47, Mul(i, 8), 2, 8), 1u);
 }
 
+// A lane names the first of the 8 elements of a row.
+TEST_F(BoundsProofTest, TheWholeRowOfAMatrixCounts) {
+  const UOp i = Range(0, 32);
+  const auto unproved = [&](int64_t elements) {
+    const UOp local = g_.Make(Op::kBuffer, DType::kFloat16, {},
+                              {static_cast<int64_t>(AddressSpace::kLocal), 0, elements});
+    const UOp load =
+        g_.Make(Op::kLoadMatrix, DType::kVoid, {g_.Make(Op::kIndex, {local, Mul(i, 8)})}, {4, 0});
+    Budget budget;
+    const auto report = ProveBounds(g_, PostOrder(load), &budget);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->unproved.size() : 0;
+  };
+  EXPECT_EQ(unproved(256), 0u);
+  EXPECT_EQ(unproved(255), 1u);
+}
+
 TEST_F(BoundsProofTest, GateOfAPaddedWindow) {
   // y + k - 1 of 8 rows, where it is one; the sum is spread over the whole index.
   const UOp y = Range(0, 8), k = Range(1, 3), x = Range(2, 5);

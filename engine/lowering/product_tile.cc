@@ -43,18 +43,23 @@ double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scatte
   return (rounds + groups) * group;
 }
 
+std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Target& target) {
+  for (const MmaInfo& mma : AllMmas()) {
+    const bool fits = MmaFor(target.matrix, dtype, mma.n) == mma.kind;
+    const bool divides = tile.m % mma.m == 0 && tile.n % mma.n == 0 && tile.k % mma.k == 0;
+    if (fits && divides) return mma.kind;
+  }
+  return std::nullopt;
+}
+
 std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target) {
   const GroupCosts& costs = CostsOf(target).group;
   const bool narrow = p.dtype != DType::kFloat32;
-  const std::optional<MmaKind> kind = MmaFor(target.matrix, p.dtype);
-  if (!target.stages || (narrow && !kind)) return std::nullopt;
+  if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
-  const MmaInfo* const mma = narrow ? &AllMmas()[static_cast<size_t>(*kind)] : nullptr;
   const auto consider = [&](const ProductTile& tile) {
-    if (mma != nullptr && (tile.m % mma->m != 0 || tile.n % mma->n != 0 || tile.k % mma->k != 0)) {
-      return;
-    }
+    if (narrow && !MmaOfTile(tile, p.dtype, target)) return;
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile) || elements * ByteSize(p.dtype) > target.local_bytes) return;
     const double cost = CostOfProduct(p, tile, /*scattered=*/false, target);
@@ -66,7 +71,10 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
     consider(tile);
   }
   if (!best && narrow) {  // for what is too small for these
-    consider({1, 1, mma->m, mma->n, mma->k});
+    for (const MmaInfo& mma : AllMmas()) {
+      const bool fits = MmaFor(target.matrix, p.dtype, mma.n) == mma.kind;
+      if (fits) consider({1, 1, mma.m, mma.n, mma.k});
+    }
   }
   return best;
 }

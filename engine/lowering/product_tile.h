@@ -22,6 +22,10 @@ struct ProductSizes {
 // target has neither local memory that is worth copying to nor, for 16-bit floats, an instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
 
+// The instruction for such a tile of the target: the one with the most columns that divide the
+// tile's. nullopt: there is none.
+std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Target& target);
+
 // Elements of local memory that the tile's operands take, rows' gaps included.
 int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target);
 

@@ -210,7 +210,7 @@ class WorkgroupHeuristic {
     if (!tile) return false;
     Add(Move::Kind::kLocal, m, tile->threads_m, 1);
     if (narrow) {
-      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaFor(target_.matrix, p->a.dtype()))];
+      const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaOfTile(*tile, p->a.dtype(), target_))];
       Add(Move::Kind::kUpcast, m, tile->m / mma.m);
       Add(Move::Kind::kTensorcore, m, mma.m);
       Add(Move::Kind::kLocal, n, tile->threads_n, 0);

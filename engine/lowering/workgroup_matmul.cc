@@ -142,10 +142,10 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   return out;
 }
 
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype) {
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
   for (const MmaInfo& mma : AllMmas()) {
     if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
-        mma.b == dtype && mma.c == DType::kFloat32) {
+        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
       return mma.kind;
     }
   }
@@ -161,15 +161,16 @@ class Placer {
 
   UOp Lanes(int64_t n) { return g_.Make(Op::kIota, DType::kInt64, {}, {n}); }
 
-  // Along the axis, of what has that number.
-  UOp Along(char axis, const FragmentDigits& digits, UOp number) {
-    int64_t all = 1, below = 1;
-    for (const FragmentDigit& digit : digits.all()) all *= digit.size;
+  // Along the axis, of the digits that `number` / `below` is written in, where `number` is less
+  // than `count`.
+  UOp Along(char axis, std::span<const FragmentDigit> digits, UOp number, int64_t count,
+            int64_t below = 1) {
     UOp place;
-    for (const FragmentDigit& digit : digits.all()) {
+    for (const FragmentDigit& digit : digits) {
+      if (below >= count) break;  // it is 0
       if (digit.axis == axis && digit.stride > 0) {
         UOp x = below > 1 ? Make(Op::kFloorDiv, number, below) : number;
-        if (below * digit.size < all) x = Make(Op::kFloorMod, x, digit.size);
+        if (below * digit.size < count) x = Make(Op::kFloorMod, x, digit.size);
         if (digit.stride > 1) x = Make(Op::kMul, x, digit.stride);
         place = place.valid() ? Add(place, x) : x;
       }
@@ -179,18 +180,35 @@ class Placer {
   }
   UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
 
-  // Of an operand with `t` as its axis that is not reduced.
-  FragmentPlace Operand(const FragmentRow& row, char t, UOp lane, int64_t elements) {
+  // Of an operand with `t` as its axis that is not reduced, of which a lane has so many elements.
+  FragmentPlace Operand(const FragmentRow& row, char t, const MmaInfo& mma, UOp lane,
+                        int64_t elements) {
+    if (mma.by_rows) return ByRows(row, t, lane, elements);
     const UOp i = Lanes(elements);
     FragmentPlace out;
-    out.scalar_t = Along(t, row.threads, lane);
-    out.vector_t = Along(t, row.elements, i);
-    out.scalar_k = Along('k', row.threads, lane);
-    out.vector_k = Along('k', row.elements, i);
+    out.scalar_t = Along(t, row.threads.all(), lane, mma.threads);
+    out.vector_t = Along(t, row.elements.all(), i, elements);
+    out.scalar_k = Along('k', row.threads.all(), lane, mma.threads);
+    out.vector_k = Along('k', row.elements.all(), i, elements);
     return out;
   }
 
  private:
+  static constexpr int64_t kRows = 8;  // of a matrix of LOAD_MATRIX
+
+  // Lane 8 j + r names row r of matrix j, whose place is that of element 2 j of a fragment. Lanes
+  // beyond the last matrix name rows again.
+  FragmentPlace ByRows(const FragmentRow& row, char t, UOp lane, int64_t elements) {
+    const std::span<const FragmentDigit> pair = row.elements.all().first(1);
+    const std::span<const FragmentDigit> matrix = row.elements.all().subspan(1);
+    const int64_t lanes = kRows * elements / pair[0].size;
+    FragmentPlace out;
+    out.row = Make(Op::kFloorMod, lane, kRows);
+    const UOp number = lanes < SizeOf(lane) ? Make(Op::kFloorMod, lane, lanes) : lane;
+    out.scalar_t = Along(t, matrix, number, lanes, kRows);
+    out.scalar_k = Along('k', matrix, number, lanes, kRows);
+    return out;
+  }
   UOp Make(Op op, UOp x, int64_t y) { return b_.Make(op, {x, g_.Index(y)}); }
 
   Rewriter& b_;
@@ -199,8 +217,9 @@ class Placer {
 
 }  // namespace
 
-std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t range_id) {
-  const std::optional<MmaKind> kind = MmaFor(unit, dtype);
+std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t columns,
+                                      int64_t range_id) {
+  const std::optional<MmaKind> kind = MmaFor(unit, dtype, columns);
   if (!kind) return std::nullopt;
   Graph& g = *b.graph();
   const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
@@ -211,14 +230,16 @@ std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype,
                                       FindFragment(unit, 'c')};
   if (std::ranges::find(rows, nullptr) != std::end(rows)) return std::nullopt;
   Placer p(b);
-  f.a = p.Operand(*rows[0], 'm', f.lane, mma.a_size());
-  f.b = p.Operand(*rows[1], 'n', f.lane, mma.b_size());
+  f.a = p.Operand(*rows[0], 'm', mma, f.lane, mma.a_size());
+  f.b = p.Operand(*rows[1], 'n', mma, f.lane, mma.b_size());
   const UOp l = p.Lanes(mma.c_size());
   // Nodes are made one after another, not as arguments of one call, whose order compilers choose.
-  const UOp row = p.Along('m', rows[2]->threads, f.lane);
-  f.c.row = p.Add(row, p.Along('m', rows[2]->elements, l));
-  const UOp column = p.Along('n', rows[2]->threads, f.lane);
-  f.c.column = p.Add(column, p.Along('n', rows[2]->elements, l));
+  const auto place = [&](char axis) {
+    const UOp lanes = p.Along(axis, rows[2]->threads.all(), f.lane, mma.threads);
+    return p.Add(lanes, p.Along(axis, rows[2]->elements.all(), l, mma.c_size()));
+  };
+  f.c.row = place('m');
+  f.c.column = place('n');
   f.zero = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {p.Lanes(mma.c_size())}),
                              g.ConstWord(DType::kFloat32, ScalarFromMemory(DType::kFloat32, 0))});
   return f;

@@ -31,9 +31,11 @@ struct Matmul {
 std::optional<Matmul> FindMatmul(const KernelShape& shape);
 
 // Where in a tile an element of a fragment lies, along the tile's range and along k: the sum of
-// what only the lane decides, and of what the element does, a vector.
+// what only the lane decides, and of what the element does, a vector. Or, if `row` is valid, what
+// LOAD_MATRIX needs: the first element of the matrix of 8 x 8 of which this lane names a row, and
+// the number of that row; there are no vectors then.
 struct FragmentPlace {
-  UOp scalar_t, vector_t, scalar_k, vector_k;
+  UOp scalar_t = {}, vector_t = {}, scalar_k = {}, vector_k = {}, row = {};
 };
 
 // A matrix instruction of a warp as its lanes see it.
@@ -45,12 +47,16 @@ struct Fragments {
     UOp row, column;  // one of them at least a vector
   } c;
   UOp zero;  // a fragment of c
+  const MmaInfo& info() const { return AllMmas()[static_cast<size_t>(kind)]; }
 };
 
-// The unit's instruction for operands of that type with f32 sums; nullopt if there is none. A
-// REDUCE(add) of an MMA with the fragment `zero` for its c is expanded into MMAs that add to the
-// accumulator.
-std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t range_id);
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype);
+// The unit's instruction for operands of that type with f32 sums and as many columns; of 0, the one
+// with the most. nullopt if there is none.
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
+
+// A REDUCE(add) of an MMA with the fragment `zero` for its c is expanded into MMAs that add to the
+// accumulator. nullopt if there is no such instruction.
+std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t columns,
+                                      int64_t range_id);
 
 }  // namespace telegrad

@@ -36,6 +36,7 @@ int64_t TilesAhead(int64_t ring) { return ring - 2; }
 
 struct Panel {
   UOp buffer;
+  bool by_k;               // as of its plan
   UOp fill;                // the nest that copies
   std::vector<UOp> begin;  // of a ring: those that copy the first tiles, before the loop
   UOp now;                 // of a ring: the first element of the panel that is read; else 0
@@ -102,6 +103,7 @@ class PanelMaker {
   // `loops` fill the panel anew, outermost first; of a ring the last one counts the tiles of k.
   Panel Run(const std::vector<UOp>& loops, int64_t* next_id) {
     Panel panel;
+    panel.by_k = p_.by_k;
     panel.step_t = p_.by_k ? p_.k.tile + p_.pad : 1;
     panel.step_k = p_.by_k ? 1 : p_.t.tile + p_.pad;
     const int64_t elements = p_.by_k ? p_.t.tile * panel.step_t : p_.k.tile * panel.step_k;
@@ -221,6 +223,21 @@ class PanelMaker {
   int64_t row_chunks_ = 1, chunks_ = 1;
 };
 
+// Matrices of which a row, or where neighbours are not along k a column, lies in one row of local
+// memory.
+UOp LoadMatrices(Rewriter& b, const Panel& panel, const FragmentPlace& at, UOp filled, UOp index,
+                 int64_t count) {
+  Graph& g = *b.graph();
+  const UOp zero = g.Index(0);
+  const UOp matrix = panel.At(b, at.scalar_t, at.scalar_k);
+  const UOp row = panel.by_k ? panel.At(b, at.row, zero) : panel.At(b, zero, at.row);
+  // What only the lane decides comes first: that is computed once, before the loop.
+  const UOp lanes = b.Make(Op::kAdd, {index, b.Make(Op::kAdd, {matrix, row})});
+  index = b.Make(Op::kAdd, {panel.now, lanes});
+  return g.Make(Op::kLoadMatrix, DType::kVoid, {g.Make(Op::kIndex, {filled, index})},
+                {count, panel.by_k ? 0 : 1});
+}
+
 // What the panels are filled by: nests of the threads, or copies that are waited for.
 std::vector<UOp> FilledBy(Graph& g, const std::array<Panel, 2>& panels, int64_t ring) {
   if (ring == 1) return {panels[0].fill, panels[1].fill};
@@ -263,6 +280,10 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
     after.insert(after.end(), filled_by.begin(), filled_by.end());
     const UOp filled = g.Make(Op::kAfter, DType::kVoid, after);
     UOp index = panels[i].At(b, (i == 0 ? plan.m : plan.n).within, plan.k.within);
+    if (at != nullptr && at->row.valid()) {
+      const int64_t matrices = (i == 0 ? mma->info().a_size() : mma->info().b_size()) / 2;
+      return LoadMatrices(b, panels[i], *at, filled, index, matrices);
+    }
     index = b.Make(Op::kAdd, {index, panels[i].now});
     if (at != nullptr) {
       index = b.Make(Op::kAdd, {index, panels[i].At(b, at->scalar_t, at->scalar_k)});

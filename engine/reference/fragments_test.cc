@@ -56,6 +56,10 @@ TEST(Fragments, SpotChecks) {
   ExpectAt(FragmentB(sm80, 5, 2), 10, 1);
   ExpectAt(FragmentC(sm80, 5, 1), 1, 3);
   ExpectAt(FragmentC(sm80, 5, 3), 9, 3);
+  const MmaInfo& wide = AllMmas()[static_cast<size_t>(MmaKind::kSm80WideF16)];
+  ExpectAt(FragmentA(wide, 5, 4), 1, 10);
+  ExpectAt(FragmentB(wide, 5, 6), 10, 9);
+  ExpectAt(FragmentC(wide, 5, 7), 9, 11);
   const MmaInfo& sm90 = AllMmas()[static_cast<size_t>(MmaKind::kSm90F16)];
   ExpectAt(FragmentC(sm90, 0, 4), 0, 8);
   ExpectAt(FragmentC(sm90, 37, 3), 25, 3);
@@ -114,7 +118,7 @@ TEST(Fragments, AreThoseOfTheManuals) {
         const Element b = FragmentB(mma, t, i);
         Element wanted = b;
         if (mma.unit == MatrixUnit::kSm80) {
-          wanted = {2 * (t % 4) + (i & 1) + (i >= 2 ? 8 : 0), t / 4};
+          wanted = {2 * (t % 4) + (i & 1) + ((i & 2) != 0 ? 8 : 0), t / 4 + 8 * (i / 4)};
         }
         if (mma.unit == MatrixUnit::kMfma) wanted = {4 * group + i, column};
         if (mma.unit == MatrixUnit::kRdna3) wanted = {i, column};

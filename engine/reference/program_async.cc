@@ -49,6 +49,36 @@ void Machine::Shuffle(Thread& t, const Instruction& in) {
   }
 }
 
+// Lane 8 i + r names row r of matrix i; PTX ISA, "ldmatrix".
+absl::Status Machine::LoadMatrix(const Instruction& in, uint32_t first) {
+  constexpr int64_t kSide = 8;
+  const int64_t count = g_.arg(in.node)[0];
+  const bool transposed = g_.arg(in.node)[1] != 0;
+  for (int64_t matrix = 0; matrix < count; ++matrix) {
+    Lane elements[kSide][kSide];
+    for (int64_t row = 0; row < kSide; ++row) {
+      Thread& t = threads_[first + static_cast<uint32_t>(kSide * matrix + row)];
+      const int64_t begin = IndexAt(t, in.address, 0);
+      if (begin % kSide != 0) {
+        return Wrong(t, in, "row ", row, " of matrix ", matrix, " begins at element ", begin,
+                     ", expected a multiple of ", kSide);
+      }
+      for (int64_t column = 0; column < kSide; ++column) {
+        TG_RETURN_IF_ERROR(CheckRead(t, in, static_cast<uint32_t>(column), begin + column));
+        elements[row][column] = ReadElement(in.type, t.data[in.address.memory], begin + column);
+      }
+    }
+    for (int64_t lane = 0; lane < kSide * kSide / 2; ++lane) {
+      Lane* const out = &threads_[first + static_cast<uint32_t>(lane)].frame[in.out + 2 * matrix];
+      for (int64_t i = 0; i < 2; ++i) {
+        const int64_t x = lane / 4, y = 2 * (lane % 4) + i;
+        out[i] = transposed ? elements[y][x] : elements[x][y];
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 void Machine::Mma(const Instruction& in, uint32_t first) {
   const MmaInfo& mma = AllMmas()[static_cast<size_t>(g_.arg(in.node)[0])];
   std::vector<float> a(static_cast<size_t>(mma.m * mma.k)), b(static_cast<size_t>(mma.k * mma.n));

@@ -170,6 +170,7 @@ class Decoder {
         for (uint32_t src : u.src_ids()) code_.waits.push_back(opened_[src]);
         return absl::OkStatus();
       case Op::kLoad:
+      case Op::kLoadMatrix:
       case Op::kStore:
       case Op::kArrive:
       case Op::kWaitPhase:

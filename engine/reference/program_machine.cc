@@ -108,13 +108,17 @@ absl::Status Machine::Advance(Thread& t, int64_t steps, uint32_t stop) {
         Barrier(t);
         break;
       case Op::kShuffle:
+      case Op::kLoadMatrix:
       case Op::kMma:
       case Op::kMmaAsync: {
+        const bool multiplies = in.op == Op::kMma || in.op == Op::kMmaAsync;
         const std::pair<uint32_t, uint32_t> members =
-            Members(t, in.op == Op::kShuffle ? Scope::kWarp : AllMmas()[g_.arg(in.node)[0]].scope);
+            Members(t, multiplies ? AllMmas()[g_.arg(in.node)[0]].scope : Scope::kWarp);
         if (!AllHere(t, members)) break;
         if (in.op == Op::kShuffle) {
           for (uint32_t n = members.first; n < members.second; ++n) Shuffle(threads_[n], in);
+        } else if (in.op == Op::kLoadMatrix) {
+          TG_RETURN_IF_ERROR(LoadMatrix(in, members.first));
         } else if (in.op == Op::kMma) {
           Mma(in, members.first);
         } else {
@@ -220,27 +224,32 @@ absl::Status Machine::FreshBuffer(Thread& t, const Instruction& in) {
   return absl::OkStatus();
 }
 
+absl::Status Machine::CheckRead(const Thread& t, const Instruction& in, uint32_t lane, int64_t i) {
+  const uint32_t memory = in.address.memory;
+  const Memory& m = code_.memories[memory];
+  if (i < 0 || i >= m.elements) return Outside(t, in, lane, "reads", i, memory);
+  if (watched_) {
+    const Access me{t.number, t.clock[t.number], in.position};
+    TG_RETURN_IF_ERROR(Touch(t, in, lane, memory, i, false, me, t.clock));
+  }
+  const uint8_t* const states = t.states[memory];
+  if (states == nullptr || states[i] != 0) return absl::OkStatus();
+  return Wrong(t, in, "lane ", lane, " reads element ", i, " of ", NameOf(m),
+               ", which has not been written");
+}
+
 absl::Status Machine::Load(Thread& t, const Instruction& in) {
   const Address& a = in.address;
-  const Memory& m = code_.memories[a.memory];
+  const DType dtype = code_.memories[a.memory].dtype;
   const uint8_t* const data = t.data[a.memory];
-  const uint8_t* const states = t.states[a.memory];
   for (uint32_t lane = 0; lane < in.lanes; ++lane) {
     if (Gated(t, a, lane)) {
       t.frame[in.out + lane] = 0;
       continue;
     }
     const int64_t i = IndexAt(t, a, lane);
-    if (i < 0 || i >= m.elements) return Outside(t, in, lane, "reads", i, a.memory);
-    if (watched_) {
-      const Access me{t.number, t.clock[t.number], in.position};
-      TG_RETURN_IF_ERROR(Touch(t, in, lane, a.memory, i, false, me, t.clock));
-    }
-    if (states != nullptr && states[i] == 0) {
-      return Wrong(t, in, "lane ", lane, " reads element ", i, " of ", NameOf(m),
-                   ", which has not been written");
-    }
-    t.frame[in.out + lane] = ReadElement(m.dtype, data, i);
+    TG_RETURN_IF_ERROR(CheckRead(t, in, lane, i));
+    t.frame[in.out + lane] = ReadElement(dtype, data, i);
   }
   return absl::OkStatus();
 }

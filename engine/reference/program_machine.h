@@ -106,6 +106,8 @@ class Machine {
   void Next(Thread& t);
   absl::Status FreshBuffer(Thread& t, const Instruction& in);
   absl::Status Load(Thread& t, const Instruction& in);
+  // Checks and notes that the thread reads element `i` of the instruction's memory.
+  absl::Status CheckRead(const Thread& t, const Instruction& in, uint32_t lane, int64_t i);
   absl::Status Store(Thread& t, const Instruction& in);
   void Reduce(Thread& t, const Instruction& in);
   void ReadVariable(Thread& t, const Instruction& in);
@@ -141,6 +143,7 @@ class Machine {
   // --- program_async.cc: operations of several threads and asynchronous ones ---
 
   void Shuffle(Thread& t, const Instruction& in);
+  absl::Status LoadMatrix(const Instruction& in, uint32_t first);
   void Mma(const Instruction& in, uint32_t first);
   absl::Status StartCopy(Thread& t, const Instruction& in);
   absl::Status StartMma(Thread& t, const Instruction& in, std::pair<uint32_t, uint32_t> members);

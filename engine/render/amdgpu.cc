@@ -83,12 +83,12 @@ std::string AmdgpuKernel::ShuffleWord(std::string_view word, std::string_view la
   return out_.Call("llvm.amdgcn.ds.bpermute", "i32", {{"i32", bytes}, {"i32", std::string(word)}});
 }
 
-void AmdgpuKernel::CopyUnits(UOp copy, int64_t unit) {
+absl::Status AmdgpuKernel::CopyUnits(UOp copy, int64_t unit) {
   const Address &to = *AddressOf(copy.src(0)), &from = *AddressOf(copy.src(1));
   const int64_t lanes = unit / ByteSize(to.dtype);
   if (from.memory->elements < lanes || from.memory->elements % lanes != 0) {
     CopyElements(copy);  // a unit may lie inside of the source in part
-    return;
+    return absl::OkStatus();
   }
   const std::string type = LlvmMemoryType(to.dtype, lanes);
   ForBox(copy, lanes, [&](const auto& there, const std::string& here, const auto& left) {
@@ -107,6 +107,7 @@ void AmdgpuKernel::CopyUnits(UOp copy, int64_t unit) {
     out_.Line("store ", type, " ", value, ", ", to.pointer_type(), " ", PointerAt(to, there),
               ", align ", unit, to.memory->of_stores);
   });
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

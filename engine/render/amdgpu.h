@@ -25,7 +25,7 @@ class AmdgpuKernel final : public LlvmWorkgroupKernel {
   absl::Status Mma(UOp u) override;
   std::string ShuffleWord(std::string_view word, std::string_view lane) override;
   int64_t HardwareLanes() const override { return target_.warp; }
-  void CopyUnits(UOp copy, int64_t unit) override;
+  absl::Status CopyUnits(UOp copy, int64_t unit) override;
 
   // Orders the memory accesses of the threads that `scope` names on both sides of `barrier`.
   void Synchronize(std::string_view scope, std::string_view barrier);

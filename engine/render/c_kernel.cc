@@ -56,7 +56,7 @@ struct CKernel::Table {
       {Op::kArrive, &CKernel::Missing},    {Op::kWaitPhase, &CKernel::Missing},
       {Op::kCopyAsync, &CKernel::Missing}, {Op::kWait, &CKernel::Missing},
       {Op::kMma, &CKernel::Missing},       {Op::kMmaAsync, &CKernel::Missing},
-      {Op::kShuffle, &CKernel::Missing},
+      {Op::kShuffle, &CKernel::Missing},   {Op::kLoadMatrix, &CKernel::Missing},
   };
   static constexpr std::array<Printer, kNumOps> Make() {
     std::array<Printer, kNumOps> table{};

@@ -68,6 +68,7 @@ struct LlvmKernel::Table {
       {Op::kMma, &LlvmKernel::ManyThreads},
       {Op::kMmaAsync, &LlvmKernel::ManyThreads},
       {Op::kShuffle, &LlvmKernel::ManyThreads},
+      {Op::kLoadMatrix, &LlvmKernel::ManyThreads},
   };
 
   static constexpr std::array<Printer, kNumOps> Make() {

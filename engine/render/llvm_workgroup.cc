@@ -37,6 +37,7 @@ struct LlvmWorkgroupKernel::Table {
       {Op::kBarrier, &LlvmWorkgroupKernel::Barrier},
       {Op::kShuffle, &LlvmWorkgroupKernel::Shuffle},
       {Op::kMma, &LlvmWorkgroupKernel::Mma},
+      {Op::kLoadMatrix, &LlvmWorkgroupKernel::LoadMatrix},
       {Op::kCopyAsync, &LlvmWorkgroupKernel::CopyAsync},
       {Op::kWait, &LlvmWorkgroupKernel::Wait},
   };

@@ -48,9 +48,11 @@ class LlvmWorkgroupKernel : public LlvmKernel {
   virtual std::string ShuffleWord(std::string_view word, std::string_view lane) = 0;
   virtual int64_t HardwareLanes() const = 0;
   virtual absl::Status Mma(UOp u) { return LlvmKernel::ManyThreads(u); }
-  // The units of `unit` bytes of a COPY_ASYNC, and what follows the last of them.
-  virtual void CopyUnits(UOp copy, int64_t unit) = 0;
-  virtual void FinishCopy() {}
+  virtual absl::Status LoadMatrix(UOp u) { return LlvmKernel::ManyThreads(u); }
+  // The units of `unit` bytes of a COPY_ASYNC, and what follows the last of them, whether or not
+  // its gate holds.
+  virtual absl::Status CopyUnits(UOp copy, int64_t unit) = 0;
+  virtual void FinishCopy(UOp) {}
   // WAIT. Nothing, where copies are complete as soon as they start.
   virtual absl::Status Wait(UOp u);
 
@@ -69,6 +71,8 @@ class LlvmWorkgroupKernel : public LlvmKernel {
   void ForBox(UOp copy, int64_t step, const BoxBody& body);
   // The bytes of the copy's units, which are aligned on both sides; 0 where it has none.
   int64_t UnitOf(UOp copy) const;
+  // Whether it is one unit, which lies inside of the source.
+  bool IsOneUnitInside(UOp copy, int64_t unit) const;
   // Copies at once, element by element.
   void CopyElements(UOp copy);
   std::string PointerAt(const Address& at, const std::string& element);

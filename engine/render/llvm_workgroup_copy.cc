@@ -47,6 +47,13 @@ int64_t LlvmWorkgroupKernel::UnitOf(UOp copy) const {
   return unit < kLeastUnit ? 0 : unit;
 }
 
+bool LlvmWorkgroupKernel::IsOneUnitInside(UOp copy, int64_t unit) const {
+  const Box box(copy);
+  const Address& from = *AddressOf(copy.src(1));
+  return box.rows == 1 && box.columns * ByteSize(from.dtype) == unit && from.gate.empty() &&
+         StaysInside(copy.src(1).src(1), box, from.memory->elements);
+}
+
 void LlvmWorkgroupKernel::ForEach(int64_t count,
                                   const std::function<void(const std::string&)>& body) {
   if (count == 1) {
@@ -127,9 +134,13 @@ absl::Status LlvmWorkgroupKernel::CopyAsync(UOp u) {
   if (u.num_src() > 2) return Lacks("copy whose bytes a phased barrier counts");
   const int64_t unit = UnitOf(u);
   OpenGate(u, to->gate);
-  unit > 0 ? CopyUnits(u, unit) : CopyElements(u);
+  if (unit > 0) {
+    TG_RETURN_IF_ERROR(CopyUnits(u, unit));
+  } else {
+    CopyElements(u);
+  }
   CloseGate(u, to->gate);
-  if (unit > 0) FinishCopy();
+  if (unit > 0) FinishCopy(u);
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@ class NvptxKernel final : public LlvmWorkgroupKernel {
   // nvptx_sync.cc: what threads do together.
   absl::Status Barrier(UOp u) override;
   absl::Status Mma(UOp u) override;
+  absl::Status LoadMatrix(UOp u) override;
   std::string ShuffleWord(std::string_view word, std::string_view lane) override;
   int64_t HardwareLanes() const override;
   absl::Status Synchronize(Threads threads);
@@ -35,8 +36,10 @@ class NvptxKernel final : public LlvmWorkgroupKernel {
   std::string MaskOf(int64_t width);
 
   // nvptx_copy.cc: copies beside the threads.
-  void CopyUnits(UOp copy, int64_t unit) override;
-  void FinishCopy() override;
+  absl::Status CopyUnits(UOp copy, int64_t unit) override;
+  absl::Status CopyOneUnit(UOp copy, std::string_view cache, int64_t unit);
+  void FinishCopy(UOp copy) override;
+  const CopyGroups& Groups();
   absl::Status Wait(UOp u) override;
 
   std::map<std::pair<Threads, int64_t>, int64_t> barriers_;

@@ -1,7 +1,8 @@
 // COPY_ASYNC from global to local memory in units of 4, 8 or 16 bytes that are aligned on both
 // sides, each one instruction; a unit that is outside of the source in part or in whole is filled
-// with zeros. Each execution is a group of its own, with or without a copy. What has no such units
-// is copied at once, element by element: a copy may be complete as soon as it starts.
+// with zeros. Copies after one another are a group (copy_groups.h), with as many as are made or
+// none. What has no such units is copied at once, element by element: a copy may be complete as
+// soon as it starts.
 #include "engine/base/status.h"
 #include "engine/render/nvptx.h"
 
@@ -10,14 +11,50 @@ namespace {
 
 constexpr int64_t kWidestCopy = 16;  // bytes of one instruction
 
+// A scalar index as a sum of a value and a number.
+struct Sum {
+  UOp value;
+  int64_t number;
+};
+Sum SumOf(UOp index) {
+  const bool sum = index.is(Op::kAdd) && index.dtype() == DType::kInt64 && index.src(1).is_const();
+  return sum ? Sum{index.src(0), index.src(1).const_word()} : Sum{index, 0};
+}
+
+bool Fits32Bits(int64_t x) { return x >= INT32_MIN && x <= INT32_MAX; }
+
 }  // namespace
 
-void NvptxKernel::CopyUnits(UOp copy, int64_t unit) {
+// The instruction adds a number to each address by itself. LLVM's intrinsic has registers alone, so
+// that each of a thread's copies in a loop would need two additions before it.
+absl::Status NvptxKernel::CopyOneUnit(UOp copy, std::string_view cache, int64_t unit) {
+  const int64_t size = ByteSize(AddressOf(copy.src(0))->dtype);
+  std::string places[2], types[2];
+  int64_t bytes[2];
+  for (int s : {0, 1}) {
+    const Address& at = *AddressOf(copy.src(s));
+    Sum sum = SumOf(copy.src(s).src(1));
+    if (!Fits32Bits(sum.number) || !Fits32Bits(sum.number * size)) {
+      sum = {copy.src(s).src(1), 0};
+    }
+    TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(sum.value, 1));
+    places[s] = PointerAt(at, AsOffset(sum.value.dtype(), value, 1));
+    types[s] = at.pointer_type();
+    bytes[s] = sum.number * size;
+  }
+  out_.Line("call void asm sideeffect \"cp.async.", cache, ".shared.global [$0+", bytes[0],
+            "], [$1+", bytes[1], "], ", unit, ";\", \"l,l,~{memory}\"(", types[0], " ", places[0],
+            ", ", types[1], " ", places[1], ")");
+  return absl::OkStatus();
+}
+
+absl::Status NvptxKernel::CopyUnits(UOp copy, int64_t unit) {
   const Address &to = *AddressOf(copy.src(0)), &from = *AddressOf(copy.src(1));
   const int64_t size = ByteSize(to.dtype);
   // The large ones go past the first cache.
-  const std::string name =
-      StrCat("llvm.nvvm.cp.async.", unit == kWidestCopy ? "cg" : "ca", ".shared.global.", unit);
+  const std::string_view cache = unit == kWidestCopy ? "cg" : "ca";
+  if (IsOneUnitInside(copy, unit)) return CopyOneUnit(copy, cache, unit);
+  const std::string name = StrCat("llvm.nvvm.cp.async.", cache, ".shared.global.", unit);
   ForBox(copy, unit / size, [&](const auto& there, const auto& here, const auto& left) {
     std::vector<LlvmWriter::Operand> operands = {{to.pointer_type(), PointerAt(to, there)},
                                                  {from.pointer_type(), PointerAt(from, here)}};
@@ -31,16 +68,23 @@ void NvptxKernel::CopyUnits(UOp copy, int64_t unit) {
     operands.push_back({"i32", out_.Let("trunc i64 ", filled, " to i32")});
     out_.CallVoid(name + ".s", operands);
   });
+  return absl::OkStatus();
 }
 
-void NvptxKernel::FinishCopy() { out_.CallVoid("llvm.nvvm.cp.async.commit.group", {}); }
-
-absl::Status NvptxKernel::Wait(UOp u) {
-  TG_RETURN_IF_ERROR(LlvmWorkgroupKernel::Wait(u));
+const CopyGroups& NvptxKernel::Groups() {
   if (!groups_of_copies_) {
     groups_of_copies_.emplace(program_, [this](UOp copy) { return UnitOf(copy) > 0; });
   }
-  if (const auto unfinished = groups_of_copies_->Unfinished(u)) {
+  return *groups_of_copies_;
+}
+
+void NvptxKernel::FinishCopy(UOp copy) {
+  if (Groups().IsLast(copy)) out_.CallVoid("llvm.nvvm.cp.async.commit.group", {});
+}
+
+absl::Status NvptxKernel::Wait(UOp u) {
+  TG_RETURN_IF_ERROR(LlvmWorkgroupKernel::Wait(u));
+  if (const auto unfinished = Groups().Unfinished(u)) {
     out_.CallVoid("llvm.nvvm.cp.async.wait.group", {{"i32", StrCat(*unfinished)}});
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 // is one that a hardware warp synchronizes by a mask of its lanes, or one of whole hardware warps,
 // which have a numbered barrier.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <string>
 
@@ -17,13 +18,16 @@ constexpr int64_t kWarpgroup = 4;  // warps
 
 int64_t LowBits(int64_t count) { return (int64_t{1} << count) - 1; }
 
-// What the hardware has of mma.def, and in which registers it takes the inputs, two in each.
+// What the hardware has of mma.def, by instructions of 8 columns, and in which registers these take
+// the inputs, two in each.
 struct MmaRow {
   MmaKind kind;
   std::string_view intrinsic;
   std::string_view pair;
 };
 constexpr MmaRow kMmas[] = {
+    {MmaKind::kSm80WideF16, "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"},
+    {MmaKind::kSm80WideBF16, "llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"},
     {MmaKind::kSm80F16, "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "<2 x half>"},
     {MmaKind::kSm80BF16, "llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"},
 };
@@ -113,36 +117,73 @@ std::string NvptxKernel::ShuffleWord(std::string_view word, std::string_view lan
                     {"i32", StrCat(segments)}});
 }
 
+// Each register has two elements.
+absl::Status NvptxKernel::LoadMatrix(UOp u) {
+  constexpr int64_t kRowBytes = 16;
+  const Address* const from = AddressOf(u.src(0));
+  if (from == nullptr || from->lanes != 1 || !from->gate.empty()) {
+    return Broken("node ", u.id(), " loads matrices from what is no address");
+  }
+  if (from->align() < kRowBytes) {
+    return Broken("node ", u.id(), " loads rows of ", kRowBytes, " bytes from where ",
+                  from->align(), " are aligned");
+  }
+  if (program_.warp != kLanes) {
+    return Broken("node ", u.id(), " loads matrices in warps of ", program_.warp, " threads");
+  }
+  const int64_t count = u.arg(0);
+  std::string result = "i32";
+  for (int64_t i = 1; i < count; ++i) result += ", i32";
+  if (count > 1) result = StrCat("{ ", result, " }");
+  const std::string name = StrCat("llvm.nvvm.ldmatrix.sync.aligned.m8n8.x", count,
+                                  u.arg(1) != 0 ? ".trans" : "", ".b16.p", from->memory->space);
+  const std::string loaded = out_.Call(name, result, {{from->pointer_type(), from->pointer}});
+  const std::string words = StrCat("<", count, " x i32>");
+  std::string all = "poison";
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string word =
+        count == 1 ? loaded : out_.Let("extractvalue ", result, " ", loaded, ", ", i);
+    all = out_.Let("insertelement ", words, " ", all, ", i32 ", word, ", i64 ", i);
+  }
+  values_[u] = out_.Let("bitcast ", words, " ", all, " to ", LlvmType(u.dtype(), 2 * count));
+  return absl::OkStatus();
+}
+
 absl::Status NvptxKernel::Mma(UOp u) {
   const MmaInfo& mma = AllMmas()[u.arg(0)];
   const auto row = std::ranges::find(kMmas, mma.kind, &MmaRow::kind);
   if (row == std::end(kMmas)) return Lacks("matrix instruction ", mma.name);
   if (program_.warp != kLanes) return Broken(mma.name, " in warps of ", program_.warp, " threads");
-  std::vector<LlvmWriter::Operand> operands;
+  std::array<std::vector<LlvmWriter::Operand>, 2> pairs;  // of a and b
   for (int s : {0, 1}) {
     const int64_t size = s == 0 ? mma.a_size() : mma.b_size();
     TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(u.src(s), size));
     const std::string words = StrCat("<", size / 2, " x i32>");
-    const std::string pairs = out_.Let("bitcast <", size, " x i16> ", value, " to ", words);
+    const std::string all = out_.Let("bitcast <", size, " x i16> ", value, " to ", words);
     for (int64_t i = 0; i < size / 2; ++i) {
-      std::string pair = out_.Let("extractelement ", words, " ", pairs, ", i64 ", i);
+      std::string pair = out_.Let("extractelement ", words, " ", all, ", i64 ", i);
       if (row->pair != "i32") pair = out_.Let("bitcast i32 ", pair, " to ", row->pair);
-      operands.push_back({std::string(row->pair), pair});
+      pairs[s].push_back({std::string(row->pair), pair});
     }
   }
   const std::string type = LlvmType(mma.c, mma.c_size());
   TG_ASSIGN_OR_RETURN(const std::string sum, ValueOf(u.src(2), mma.c_size()));
-  std::string result = "{ ";
-  for (int64_t i = 0; i < mma.c_size(); ++i) {
-    operands.push_back({"float", out_.Let("extractelement ", type, " ", sum, ", i64 ", i)});
-    result += i == 0 ? "float" : ", float";
-  }
-  result += " }";
-  const std::string product = out_.Call(row->intrinsic, result, operands);
+  constexpr int64_t kColumns = 8, kPairs = 2, kSums = 4;  // of one instruction
+  constexpr std::string_view kResult = "{ float, float, float, float }";
   std::string fragment = "poison";
-  for (int64_t i = 0; i < mma.c_size(); ++i) {
-    const std::string element = out_.Let("extractvalue ", result, " ", product, ", ", i);
-    fragment = out_.Let("insertelement ", type, " ", fragment, ", float ", element, ", i64 ", i);
+  for (int64_t part = 0; part < mma.n / kColumns; ++part) {
+    std::vector<LlvmWriter::Operand> operands = pairs[0];
+    const auto b = pairs[1].begin() + part * kPairs;
+    operands.insert(operands.end(), b, b + kPairs);
+    for (int64_t i = part * kSums; i < (part + 1) * kSums; ++i) {
+      operands.push_back({"float", out_.Let("extractelement ", type, " ", sum, ", i64 ", i)});
+    }
+    const std::string product = out_.Call(row->intrinsic, kResult, operands);
+    for (int64_t i = 0; i < kSums; ++i) {
+      const std::string element = out_.Let("extractvalue ", kResult, " ", product, ", ", i);
+      fragment = out_.Let("insertelement ", type, " ", fragment, ", float ", element, ", i64 ",
+                          part * kSums + i);
+    }
   }
   values_[u] = fragment;
   return absl::OkStatus();

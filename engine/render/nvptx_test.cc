@@ -143,6 +143,26 @@ TEST(Nvptx, ShufflesMoveWordsWithinTheWarp) {
   EXPECT_THAT(text, Not(HasSubstr("icmp ult i64 %v")));
 }
 
+TEST(Nvptx, MatricesAreLoadedFromAlignedRows) {
+  const auto with = [](int step) {
+    return StrCat("%10 = buffer f16 [512] space=local slot=0\n%11 = const i64 ", step,
+                  "\n%12 = mul i64 %7 %11\n%13 = index f16 %10 %12\n"
+                  "%14 = load_matrix f16 [8] %13 count=4 transposed=1\n");
+  };
+  const auto rendered = [&](int step) {
+    return RenderLlvm(Parsed(StrCat("program k iterations=1 flops=0 bytes=0 warp=32 arguments=[]\n"
+                                    "%6 = const i64 32\n%7 = range i64 %6 id=0 type=warp\n",
+                                    with(step), "%15 = end %7\n")),
+                      Gpu());
+  };
+  ASSERT_TRUE(rendered(8).ok()) << rendered(8).status();
+  EXPECT_THAT(*rendered(8),
+              HasSubstr("call { i32, i32, i32, i32 } "
+                        "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3(ptr addrspace(3) "));
+  EXPECT_THAT(std::string(rendered(4).status().message()),
+              HasSubstr("loads rows of 16 bytes from where 8 are aligned"));
+}
+
 TEST(Nvptx, WhatTheTargetDoesNotHave) {
   const auto error = Error("%10 = mbarrier i64 [1] slot=0 arrivals=1\n");
   EXPECT_EQ(error.code(), absl::StatusCode::kUnimplemented);

@@ -337,6 +337,31 @@ program product iterations=1 flops=4096 bytes=1280 warp=32 arguments=[f32 128 wr
 %24 = store %23 %22
 %25 = end %3
 %26 = end %2
+--- load_matrix
+program matrices iterations=1 flops=0 bytes=1024 warp=32 arguments=[f16 256 read, f16 256 write]
+%0 = const i64 1
+%1 = const i64 32
+%2 = range i64 %0 id=0 type=group
+%3 = range i64 %1 id=1 type=warp
+%4 = param f16 [256] slot=0
+%5 = param f16 [256] slot=1
+%6 = buffer f16 [256] space=local slot=0
+%7 = const i64 8
+%8 = iota i64 [8]
+%9 = mul i64 %3 %7
+%10 = add i64 [8] %9 %8
+%11 = index f16 [8] %4 %10
+%12 = load f16 [8] %11
+%13 = index f16 [8] %6 %10
+%14 = store %13 %12
+%15 = barrier %14 scope=warp
+%16 = after f16 [256] %6 %15
+%17 = index f16 %16 %9
+%18 = load_matrix f16 [8] %17 count=4 transposed=0
+%19 = index f16 [8] %5 %10
+%20 = store %19 %18
+%21 = end %3
+%22 = end %2
 --- mma_async
 program product iterations=1 flops=131072 bytes=16384 warp=32 arguments=[f32 4096 write]
 %0 = const i64 1

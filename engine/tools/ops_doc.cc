@@ -111,6 +111,8 @@ std::string_view Words(ShapeRule rule) {
       return "that of source 1";
     case ShapeRule::kMmaShape:
       return "the fragment's";
+    case ShapeRule::kMatrixShape:
+      return "twice the count";
   }
   return "";
 }

@@ -72,6 +72,12 @@ constexpr ProductTile kInstructionTiles[] = {
     {2, 2, 16, 4 * 8, 2 * 16},
     {2, 2, 16, 2 * 8, 2 * 16},
 };
+// Of warps whose lanes load fragments as rows of 8 x 8 matrices: the largest has 128 registers for
+// sums and 32 for fragments.
+constexpr ProductTile kMatrixTiles[] = {
+    {2, 2, 4 * 16, 8 * 8, 2 * 16}, {2, 2, 2 * 16, 8 * 8, 2 * 16}, {2, 2, 2 * 16, 4 * 8, 2 * 16},
+    {2, 2, 16, 4 * 8, 2 * 16},     {2, 2, 16, 2 * 8, 2 * 16},
+};
 constexpr ProductTile kRegisterTiles[] = {
     {16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}, {8, 16, 4, 4, 8}, {8, 8, 4, 4, 8}};
 
@@ -89,12 +95,18 @@ constexpr GroupCosts kGroup{.threads = 256,
                             .instruction_tiles = kInstructionTiles,
                             .register_tiles = kRegisterTiles};
 
-// By the start of Target::arch, the first that fits. All have the same parts, as no other machine
-// was measured than those named above. A target with workgroups is not asked for `thread`, another
-// not for `group`.
+constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> tiles) {
+  costs.instruction_tiles = tiles;
+  return costs;
+}
+constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles);
+
+// By the start of Target::arch, the first that fits. All have the same parts but for the tiles of
+// NVIDIA's matrix instructions, as no other machine was measured than those named above. A target
+// with workgroups is not asked for `thread`, another not for `group`.
 constexpr MachineCosts kRows[] = {
     {.arch = "x86-64", .schedule = kSchedule, .thread = kThread, .group = kGroup},
-    {.arch = "sm_", .schedule = kSchedule, .thread = kThread, .group = kGroup},
+    {.arch = "sm_", .schedule = kSchedule, .thread = kThread, .group = kNvidiaGroup},
     {.arch = "gfx", .schedule = kSchedule, .thread = kThread, .group = kGroup},
     {.arch = kOpenClArch, .schedule = kSchedule, .thread = kThread, .group = kGroup},
     {.arch = "", .schedule = kSchedule, .thread = kThread, .group = kGroup},

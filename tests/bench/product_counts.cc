@@ -1,7 +1,8 @@
 // What products and convolutions take on GPUs, counted: `product_counts [NAME]`. AMD's code objects
 // run on the interpreter of their machine code, NVIDIA's PTX on the fake driver that the variable
 // TELEGRAD_CUDA names; a few workgroups run, and counts are of all. Local loads and products are
-// those of the program.
+// those of the program. With BINARY=FILE it writes each kernel's code to FILE.ARCH, and with
+// DUMP=FILE only a case's graph to FILE.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "tests/amdgpu/run_on_machine.h"
+#include "tests/nvptx/issue.h"
 #include "tests/nvptx/ptx_kernels.h"
 #include "tests/nvptx/raw_cuda.h"
 
@@ -28,6 +30,7 @@ struct CountedCase {
   Shape x, w;
   Window window = {};
   bool product = false;
+  std::vector<DType> types = {DType::kFloat32, DType::kFloat16};
 };
 
 const CountedCase kCases[] = {
@@ -41,6 +44,7 @@ const CountedCase kCases[] = {
     {"groups", {2, 32, 9, 8}, {64, 16, 3, 3}, {.pads = {1, 1, 1, 1}}},
     {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
     {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
+    {"matmul 4096x4096x4096", {1, 4096, 4096}, {1, 4096, 4096}, {}, true, {DType::kBFloat16}},
 };
 
 constexpr int64_t kGroups = 2;  // that run
@@ -68,6 +72,9 @@ ProgramCounts CountProgram(const Program& program) {
       counts.global_loads += iterations;
       counts.global_bytes +=
           iterations * static_cast<double>(u.arg(1) * ByteSize(u.src(0).dtype()));
+    } else if (u.is(Op::kLoadMatrix)) {
+      counts.local_loads += iterations;
+      counts.local_bytes += iterations * static_cast<double>(NumElements(u.shape()) * 2);
     } else if (u.is(Op::kLoad)) {
       UOp memory = u.src(0).src(0);
       while (memory.is(Op::kAfter)) memory = memory.src(0);
@@ -85,17 +92,32 @@ ProgramCounts CountProgram(const Program& program) {
   return counts;
 }
 
-void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* cuda,
-             int64_t (*count)(const char*)) {
+struct CompiledKernel {
+  Program program;
+  ProgramImage image;
+  // The workgroups that run, from the middle of all.
+  int64_t groups() const { return std::min(kGroups, program.iterations); }
+  int64_t begin() const { return (program.iterations - groups()) / 2; }
+  std::vector<std::vector<uint8_t>> Arguments() const {
+    std::vector<std::vector<uint8_t>> arguments;
+    for (const Program::Argument& a : program.arguments) {
+      arguments.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)));
+    }
+    return arguments;
+  }
+};
+
+std::vector<CompiledKernel> KernelsOf(const CountedCase& c, DType dtype, const Target& target) {
   Builder b;
   const Tensor x = b.Param(dtype, c.x, "x"), w = b.Param(dtype, c.w, "w");
   b.Output(c.product ? x.MatMul(w) : x.Conv(w, c.window, c.x[1] / c.w[1]), "y");
   const auto plan = b.Finish();
+  std::vector<CompiledKernel> kernels;
   if (const char* file = std::getenv("DUMP")) {
     std::FILE* f = std::fopen(file, "w");
     std::fprintf(f, "%s", Print(plan->graph.root()).c_str());
     std::fclose(f);
-    return;
+    return kernels;
   }
   Budget budget;
   const auto schedule =
@@ -111,35 +133,84 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
       std::printf("%s\n", image.status().ToString().c_str());
       continue;
     }
-    std::vector<std::vector<uint8_t>> arguments;
-    for (const Program::Argument& a : program->arguments) {
-      arguments.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)));
+    kernels.push_back({*program, *image});
+    if (const char* file = std::getenv("BINARY")) {
+      std::FILE* f = std::fopen(StrCat(file, ".", target.arch).c_str(), "w");
+      std::fwrite(image->binary.data(), 1, image->binary.size(), f);
+      std::fclose(f);
     }
-    const int64_t groups = std::min(kGroups, program->iterations);
-    const int64_t begin = (program->iterations - groups) / 2;
-    const double all = static_cast<double>(program->iterations) / static_cast<double>(groups);
-    const ProgramCounts p = CountProgram(*program);
+  }
+  return kernels;
+}
+
+// The fake driver, and its function fakeCudaCount.
+struct CountingDriver {
+  RawCuda* cuda;
+  int64_t (*count)(const char*);
+
+  IssueCounts Run(const CompiledKernel& kernel) const {
+    std::vector<std::vector<uint8_t>> arguments = kernel.Arguments();
+    const IssueCounts before(count);
+    const auto status = cuda->Run(kernel.image, {{kernel.begin(), kernel.groups()}}, &arguments);
+    if (!status.ok()) std::printf("  %s\n", status.ToString().c_str());
+    return IssueCounts(count) - before;
+  }
+};
+
+void PrintCounts(const IssueCounts& counts, double scale) {
+  for (const Counter& c : kIssueCounters) {
+    const double n = static_cast<double>(counts[c.name]) * scale;
+    if (n != 0) std::printf(" %s %.10g,", std::string(c.name).c_str(), n);
+  }
+  std::printf(" instructions %.10g\n", static_cast<double>(counts.instructions()) * scale);
+}
+
+// What twice as much to reduce adds is the inner loop's.
+void MeasureLoop(const CountedCase& c, DType dtype, const Target& target,
+                 const CompiledKernel& kernel, const IssueCounts& counts,
+                 const CountingDriver& driver) {
+  CountedCase half = c;
+  half.x.back() /= 2;
+  half.w[half.w.size() - 2] /= 2;
+  const std::vector<CompiledKernel> kernels = KernelsOf(half, dtype, target);
+  if (kernels.size() != 1 || kernels[0].program.moves != kernel.program.moves) return;
+  const IssueCounts loop = counts - driver.Run(kernels[0]);
+  if (loop.matrix() == 0) return;
+  std::printf("  inner loop: %.1f%% of instructions, %.1f%% of cycles for 64 of:",
+              100 * ShareOfInstructions(loop), 100 * ShareOfCycles(loop));
+  PrintCounts(loop, 64.0 / static_cast<double>(loop.matrix()));
+}
+
+void Measure(const CountedCase& c, DType dtype, const Target& target,
+             const CountingDriver* driver) {
+  const std::vector<CompiledKernel> kernels = KernelsOf(c, dtype, target);
+  for (const CompiledKernel& kernel : kernels) {
+    const double all =
+        static_cast<double>(kernel.program.iterations) / static_cast<double>(kernel.groups());
+    const ProgramCounts p = CountProgram(kernel.program);
     std::printf("%-6s %-8s %s\n  %s\n", target.arch.c_str(), std::string(Name(dtype)).c_str(),
-                c.name, program->moves.c_str());
+                c.name, kernel.program.moves.c_str());
     std::printf(
         "  %lld workgroups; by thread: global loads %.2fM of %.1f MB, local loads %.2fM of "
         "%.1f MB, products %.0f\n",
-        static_cast<long long>(program->iterations), p.global_loads / 1e6, p.global_bytes / 1e6,
-        p.local_loads / 1e6, p.local_bytes / 1e6, p.products);
+        static_cast<long long>(kernel.program.iterations), p.global_loads / 1e6,
+        p.global_bytes / 1e6, p.local_loads / 1e6, p.local_bytes / 1e6, p.products);
     if (target.arch.starts_with("gfx")) {
+      std::vector<std::vector<uint8_t>> arguments = kernel.Arguments();
       fakeamd::Counts counts;
-      RunOnMachine(*image, target, begin, groups, &arguments, &counts);
+      RunOnMachine(kernel.image, target, kernel.begin(), kernel.groups(), &arguments, &counts);
       std::printf("  instructions of waves %.0f, global bytes %.1f MB, conflicts %.0f + %.0f\n",
                   static_cast<double>(counts.instructions) * all,
                   static_cast<double>(counts.global_bytes) * all / 1e6,
                   static_cast<double>(counts.load_conflicts) * all,
                   static_cast<double>(counts.store_conflicts) * all);
-    } else if (cuda != nullptr) {
-      const int64_t before = count("instructions");
-      const auto status = cuda->Run(*image, {{begin, groups}}, &arguments);
-      if (!status.ok()) std::printf("  %s\n", status.ToString().c_str());
-      std::printf("  instructions of warps %.0f\n",
-                  static_cast<double>(count("instructions") - before) * all / 32);
+    } else if (driver != nullptr) {
+      const IssueCounts counts = driver->Run(kernel);
+      std::printf("  of warps:");
+      PrintCounts(counts, all);
+      if (c.product && kernels.size() == 1) {
+        MeasureLoop(c, dtype, target, kernel, counts, *driver);
+      }
     }
     std::fflush(stdout);
   }
@@ -151,16 +222,18 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
 int main(int argc, char** argv) {
   using namespace telegrad;           // NOLINT
   using namespace telegrad::testing;  // NOLINT
+  setenv("FAKE_CUDA_MEMORY", "4000000000", /*replace=*/0);
   const char* library = std::getenv("TELEGRAD_CUDA");
   auto cuda = RawCuda::Open(library == nullptr ? TELEGRAD_FAKE_CUDA : library);
   void* loaded = dlopen(library == nullptr ? TELEGRAD_FAKE_CUDA : library, RTLD_NOW);
   auto* count = reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
-  RawCuda* const driver = cuda.ok() && count != nullptr ? cuda->get() : nullptr;
+  const CountingDriver counting{cuda.ok() ? cuda->get() : nullptr, count};
+  const bool counts = cuda.ok() && count != nullptr;
   for (const CountedCase& c : kCases) {
     if (argc > 1 && std::string(c.name).find(argv[1]) == std::string::npos) continue;
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-      Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), driver, count);
-      Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr, nullptr);
+    for (const DType dtype : c.types) {
+      Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), counts ? &counting : nullptr);
+      Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr);
     }
   }
   return 0;

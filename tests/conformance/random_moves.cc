@@ -123,7 +123,12 @@ class Drawer {
     const auto split = [&](Kind kind, int64_t range, int64_t amount, int axis = 0) -> absl::Status {
       return amount > 1 ? Add({kind, range, amount, axis}) : absl::OkStatus();
     };
-    const std::optional<MmaKind> mma = MmaFor(space_.target().matrix, p->a.dtype());
+    constexpr int64_t kNarrow = 8;  // columns, of units that have several
+    const MatrixUnit unit = space_.target().matrix;
+    std::optional<MmaKind> mma = MmaFor(unit, p->a.dtype());
+    if (const auto narrow = MmaFor(unit, p->a.dtype(), kNarrow); narrow && Below(2) == 0) {
+      mma = narrow;
+    }
     int64_t folded = 1;
     if (mma && space_.target().warp > 1 && Below(4) != 0) {
       const MmaInfo& info = AllMmas()[static_cast<size_t>(*mma)];

@@ -69,7 +69,7 @@ TEST_P(ProgramsOnCuda, ComputeWhatTheReferenceComputes) {
 
 INSTANTIATE_TEST_SUITE_P(All, ProgramsOnCuda,
                          ::testing::Values("tiled_gemm", "tree_reduction", "paged_attention",
-                                           "mma_gemm"),
+                                           "mma_gemm", "load_matrix"),
                          [](const auto& info) { return std::string(info.param); });
 
 class ElementwiseOnCuda : public ::testing::TestWithParam<DType> {};

@@ -85,11 +85,18 @@ const std::map<std::string, Facts>& KnownFacts() {
       {"paged_attention", {{"shfl.sync.idx.b32", "ld.global.nc.f32"}, 56, 96, 16, {}}},
       {"mma_gemm",
        {{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "cp.async.cg.shared.global",
-         "cp.async.wait_group 2", "st.global.v2.f32", "ld.shared.b32"},
+         "cp.async.wait_group 1", "st.global.v2.f32", "ld.shared.b32"},
         56,
         3072,
         64,
         {{sass::kHmma, 2}, {sass::kLdgsts, 4}}}},
+      {"load_matrix",
+       {{"ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x1.shared.b16",
+         "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"},
+        40,
+        1024,
+        64,
+        {{sass::kLdsm, 3}}}},
   };
   return *facts;
 }
@@ -135,7 +142,7 @@ TEST_P(Programs, AreAssembledWithoutSpills) {
 
 INSTANTIATE_TEST_SUITE_P(All, Programs,
                          ::testing::Values("tiled_gemm", "tree_reduction", "paged_attention",
-                                           "mma_gemm"),
+                                           "mma_gemm", "load_matrix"),
                          [](const auto& info) { return std::string(info.param); });
 
 class Elementwise : public ::testing::TestWithParam<DType> {};

@@ -14,6 +14,7 @@ namespace telegrad::testing {
 namespace sass {
 inline constexpr int kHmma = 0x23c;               // matrix product of a warp
 inline constexpr int kHgmma = 0x9f0;              // of a warpgroup
+inline constexpr int kLdsm = 0x83b;               // matrices from shared memory
 inline constexpr int kLdgsts = 0xfae;             // asynchronous copy from global to shared memory
 inline constexpr int kLdl = 0x983, kStl = 0x387;  // registers that did not suffice
 }  // namespace sass

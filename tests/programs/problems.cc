@@ -69,6 +69,36 @@ Problem TreeReduction() {
   return p;
 }
 
+// Of each thread four matrices, two transposed and one; row r of a warp's matrix m is named by its
+// lane 8 m + r and lies in piece 5 (8 m + r) % 32 of its memory.
+Problem LoadMatrix() {
+  constexpr size_t kWarps = 2, kLanes = 32, kSide = 8;
+  std::vector<int> x(kWarps * kLanes * kSide);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<int>(i * 97 % 4001) - 2000;
+  Problem p{.name = "load_matrix", .floats = false};
+  for (size_t warp = 0; warp < kWarps; ++warp) {
+    const auto at = [&](size_t matrix, size_t row, size_t column) {
+      const size_t piece = 5 * (kSide * matrix + row) % kLanes;
+      return x[(warp * kLanes + piece) * kSide + column];
+    };
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const size_t row = lane / 4, column = 2 * (lane % 4);
+      for (size_t matrix : {0, 1, 2, 3}) {
+        p.want.push_back(at(matrix, row, column));
+        p.want.push_back(at(matrix, row, column + 1));
+      }
+      for (size_t matrix : {0, 1}) {
+        p.want.push_back(at(matrix, column, row));
+        p.want.push_back(at(matrix, column + 1, row));
+      }
+      p.want.push_back(at(0, row, column));
+      p.want.push_back(at(0, row, column + 1));
+    }
+  }
+  p.arguments = {Bytes(x), Bytes(std::vector<int>(p.want.size(), -77))};
+  return p;
+}
+
 // One query for each sequence; pages of 4 tokens of 8 dims. Tokens on a page that does not exist
 // are left out.
 Problem PagedAttention() {
@@ -107,6 +137,7 @@ Problem PagedAttention() {
 
 std::vector<Problem> AllProblems() {
   return {TreeReduction(),
+          LoadMatrix(),
           Gemm("tiled_gemm", DType::kFloat32, 32, 24, 16),
           Gemm("mma_gemm", DType::kFloat16, 32, 32, 64),
           Gemm("wgmma_gemm", DType::kFloat16, 64, 128, 128),

@@ -69,7 +69,11 @@ class Carrier {
     if (!product_) return Internal("lowering: a reduction is staged that is not a matrix product");
     for (UOp range : {product_->m, product_->n, product_->k}) SplitOf(range).staged = true;
     if (!Has(Move::Kind::kTensorcore)) return absl::OkStatus();
-    fragments_ = FragmentsFor(b_, target_.matrix, product_->a.dtype(), next_id_++);
+    const auto columns = std::ranges::find_if(moves_, [&](const RangeMove& m) {
+      return m.kind == Move::Kind::kTensorcore && m.range == product_->n;
+    });
+    if (columns == moves_.end()) return Internal("lowering: TENSORCORE without its columns");
+    fragments_ = FragmentsFor(b_, target_.matrix, product_->a.dtype(), columns->amount, next_id_++);
     if (!fragments_) return Internal("lowering: TENSORCORE without a matrix instruction");
     parallel_.ranges.push_back(fragments_->lane);
     parallel_.rows_and_columns[product_->m.id()] = fragments_->c.row;

@@ -356,7 +356,11 @@ class Checker {
                  ? absl::OkStatus()
                  : No("a ring has ", kLeastRing, " to ", kMostRing, " tiles");
     }
-    const std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
+    const bool columns = move_.range == p->n.arg(0);
+    std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
+    if (const auto other = MmaFor(target_.matrix, p->a.dtype(), columns ? move_.amount : 0)) {
+      kind = other;
+    }
     if (!kind || target_.warp == 1) return No("there is no instruction for the type");
     const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
     const int64_t wanted = move_.range == p->m.arg(0)   ? mma.m

@@ -42,7 +42,7 @@ class PtxKernel final : public fakecuda::DeviceKernel {
     launch.memory = run.memory;
     launch.budget = run.budget;
     const fakecuda::Fault fault = fakecuda::Run(launch);
-    return {static_cast<Result>(fault.code), fault.message, launch.instructions};
+    return {static_cast<Result>(fault.code), fault.message, launch.instructions, launch.counts};
   }
 
  private:

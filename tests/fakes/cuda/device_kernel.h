@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/fakes/cuda/abi.h"
+#include "tests/fakes/cuda/ptx/counts.h"
 #include "tests/fakes/cuda/ptx/memory.h"
 
 namespace fakecuda {
@@ -24,6 +25,7 @@ struct KernelEnd {
   Result result = CUDA_SUCCESS;
   std::string message;
   uint64_t instructions = 0;
+  LaunchCounts counts;
 };
 
 class DeviceKernel {

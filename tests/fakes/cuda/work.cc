@@ -118,6 +118,21 @@ LaunchFate DrawFate(Driver& driver) {
   return fate;
 }
 
+namespace {
+
+void AddCounts(const LaunchCounts& counts, Counters* to) {
+#define KIND(name, meaning) \
+  to->name += static_cast<int64_t>(counts.instructions[static_cast<size_t>(InstructionKind::name)]);
+#include "tests/fakes/cuda/ptx/kinds.def"
+#undef KIND
+  to->load_conflicts += static_cast<int64_t>(counts.load_conflicts);
+  to->store_conflicts += static_cast<int64_t>(counts.store_conflicts);
+  to->global_bytes += static_cast<int64_t>(counts.global_bytes);
+  to->global_sectors += static_cast<int64_t>(counts.global_sectors);
+}
+
+}  // namespace
+
 void RunLaunch(const PreparedLaunch& prepared, const LaunchFate& fate, const MemoryView& memory,
                Outcome* outcome) {
   KernelRun run = prepared.run;
@@ -128,6 +143,7 @@ void RunLaunch(const PreparedLaunch& prepared, const LaunchFate& fate, const Mem
   const KernelEnd end = kernel.Run(run);
   ++outcome->counted.launches;
   outcome->counted.instructions += static_cast<int64_t>(end.instructions);
+  AddCounts(end.counts, &outcome->counted);
   if (end.result != CUDA_SUCCESS) {
     outcome->result = end.result;
     outcome->message = end.message;

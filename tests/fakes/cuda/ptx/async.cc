@@ -9,16 +9,19 @@ namespace {
 
 // slots: to, from, source bytes; `bytes`; the offset of `from` is in flags.
 void CopyAsync(Warp& w, const Instruction& i, uint32_t lanes) {
+  const auto from_offset = static_cast<int64_t>(static_cast<int32_t>(i.flags));
+  w.CountShared(w.Slot(i.slot[0]), i.offset, lanes, i.bytes, /*store=*/true);
+  uint32_t whole = 0;  // the lanes that do not only fill
+  Each(lanes, [&](int l) { whole |= uint32_t{w.Slot(i.slot[2])[l] != 0} << l; });
+  w.CountGlobal(w.Slot(i.slot[1]), from_offset, whole, i.bytes);
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     const int l = std::countr_zero(rest);
     const uint64_t source_bytes = std::min<uint64_t>(w.Slot(i.slot[2])[l], i.bytes);
-    const AsyncCopy copy = {
-        .to = w.Slot(i.slot[0])[l] + static_cast<uint64_t>(i.offset),
-        .from = w.Slot(i.slot[1])[l] +
-                static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(i.flags))),
-        .bytes = i.bytes,
-        .source_bytes = static_cast<uint32_t>(source_bytes),
-        .line = i.line};
+    const AsyncCopy copy = {.to = w.Slot(i.slot[0])[l] + static_cast<uint64_t>(i.offset),
+                            .from = w.Slot(i.slot[1])[l] + static_cast<uint64_t>(from_offset),
+                            .bytes = i.bytes,
+                            .source_bytes = static_cast<uint32_t>(source_bytes),
+                            .line = i.line};
     if (!w.BeginAsync(i, l, copy)) return;
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/fakes/cuda/ptx/counts.h"
 #include "tests/fakes/cuda/ptx/module.h"
 
 namespace fakecuda {
@@ -36,6 +37,7 @@ enum class Flow : uint8_t {
 struct Instruction {
   Execute execute = nullptr;
   Flow flow = Flow::kNext;
+  InstructionKind kind = InstructionKind::other_instructions;
   Space space = Space::kGeneric;
   bool guard_negated = false;
   bool whole_warp = false;

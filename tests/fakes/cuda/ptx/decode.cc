@@ -50,6 +50,7 @@ bool Decoder::Begin(const Statement& statement) {
   statement_ = &statement;
   out_ = {};
   out_.line = statement.line;
+  out_.kind = KindOf(statement.opcode);
   out_.guard = statement.guard;
   out_.guard_negated = statement.guard_negated;
   modifiers_.clear();

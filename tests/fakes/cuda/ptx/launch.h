@@ -43,6 +43,7 @@ struct Launch {
   const MemoryView* memory = nullptr;
   uint64_t budget = 0;        // thread-instructions that may still run
   uint64_t instructions = 0;  // thread-instructions that have run
+  LaunchCounts counts;
   Fault fault;
 
   std::vector<std::unique_ptr<Shadow>> shadows;  // by region, made at the first access

@@ -55,6 +55,8 @@ void Mma(Warp& w, const Instruction& i, uint32_t) {
 // Lanes 8 m to 8 m + 7 give the addresses of the rows of matrix m. slots: address, registers.
 void LoadMatrix(Warp& w, const Instruction& i, uint32_t) {
   const bool transposed = i.flags != 0;
+  const auto lanes = static_cast<uint32_t>((uint64_t{1} << (8 * i.count)) - 1);
+  if (i.space == Space::kShared) w.CountShared(w.Slot(i.slot[0]), i.offset, lanes, 16, false);
   for (int m = 0; m < i.count; ++m) {
     uint16_t matrix[8][8];
     for (int row = 0; row < 8; ++row) {

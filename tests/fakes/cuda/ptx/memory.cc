@@ -14,10 +14,18 @@ uint64_t ReadElement(const uint8_t* from, int bytes) {
   return value;
 }
 
+// Of an access whose text names the memory.
+void Count(Warp& w, const Instruction& i, uint32_t lanes, uint32_t bytes, bool store) {
+  const uint64_t* address = w.Slot(i.slot[0]);
+  if (i.space == Space::kShared) w.CountShared(address, i.offset, lanes, bytes, store);
+  if (i.space == Space::kGlobal) w.CountGlobal(address, i.offset, lanes, bytes);
+}
+
 // slot[0] is the address, slots 1... the registers.
 void Load(Warp& w, const Instruction& i, uint32_t lanes) {
   const uint64_t* address = w.Slot(i.slot[0]);
   const auto total = static_cast<uint32_t>(i.bytes * i.count);
+  Count(w, i, lanes, total, /*store=*/false);
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     const int l = std::countr_zero(rest);
     const uint8_t* from = w.Access(i, l, i.space, address[l] + static_cast<uint64_t>(i.offset),
@@ -37,6 +45,7 @@ void Load(Warp& w, const Instruction& i, uint32_t lanes) {
 void Store(Warp& w, const Instruction& i, uint32_t lanes) {
   const uint64_t* address = w.Slot(i.slot[0]);
   const auto total = static_cast<uint32_t>(i.bytes * i.count);
+  Count(w, i, lanes, total, /*store=*/true);
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     const int l = std::countr_zero(rest);
     uint8_t* to = w.Access(i, l, i.space, address[l] + static_cast<uint64_t>(i.offset), total,

@@ -18,6 +18,7 @@ struct RunResult {
   std::string error;  // of the assembler; empty: it ran
   Fault fault;
   uint64_t instructions = 0;
+  LaunchCounts counts;
 };
 
 inline constexpr uint64_t kBufferBase = uint64_t{0x12} << 32;
@@ -55,6 +56,7 @@ inline RunResult RunPtx(const std::string& text, const LaunchShape& shape,
   launch.budget = budget;
   result.fault = Run(launch);
   result.instructions = launch.instructions;
+  result.counts = launch.counts;
   return result;
 }
 

@@ -126,12 +126,14 @@ void Warp::RunTogether(uint32_t lanes) {
   Each(live_ & ~blocked_ & ~trying_ & ~lanes,
        [&](int l) { others = std::min(others, pc_[static_cast<size_t>(l)]); });
   const auto count = static_cast<uint64_t>(std::popcount(lanes));
+  auto& counted = group_->launch().counts.instructions;
   uint64_t spent = 0;
   bool stay = true;
   while (stay) {
     const Instruction& i = kernel_.code[pc];
     const uint32_t active = i.guard < 0 ? lanes : Guarded(i, lanes);
     spent += count;
+    ++counted[static_cast<size_t>(i.kind)];
     if (spent > 65536) {
       Spend(spent);
       spent = 0;

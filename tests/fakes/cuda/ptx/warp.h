@@ -52,6 +52,10 @@ class Warp {
   void CommitAsync(int lane);
   // Completes all but the last `pending` committed groups; with `all`, also what is not committed.
   void WaitAsync(const Instruction& i, int lane, size_t pending, bool all);
+  // Counts how the accesses of these lanes, each of `bytes` bytes, suit the memory.
+  void CountShared(const uint64_t* addresses, int64_t offset, uint32_t lanes, uint32_t bytes,
+                   bool store);
+  void CountGlobal(const uint64_t* addresses, int64_t offset, uint32_t lanes, uint32_t bytes);
 
   // The same for bytes that a bulk copy, which this lane starts, will read of global memory, and
   // for those that it will write in shared memory, which nobody may touch until it is complete.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/fakes/cuda/ptx/banks.h"
 #include "tests/fakes/cuda/ptx/workgroup.h"
 
 namespace fakecuda {
@@ -170,6 +171,19 @@ bool Warp::ReadSharedByCopier(const Instruction& i, int lane, uint64_t address, 
   Fail(FaultCode::kLaunchFailed, i, lane,
        "shared memory that no fence has made visible to bulk copies");
   return false;
+}
+
+void Warp::CountShared(const uint64_t* addresses, int64_t offset, uint32_t lanes, uint32_t bytes,
+                       bool store) {
+  LaunchCounts& counts = group_->launch().counts;
+  (store ? counts.store_conflicts : counts.load_conflicts) +=
+      BankConflicts(addresses, offset, lanes, bytes);
+}
+
+void Warp::CountGlobal(const uint64_t* addresses, int64_t offset, uint32_t lanes, uint32_t bytes) {
+  LaunchCounts& counts = group_->launch().counts;
+  counts.global_bytes += uint64_t{bytes} * static_cast<uint64_t>(std::popcount(lanes));
+  counts.global_sectors += Sectors(addresses, offset, lanes, bytes);
 }
 
 bool Warp::BeginAsync(const Instruction& i, int lane, const AsyncCopy& copy) {
