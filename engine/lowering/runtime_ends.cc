@@ -30,7 +30,12 @@ struct RunEnd {
 class LoopEnder {
  public:
   LoopEnder(Rewriter& b, UOp sink, const Dependence& d)
-      : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(d), activity_(sink, d) {}
+      : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(d), activity_(sink, d) {
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      shares_ |= u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+    }
+  }
 
   UOp Run() {
     FindConditions();
@@ -50,9 +55,23 @@ class LoopEnder {
       if (!u.is(Op::kEnd) && !u.is(Op::kReduce)) continue;
       const Conditions conditions = activity_.Needs(u);
       for (int i = 1; i < u.num_src(); ++i) {
+        if (IsOwn(u, u.src(i))) continue;
         closed_[static_cast<size_t>(d_.IndexOf(u.src(i)))].push_back(conditions);
       }
     }
+  }
+
+  // Whether a nest writes memory that each iteration of the range has for itself: others in that
+  // iteration read it, so it matters as they do.
+  static bool IsOwn(UOp nest, UOp range) {
+    while (nest.is(Op::kEnd)) nest = nest.src(0);
+    if (!nest.is(Op::kStore) || !Memory(nest.src(0)).is(Op::kBuffer)) return false;
+    for (UOp memory = nest.src(0).src(0); memory.is(Op::kAfter); memory = memory.src(0)) {
+      for (int i = 1; i < memory.num_src(); ++i) {
+        if (memory.src(i) == range) return true;
+      }
+    }
+    return false;
   }
 
   UOp Times(UOp u, int64_t by) { return b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(by)}); }
@@ -113,11 +132,16 @@ class LoopEnder {
     return quotient ? Times(limit, node.src(1).const_word()) : UOp();
   }
 
+  // Threads of a workgroup that fill memory together stay together; but all of it may leave.
+  bool MayEnd(UOp range) const {
+    if (IsType(range, AxisType::kGroup)) return true;
+    return !shares_ && (IsType(range, AxisType::kLoop) || IsType(range, AxisType::kReduce) ||
+                        IsType(range, AxisType::kThread));
+  }
+
   void EndRange(size_t r, Replacements* with) {
     const UOp range = d_.ranges[r];
-    const bool loop = IsType(range, AxisType::kLoop) || IsType(range, AxisType::kReduce) ||
-                      IsType(range, AxisType::kThread);
-    if (!loop || !range.src(0).is_const() || closed_[r].empty()) return;
+    if (!MayEnd(range) || !range.src(0).is_const() || closed_[r].empty()) return;
     std::vector<UOp> ends;
     std::vector<UOp> held;  // conditions
     for (const Conditions& conditions : closed_[r]) {
@@ -148,18 +172,13 @@ class LoopEnder {
   const std::vector<uint32_t> order_;
   const Dependence& d_;
   const Activity activity_;
+  bool shares_ = false;                          // memory of a workgroup
   std::vector<std::vector<Conditions>> closed_;  // by range, of what closes it
 };
 
 }  // namespace
 
 UOp EndLoops(Rewriter& b, UOp sink) {
-  const Graph& g = *sink.graph();
-  for (uint32_t id : PostOrder(sink)) {
-    const UOp u = g.at(id);
-    const bool local = u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
-    if (local) return sink;
-  }
   const std::optional<Dependence> d = FindDependence(sink);
   return d ? LoopEnder(b, sink, *d).Run() : sink;
 }

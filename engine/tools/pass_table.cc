@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
+#include "engine/execution/unread_parts.h"
 #include "engine/lowering/passes.h"
 #include "engine/rewrite/generalize.h"
 #include "engine/rewrite/rule.h"
@@ -50,8 +51,9 @@ absl::StatusOr<std::vector<Piece>> ForAllValues(PassContext& c, const Piece& pie
 }
 
 absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece& piece) {
-  TG_ASSIGN_OR_RETURN(const Schedule schedule,
+  TG_ASSIGN_OR_RETURN(Schedule schedule,
                       ScheduleGraph(piece.root, c.budget(), ScheduleOptions::For(c.target())));
+  LeaveOutUnread(&schedule);
   std::vector<Piece> kernels;
   for (const ScheduledKernel& scheduled : schedule.kernels) {
     Piece& kernel = kernels.emplace_back();
