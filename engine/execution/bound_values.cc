@@ -9,15 +9,35 @@
 namespace telegrad {
 
 absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
-    std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values) {
+    std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values,
+    double share) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));
-  TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory,
-                      AllocCharged(general->runs()->device, bytes, general->runs()->account));
-  auto* const out = static_cast<int64_t*>(memory->host());
-  if (out == nullptr) return Unimplemented("the host cannot write the variables of this device");
+  Device& device = general->runs()->device;
+  const std::shared_ptr<Account>& account = general->runs()->account;
+  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> memory, AllocCharged(device, bytes, account));
+  const BufferView view{memory, 0, bytes};
+  BufferView staged;
+  Slices copy;
+  if (memory->host() == nullptr) {
+    TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> host,
+                        AllocHostCharged(device, device, bytes, account));
+    staged = {std::move(host), 0, bytes};
+    std::vector<PredictedCommand> commands;
+    AddCopy({.to = {0, 0}, .from = {1, 0}, .length = bytes}, device, &commands);
+    TG_ASSIGN_OR_RETURN(copy, EncodeSlices(device, std::move(commands)));
+  }
+  auto* const out = static_cast<int64_t*>((copy != nullptr ? staged : view).memory->host());
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i].value;
   return std::shared_ptr<const Executable>(
-      new BoundValues(std::move(general), {std::move(memory), 0, bytes}));
+      new BoundValues(std::move(general), view, share, std::move(staged), std::move(copy)));
+}
+
+RunCost BoundValues::cost() const {
+  RunCost cost = general_->cost();
+  for (double* part : {&cost.flops, &cost.bytes, &cost.seconds, &cost.launch_seconds}) {
+    *part *= share_;
+  }
+  return cost;
 }
 
 absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindings,
@@ -29,7 +49,19 @@ absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindi
   if (bindings.size() < slots) return CheckBindings(this->slots(), bindings);
   std::vector<BufferView> all(bindings.begin(), bindings.begin() + static_cast<ptrdiff_t>(slots));
   all.push_back(values_);
-  return general_->Submit(all, waits, std::move(trace), std::move(cancellation), queues);
+  if (copy_ == nullptr) {
+    return general_->Submit(all, waits, std::move(trace), std::move(cancellation), queues);
+  }
+  Device& device = general_->runs()->device;
+  // Behind it on the same queue, where that takes both.
+  const QueueKind kind =
+      device.queue(QueueKind::kCompute).takes().copy ? QueueKind::kCompute : QueueKind::kCopy;
+  TG_ASSIGN_OR_RETURN(
+      TimelinePoint copied,
+      queues.Submit(device, kind, {.slices = copy_, .bindings = {values_, staged_}}));
+  std::vector<TimelinePoint> after(waits.begin(), waits.end());
+  after.push_back(std::move(copied));
+  return general_->Submit(all, after, std::move(trace), std::move(cancellation), queues);
 }
 
 }  // namespace telegrad

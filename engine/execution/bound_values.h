@@ -6,28 +6,39 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/execution/planned_executable.h"
+#include "engine/execution/run_queues.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
 
 class BoundValues final : public Executable {
  public:
-  // `general` reads the values from its last slot.
+  // `general` reads the values from its last slot. Where the host cannot write the device's memory,
+  // each run begins with a copy of them. `share`: of the work of the form, that is done with them.
   static absl::StatusOr<std::shared_ptr<const Executable>> Create(
-      std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values);
+      std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values,
+      double share);
 
   std::span<const SlotUse> slots() const override {
     return general_->slots().first(general_->slots().size() - 1);
   }
   std::span<const KernelInfo> kernels() const override { return general_->kernels(); }
-  RunCost cost() const override { return general_->cost(); }
+  RunCost cost() const override;
 
  private:
-  BoundValues(std::shared_ptr<const PlannedExecutable> general, BufferView values)
-      : general_(std::move(general)), values_(std::move(values)) {}
+  using Slices = std::shared_ptr<const std::vector<RunSlice>>;
+
+  BoundValues(std::shared_ptr<const PlannedExecutable> general, BufferView values, double share,
+              BufferView staged, Slices copy)
+      : general_(std::move(general)),
+        values_(std::move(values)),
+        share_(share),
+        staged_(std::move(staged)),
+        copy_(std::move(copy)) {}
 
   absl::StatusOr<TimelinePoint> Run(std::span<const BufferView> bindings,
                                     std::span<const TimelinePoint> waits,
@@ -37,6 +48,9 @@ class BoundValues final : public Executable {
 
   const std::shared_ptr<const PlannedExecutable> general_;
   const BufferView values_;
+  const double share_;
+  const BufferView staged_;  // memory of the host, where the device's is not
+  const Slices copy_;        // from there; else null
 };
 
 }  // namespace telegrad

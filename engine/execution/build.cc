@@ -11,6 +11,7 @@
 #include "engine/base/thread.h"
 #include "engine/execution/clock.h"
 #include "engine/execution/slot_uses.h"
+#include "engine/execution/unread_parts.h"
 #include "engine/execution/written_first.h"
 #include "engine/lowering/passes.h"
 #include "engine/schedule/schedule.h"
@@ -154,17 +155,23 @@ void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Sch
 
 }  // namespace
 
+ScheduleOptions ScheduleOptionsFor(const Device& device) {
+  ScheduleOptions options = ScheduleOptions::For(device.target());
+  options.transformed_bytes =
+      std::min(options.transformed_bytes, device.memory_limit() / kPackedShare);
+  return options;
+}
+
 absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
                             std::span<const VarValue> variables, std::shared_ptr<DeviceRuns> runs,
                             ScheduleCache& schedules, KernelCache& cache, Budget* budget) {
   Built out;
   const Stopwatch scheduling;
-  ScheduleOptions options = ScheduleOptions::For(runs->device.target());
-  options.transformed_bytes =
-      std::min(options.transformed_bytes, runs->device.memory_limit() / kPackedShare);
-  TG_ASSIGN_OR_RETURN(const std::shared_ptr<const Schedule> shared,
-                      schedules.Get(hash, graph.root(), variables, budget, options));
-  const Schedule& schedule = *shared;
+  TG_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const Schedule> shared,
+      schedules.Get(hash, graph.root(), variables, budget, ScheduleOptionsFor(runs->device)));
+  Schedule schedule = *shared;
+  LeaveOutUnread(&schedule);
   out.schedule_ns = scheduling.ns();
   Device& device = runs->device;
   if (schedule.arena_bytes > device.memory_limit()) {
@@ -176,7 +183,7 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
   LaunchPlan plan;
   plan.slots = CollectSlots(graph.root());
   plan.temporary_bytes = schedule.arena_bytes;
-  plan.zeroed_temporaries = !WritesTemporariesFirst(schedule);
+  plan.zeroed_temporaries = !WritesTemporariesFirst(*shared);
   for (size_t k = 0; k < kernels.size(); ++k) {
     AddKernel(*kernels[k], schedule.kernels[k], schedule, &plan);
   }

@@ -21,6 +21,8 @@ struct Built {
   LoweringTime lowered = {};
 };
 
+ScheduleOptions ScheduleOptionsFor(const Device& device);
+
 // `graph` is a verified tensor graph with the content hash `hash`, `variables` as in Legalize.
 // RESOURCE_EXHAUSTED before
 // anything is compiled where the temporaries alone are more than the device has.

@@ -1,6 +1,7 @@
 // The least of several runs counts: what else the machine does only ever makes a run longer. The
 // buffers hold small numbers, the same for every program: sums neither overflow nor meet
 // subnormals, and integers are zero, so that what is read at computed places is read at the first.
+// Numbers that end loops are beyond their bounds, which programs clamp: all iterations run.
 #include "engine/execution/device_measure.h"
 
 #include <algorithm>
@@ -42,6 +43,24 @@ void FillWithNumbers(DType dtype, int64_t elements, Memory* memory) {
   }
 }
 
+// The arguments that the ends of loops are computed from.
+std::vector<bool> GiveEnds(const Program& program) {
+  std::vector<bool> out(program.arguments.size(), false);
+  for (const uint32_t id : program.order) {
+    const UOp range = program.graph->at(id);
+    if (!range.is(Op::kRange) || range.src(0).is_const()) continue;
+    for (const uint32_t part : PostOrder(range.src(0))) {
+      const UOp u = program.graph->at(part);
+      if (!u.is(Op::kLoad) || u.dtype() != DType::kInt64) continue;
+      const UOp memory = u.src(0).src(0);
+      if (memory.is(Op::kParam)) out[static_cast<size_t>(memory.arg(0))] = true;
+    }
+  }
+  return out;
+}
+
+constexpr int64_t kBeyondBounds = int64_t{1} << 62;
+
 }  // namespace
 
 DeviceMeasure::DeviceMeasure(Device& device, std::shared_ptr<KernelCompiler> compiler,
@@ -69,6 +88,7 @@ absl::StatusOr<std::vector<BufferView>> DeviceMeasure::Bind(const Program& progr
                                                             Launch* launch) {
   std::vector<BufferView> bindings;
   int64_t total = 0;
+  const std::vector<bool> gives = GiveEnds(program);
   for (size_t i = 0; i < program.arguments.size(); ++i) {
     const Program::Argument& a = program.arguments[i];
     const int64_t bytes = BytesOf(a.dtype, a.elements);
@@ -85,6 +105,12 @@ absl::StatusOr<std::vector<BufferView>> DeviceMeasure::Bind(const Program& progr
     }
     launch->arguments.push_back({static_cast<int32_t>(i), 0});
     bindings.push_back({scratch_[i], 0, bytes});
+    if (!gives[i]) continue;
+    auto* const numbers = static_cast<int64_t*>(scratch_[i]->host());
+    if (numbers == nullptr) {
+      return Unimplemented("measuring: the host cannot write the numbers that end loops");
+    }
+    std::fill_n(numbers, a.elements, kBeyondBounds);
   }
   return bindings;
 }

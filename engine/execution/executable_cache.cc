@@ -18,6 +18,8 @@
 #include "engine/execution/kernel_cache.h"
 #include "engine/execution/planned_executable.h"
 #include "engine/execution/shared_caches.h"
+#include "engine/execution/value_uses.h"
+#include "engine/execution/whole_form.h"
 #include "engine/ir/content_hash.h"
 #include "engine/rewrite/generalize.h"
 
@@ -61,7 +63,9 @@ struct ExecutableCache::Impl {
   struct Family {
     std::vector<VarRange> variables;
     std::vector<int64_t> sizes;  // the ids of those that sizes depend on
+    WholeForm whole;
     mutable Mutex mutex;
+    mutable ValueUses uses TG_GUARDED_BY(mutex) = {};  // of general forms
     mutable bool specialize_only TG_GUARDED_BY(mutex) = false;
     // That were made; some may have been evicted.
     mutable std::vector<Guards> forms TG_GUARDED_BY(mutex) = {};
@@ -85,6 +89,14 @@ struct ExecutableCache::Impl {
                                 std::span<const VarValue> values, Budget* budget,
                                 LoweringTime* lowered);
   void Note(const Family& family, const std::string& key, const Guards& guards);
+  // What is known of a graph that is run for the first time.
+  absl::StatusOr<std::shared_ptr<const Family>> Describe(const Digest& hash,
+                                                         const FrozenGraph& graph, Device& device,
+                                                         Budget* budget);
+  // The form as an executable for these values.
+  absl::StatusOr<std::shared_ptr<const Executable>> ForValues(
+      const Family* family, std::shared_ptr<const PlannedExecutable> form, bool general,
+      const std::vector<VarValue>& values);
   // The form if it is there, and no better list of moves has been found for a kernel of it since:
   // else it is made anew by the next run, whose kernels are compiled by then.
   std::shared_ptr<const PlannedExecutable> FindFresh(const std::string& form_key);
@@ -140,7 +152,9 @@ Guards ExecutableCache::Impl::Choose(const Family& family, const std::string& ke
   }
   Prune(family, key);
   const int64_t general = std::ranges::count_if(family.forms, &Guards::general);
-  if (std::ssize(family.forms) - general < limits.specializations) return special;
+  const bool room = std::ssize(family.forms) - general < limits.specializations;
+  if (room && family.uses.AreFrequent({values.begin(), values.end()})) return special;
+  if (family.whole.serves) return Whole(family.variables);
   Guards ranged = Ranged(family.variables, family.sizes, values);
   return general < kMaxRanged || forms.Contains(FormKey(key, ranged)) ? ranged
                                                                       : Whole(family.variables);
@@ -172,13 +186,6 @@ ExecutableCache::~ExecutableCache() = default;
 
 namespace {
 
-// The form as an executable for these values.
-absl::StatusOr<std::shared_ptr<const Executable>> ForValues(
-    std::shared_ptr<const PlannedExecutable> form, bool general, std::span<const VarValue> values) {
-  if (general) return BoundValues::Create(std::move(form), values);
-  return std::shared_ptr<const Executable>(std::move(form));
-}
-
 absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, const Guards& guards,
                                 std::span<const VarValue> values, std::shared_ptr<DeviceRuns> runs,
                                 ScheduleCache& schedules, KernelCache& kernels, Budget* budget) {
@@ -191,6 +198,36 @@ absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, co
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const ExecutableCache::Impl::Family>>
+ExecutableCache::Impl::Describe(const Digest& hash, const FrozenGraph& graph, Device& device,
+                                Budget* budget) {
+  auto made = std::make_shared<Family>();
+  made->variables = RangesOf(graph.root());
+  made->sizes = SizesOf(graph.root());
+  const MutexLock lock(made->mutex);
+  made->specialize_only = made->variables.empty();
+  if (made->specialize_only) return made;
+  const absl::StatusOr<WholeForm> whole =
+      DescribeWholeForm(hash, graph, made->variables, device, shared->schedules, budget);
+  if (!whole.ok() && IsFinal(whole.status())) return whole.status();
+  made->specialize_only = !whole.ok();
+  if (whole.ok()) made->whole = *whole;
+  return made;
+}
+
+absl::StatusOr<std::shared_ptr<const Executable>> ExecutableCache::Impl::ForValues(
+    const Family* family, std::shared_ptr<const PlannedExecutable> form, bool general,
+    const std::vector<VarValue>& values) {
+  if (!general) return std::shared_ptr<const Executable>(std::move(form));
+  {
+    const MutexLock lock(family->mutex);
+    family->uses.Add(values);
+  }
+  const double share =
+      family->whole.serves ? ShareOfWork(family->whole, family->variables, values) : 1;
+  return BoundValues::Create(std::move(form), values, share);
+}
 
 absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
     const Digest& hash, const FrozenGraph& graph, Device& device, const Family* family,
@@ -230,14 +267,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   OnceCache<Impl::Family>::Got family;
   Guards guards = Specialized(values);
   if (!values.empty()) {  // else there is one form
-    const auto describe = [&]() -> absl::StatusOr<std::shared_ptr<const Impl::Family>> {
-      auto made = std::make_shared<Impl::Family>();
-      made->variables = RangesOf(graph.root());
-      made->sizes = SizesOf(graph.root());
-      const MutexLock lock(made->mutex);
-      made->specialize_only = !device.host_visible();
-      return made;
-    };
+    const auto describe = [&] { return impl_->Describe(hash, graph, device, budget); };
     TG_ASSIGN_OR_RETURN(family, impl_->families.Get(key, budget, describe));
     guards = impl_->Choose(*family.value, key, values);
   }
@@ -253,7 +283,8 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   }
   if (!form.ok()) return form.status();
   if (form->made && family.value != nullptr) impl_->Note(*family.value, key, guards);
-  TG_ASSIGN_OR_RETURN(auto executable, ForValues(form->value, guards.general, values));
+  TG_ASSIGN_OR_RETURN(auto executable,
+                      impl_->ForValues(family.value.get(), form->value, guards.general, values));
   return Result{std::move(executable), !form->made, form->made ? all.ns() : 0, lowered};
 }
 
@@ -263,15 +294,16 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
   const std::vector<VarValue> values = Sorted(variables);
   Guards guards = Specialized(values);
   auto form = impl_->FindFresh(FormKey(key, guards));
+  std::shared_ptr<const Impl::Family> family;
   if (form == nullptr && !values.empty()) {
-    const auto family = impl_->families.Find(key);
+    family = impl_->families.Find(key);
     if (family == nullptr) return nullptr;
     guards = impl_->Choose(*family, key, values);
     form = impl_->FindFresh(FormKey(key, guards));
   }
   if (form == nullptr) return nullptr;
   impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
-  const auto executable = ForValues(std::move(form), guards.general, values);
+  const auto executable = impl_->ForValues(family.get(), std::move(form), guards.general, values);
   return executable.ok() ? *executable : nullptr;
 }
 

@@ -1,7 +1,7 @@
-// The forms of a graph with variables. The first values that it is run with get specialized forms,
-// in which sizes are constants and kernels are as fast as possible. All other values share general
-// forms, each for the range from the least value up to a power of two. A general kernel works on
-// the bounds of its sizes, so such a range at most doubles the work along an axis.
+// The forms of a graph with variables. One general form serves all values, with loops that end at
+// the sizes of the run; or, where that would need much memory or do much more than is needed (see
+// whole_form.h), one for each range from the least value up to a power of two. Values that runs
+// have again and again (value_uses.h) get specialized forms, in which sizes are constants.
 #pragma once
 
 #include <cstdint>

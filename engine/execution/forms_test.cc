@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/execution/execution_test.h"
+#include "engine/execution/value_uses.h"
 
 namespace telegrad {
 namespace {
@@ -67,7 +68,6 @@ class FormsTest : public ExecutionTest {
     const std::vector<VarValue> values{{0, n}};
     const auto made = Get(cache, graph, values);
     EXPECT_TRUE(made.ok()) << made.status();
-    EXPECT_NE(cache.Find(ContentHash(graph.root()), *device_, values), nullptr);
     std::vector<float> in(64);
     for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i + 1);
     const BufferView out = Buffer(4);
@@ -78,19 +78,101 @@ class FormsTest : public ExecutionTest {
   }
 };
 
-TEST_F(FormsTest, TheFirstValuesAreSpecializedToAndTheOthersShareForms) {
-  ExecutableCache cache({.specializations = 2});
+TEST(ValueUses, AreFrequentWhereRunsHaveThemAgainAndAgain) {
+  const auto value = [](int64_t n) { return std::vector<VarValue>{{0, n}}; };
+  ValueUses one, several, growing;
+  one.Add(value(7));
+  EXPECT_FALSE(one.AreFrequent(value(7)));
+  one.Add(value(7));
+  EXPECT_TRUE(one.AreFrequent(value(7)));
+  EXPECT_FALSE(one.AreFrequent(value(8)));
+  for (int64_t i = 0; i < 100; ++i) several.Add(value(i % 4));
+  for (int64_t n = 0; n < 4; ++n) EXPECT_TRUE(several.AreFrequent(value(n))) << n;
+  for (int text = 0; text < 5; ++text) {
+    for (int64_t n = 0; n < 1000; ++n) {
+      EXPECT_FALSE(growing.AreFrequent(value(n))) << n;
+      growing.Add(value(n));
+    }
+  }
+  // What the values of long ago were does not matter.
+  for (int i = 0; i < 1000; ++i) growing.Add(value(5));
+  EXPECT_TRUE(growing.AreFrequent(value(5)));
+}
+
+TEST_F(FormsTest, OneFormIsForAllValues) {
+  ExecutableCache cache({});
   const FrozenGraph graph = SumOfFirst();
   for (int64_t n = 0; n <= 64; ++n) {
     EXPECT_EQ(SumOf(cache, graph, n), static_cast<float>(n * (n + 1) / 2)) << n;
   }
-  // 0 and 1 by themselves; up to 2, 4, 8, 16, 32 and 64 for the others.
-  EXPECT_EQ(cache.stats().misses, 2u + 6u);
-  EXPECT_EQ(cache.stats().general_forms, 6u);
+  EXPECT_EQ(cache.stats().misses, 1u);
+  EXPECT_EQ(cache.stats().general_forms, 1u);
   const uint64_t compiled = cache.stats().kernels_compiled;
   for (int64_t n = 64; n >= 0; --n) SumOf(cache, graph, n);
-  EXPECT_EQ(cache.stats().misses, 8u);
+  EXPECT_EQ(cache.stats().misses, 1u);
   EXPECT_EQ(cache.stats().kernels_compiled, compiled);
+  const std::vector<VarValue> values{{0, 9}};
+  EXPECT_NE(cache.Find(ContentHash(graph.root()), *device_, values), nullptr);
+}
+
+// A run is predicted to take what its value makes of the form's loops.
+TEST_F(FormsTest, TheCostFollowsTheValue) {
+  ExecutableCache cache({});
+  const FrozenGraph graph = SumOfFirst();
+  const auto cost = [&](int64_t n) {
+    const auto made = Get(cache, graph, std::vector<VarValue>{{0, n}});
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made->executable->cost();
+  };
+  const RunCost all = cost(64), half = cost(32), few = cost(4);
+  EXPECT_GT(all.flops, 0);
+  EXPECT_NEAR(half.flops / all.flops, 0.5, 0.05);
+  EXPECT_NEAR(few.bytes / all.bytes, 4.0 / 64, 0.05);
+  EXPECT_EQ(few.temporary_bytes, all.temporary_bytes);
+}
+
+TEST_F(FormsTest, AFrequentValueGetsAFormOfItsOwn) {
+  ExecutableCache cache({.specializations = 2});
+  const FrozenGraph graph = SumOfFirst();
+  for (int run = 0; run < 2; ++run) SumOf(cache, graph, 8);
+  EXPECT_EQ(cache.stats().misses, 1u);
+  EXPECT_EQ(cache.Find(ContentHash(graph.root()), *device_, std::vector<VarValue>{{0, 8}}), nullptr)
+      << "the third run makes it";
+  EXPECT_EQ(SumOf(cache, graph, 8), 36);
+  EXPECT_EQ(cache.stats().misses, 2u);
+  EXPECT_EQ(cache.stats().general_forms, 1u);
+  EXPECT_NE(cache.Find(ContentHash(graph.root()), *device_, std::vector<VarValue>{{0, 8}}),
+            nullptr);
+  // As many values as there may be.
+  for (int run = 0; run < 10; ++run) {
+    for (int64_t n : {8, 16, 32}) SumOf(cache, graph, n);
+  }
+  EXPECT_EQ(cache.stats().misses, 3u);
+}
+
+// The sum of 0, 1, ... n - 1 by way of memory for as many numbers.
+TEST_F(FormsTest, RangesHaveFormsWhereTheWholeOneWouldNeedMuchMemory) {
+  constexpr int64_t kMost = int64_t{1} << 26;  // 256 MiB
+  Graph g;
+  const UOp n = g.Make(Op::kVar, DType::kVoid, {}, {0, 0, kMost, 1});
+  const UOp iota = g.Make(Op::kIota, DType::kInt64, {n}, {-1});
+  const UOp numbers = g.Make(Op::kContiguous, {g.Make(Op::kCast, DType::kFloat32, {iota})});
+  const UOp sum = g.Make(Op::kReduce, {numbers}, std::vector<int64_t>{0, 0});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+  const FrozenGraph graph = Stores(g, {{Floats(g, 0, 1), sum}});
+  ExecutableCache cache({});
+  uint64_t forms = 0;
+  for (const auto& [value, made] : {std::pair(3, true), {4, false}, {5, true}, {8, false}}) {
+    const auto got = Get(cache, graph, std::vector<VarValue>{{0, value}});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_LT(got->executable->cost().temporary_bytes, 1024);
+    forms += made ? 1 : 0;
+    EXPECT_EQ(cache.stats().general_forms, forms) << value;
+    const BufferView out = Buffer(4);
+    const auto done = got->executable->Submit(std::vector{out}, {});
+    ASSERT_TRUE(done.ok() && done->Wait().ok()) << done.status();
+    EXPECT_EQ(Values(out)[0], static_cast<float>(value * (value - 1) / 2));
+  }
 }
 
 TEST_F(FormsTest, SaysWhatValuesAreNotAllowed) {
@@ -121,17 +203,17 @@ TEST_F(FormsTest, ManyWhoAskAtOnceShareOneForm) {
   EXPECT_EQ(cache.stats().misses, 1u);
 }
 
-TEST_F(FormsTest, ForgetsTheFormsOfAGraphThatWereUsedLongestAgo) {
+TEST_F(FormsTest, ForgetsTheFormsThatWereUsedLongestAgo) {
   ExecutableCache cache({.executables = 2, .specializations = 64});
   const FrozenGraph graph = SumOfFirst();
-  for (int64_t n : {1, 2, 1, 3}) SumOf(cache, graph, n);
+  for (int64_t n : {1, 1, 1, 2, 2, 2}) SumOf(cache, graph, n);
   const auto has = [&](int64_t n) {
     const std::vector<VarValue> values{{0, n}};
     return cache.Find(ContentHash(graph.root()), *device_, values) != nullptr;
   };
-  EXPECT_TRUE(has(1));
-  EXPECT_FALSE(has(2));
-  EXPECT_TRUE(has(3));
+  EXPECT_FALSE(has(1)) << "its own form is the one that was used longest ago";
+  EXPECT_TRUE(has(2));
+  EXPECT_TRUE(has(3)) << "by the form for all values";
 }
 
 }  // namespace

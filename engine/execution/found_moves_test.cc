@@ -226,6 +226,38 @@ TEST_F(FoundKernelTest, MeasuringCutsLaunches) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
 }
 
+// Loops that end at a number of the run are measured with all of their iterations.
+TEST_F(FoundKernelTest, MeasuringEndsNoLoopEarly) {
+  Graph g;
+  const UOp zero = g.Index(0), r = g.Range(0, AxisType::kReduce, g.Index(64));
+  const auto load = [&](int64_t slot, DType dtype, int64_t n, UOp index) {
+    return g.Make(Op::kLoad, {g.Make(Op::kIndex, {g.Param(slot, dtype, Shape{n}), index})});
+  };
+  const auto negated = [&](UOp x) { return g.Make(Op::kMul, {x, g.Index(-1)}); };
+  const UOp loaded = g.Make(Op::kMax, {load(1, DType::kInt64, 1, zero), zero});
+  const UOp given = negated(g.Make(Op::kMax, {negated(loaded), g.Index(-64)}));
+  const UOp value =
+      g.Make(Op::kWhere, {g.Make(Op::kCmpLt, {r, given}), load(2, DType::kFloat32, 64, r),
+                          g.ConstFloat(DType::kFloat32, 0)});
+  const UOp sum =
+      g.Make(Op::kReduce, DType::kVoid, {value, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{1}), zero});
+  const FrozenGraph kernel = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {to, sum})}));
+  Budget budget;
+  const auto program = Lower(kernel, device_->target(), "k", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  int64_t number = 0;
+  MeasureOptions options;
+  options.run = [&](std::shared_ptr<const std::vector<RunSlice>>,
+                    const std::vector<BufferView>& bindings) -> absl::StatusOr<double> {
+    number = *static_cast<const int64_t*>(bindings[1].memory->host());
+    return 1e-3;
+  };
+  DeviceMeasure measure(*device_, CompileInProcess(), options);
+  ASSERT_TRUE(measure.Seconds(*program, HUGE_VAL, &budget).ok());
+  EXPECT_GE(number, 64);
+}
+
 TEST_F(FoundKernelTest, TheHottestKernelIsTakenOnce) {
   KernelCache cache(100, services_);
   const auto kernel = Get(cache);

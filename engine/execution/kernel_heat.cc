@@ -6,8 +6,8 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxTenants = 16;    // of a kernel that are told apart
-constexpr uint32_t kMaxNodes = 4096;  // of a kernel
+constexpr size_t kMaxTenants = 16;     // of a kernel that are told apart
+constexpr uint32_t kMostNodes = 4096;  // of a kernel
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void KernelHeat::DropOneLocked(const Share* comer) {
 }
 
 uint64_t KernelHeat::Know(HotKernel kernel, std::shared_ptr<const Share> share) {
-  if (kernel.graph.graph->size() > kMaxNodes) return 0;
+  if (kernel.graph.graph->size() > kMostNodes) return 0;
   const MutexLock lock(mutex_);
   if (const auto it = numbers_.find(kernel.key); it != numbers_.end()) return it->second;
   if (kernels_.size() >= most_ && !kernels_.empty()) DropOneLocked(share.get());

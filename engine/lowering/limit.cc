@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/position_form.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 
@@ -31,12 +31,6 @@ namespace {
 constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
 
 enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum };
-
-// constant + the sum of ranges, or what is computed of outer ones, times coefficients.
-struct Linear {
-  int64_t constant = 0;
-  std::map<uint32_t, int64_t> terms;
-};
 
 class Limiter {
  public:
@@ -119,51 +113,18 @@ class Limiter {
         if (!masked.valid()) return false;
         if (!IsMinusInf(masked)) continue;
         // Shown where it is not what hides: x < y, that is y - x - 1 >= 0, or x - y >= 0.
-        Linear shown;
+        PositionForm shown;
         const int64_t sign = hides ? 1 : -1;
         shown.constant = hides ? 0 : -1;
-        if (!AddTo(compare.src(0), sign, &shown) || !AddTo(compare.src(1), -sign, &shown)) continue;
+        if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) continue;
         AddBound(shown, key, row);
       }
     }
     return end_.valid() || first_.valid();
   }
 
-  // A bound of positions that stay exact in the type.
-  static int64_t MostOf(DType dtype) { return int64_t{1} << (std::min(Info(dtype).bits, 56) - 2); }
-
-  bool AddTo(UOp root, int64_t times, Linear* out) const {
-    constexpr int kMaxTerms = 64;
-    std::vector<std::pair<UOp, int64_t>> stack{{root, times}};
-    for (int n = 0; !stack.empty(); ++n) {
-      const auto [u, c] = stack.back();
-      stack.pop_back();
-      if (n > kMaxTerms || !IsInt(u.dtype()) || std::abs(c) > (int64_t{1} << 20)) return false;
-      // Arithmetic that could wrap is bounded by the type alone.
-      const int64_t most = MostOf(u.dtype());
-      if (u.vmin() <= -most || u.vmax() >= most) return false;
-      if (u.is_const()) {
-        out->constant += c * u.const_word();
-      } else if (u.is(Op::kCast) && IsInt(u.src(0).dtype())) {
-        if (u.src(0).vmin() <= -most || u.src(0).vmax() >= most) return false;
-        stack.emplace_back(u.src(0), c);
-      } else if (u.is(Op::kAdd) || u.is(Op::kSub)) {
-        stack.emplace_back(u.src(0), c);
-        stack.emplace_back(u.src(1), u.is(Op::kAdd) ? c : -c);
-      } else if (u.is(Op::kNeg)) {
-        stack.emplace_back(u.src(0), -c);
-      } else if (u.is(Op::kMul) && u.src(1).is_const() &&
-                 std::abs(u.src(1).const_word()) < (int64_t{1} << 20)) {
-        stack.emplace_back(u.src(0), c * u.src(1).const_word());
-      } else {
-        out->terms[u.id()] += c;
-      }
-    }
-    return true;
-  }
-
   // `shown` >= 0 says which positions are shown: up to one of them, or from one on.
-  void AddBound(const Linear& shown, UOp key, UOp row) {
+  void AddBound(const PositionForm& shown, UOp key, UOp row) {
     int64_t along = 0, most = shown.constant;
     UOp rest = g_.Index(0);
     for (const auto& [id, c] : shown.terms) {
@@ -177,8 +138,7 @@ class Limiter {
       } else if (!IsOuter(u)) {
         return;
       } else {
-        const UOp term = u.dtype() == DType::kInt64 ? u : b_.Make(Op::kCast, DType::kInt64, {u});
-        rest = b_.Make(Op::kAdd, {rest, b_.Make(Op::kMul, {term, g_.Index(c)})});
+        rest = b_.Make(Op::kAdd, {rest, b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(c)})});
       }
     }
     rest = b_.Make(Op::kAdd, {rest, g_.Index(most)});

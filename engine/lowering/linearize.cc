@@ -243,7 +243,8 @@ class Linearizer {
     }
     std::vector<uint32_t> order;
     for (UOp range : parallel_) {
-      order.push_back(range.src(0).id());
+      // An end may be computed; what the loops need of that is there by then.
+      for (uint32_t id : PostOrder(range.src(0))) order.push_back(id);
       order.push_back(range.id());
     }
     struct Frame {

@@ -16,6 +16,8 @@
 #include "engine/lowering/merge_ranges.h"
 #include "engine/lowering/moves/apply.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/runtime_ends.h"
+#include "engine/lowering/runtime_window.h"
 #include "engine/lowering/separate.h"
 #include "engine/lowering/shared_loops.h"
 #include "engine/lowering/split_ranges.h"
@@ -45,6 +47,8 @@ UOp Decompose(PassContext& c, UOp root) {
 absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
   return DeriveWeights(c.rewriter(kSimplify), piece);
 }
+
+UOp Windows(PassContext& c, UOp root) { return MoveWindows(c.rewriter(kSimplify), root); }
 
 UOp Limit(PassContext& c, UOp root) { return LimitLoops(c.rewriter(kSimplify), root, c.target()); }
 
@@ -120,6 +124,8 @@ absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
 }
 
 UOp Share(PassContext& c, UOp root) { return ShareLoops(c.rewriter(kSimplify), root, c.target()); }
+
+UOp EndByRun(PassContext& c, UOp root) { return EndLoops(c.rewriter(kSimplify), root); }
 
 UOp Expand(PassContext& c, UOp root) {
   return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target()));
@@ -203,7 +209,7 @@ void CountWork(std::span<const double> most, Program* program) {
       iterations *= static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 0));
       const AxisType type{u.arg(1)};
       if (type == AxisType::kThread || type == AxisType::kGroup) {
-        program->iterations *= u.src(0).const_word();
+        program->iterations *= std::max<int64_t>(u.src(0).vmax(), 0);
       }
     } else if (u.is(Op::kEnd)) {
       iterations = outer.back();
@@ -260,6 +266,9 @@ constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 constexpr PassRow kPasses[] = {
     {"derive", "computes what depends on several elements of a weight once for many runs",
      kKernelLevel, kKernelLevel, kSimplify, PiecePass{Derive}},
+    {"windows",
+     "loops over the few iterations, from a place that the run gives on, that a gate leaves",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{Windows}},
     {"limit", "ends loops over a row where a mask hides the rest of the row", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Limit}},
     {"decompose", "simplifies, and replaces ops that the target lacks by ops that it has",
@@ -285,6 +294,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kKernelLevel, kSimplify, PiecePass{Stage}},
     {"share", "shares more loops among threads where the iterations are long", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Share}},
+    {"runtime-ends", "ends loops where a number that the run gives says that all is done",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{EndByRun}},
     {"expand", "replicates ranges that are not loops; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "adds a run-time check to each access that is not proved inside its buffer", kBetween,

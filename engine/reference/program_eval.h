@@ -27,6 +27,8 @@ struct RunOptions {
   bool sources_at_issue = false;
   // Instructions that all threads together may execute.
   int64_t max_steps = int64_t{1} << 42;
+  // Where to add those that they have executed.
+  int64_t* steps = nullptr;
 };
 
 // Runs the iterations [begin, end) of the thread range, or the workgroups of these numbers (of a

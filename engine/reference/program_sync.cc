@@ -39,6 +39,7 @@ absl::Status Machine::Run(int64_t begin, int64_t end) {
   std::iota(order.begin(), order.end(), static_cast<uint32_t>(first));
   if (options_.seed) std::ranges::shuffle(order, random_);
   for (uint32_t group : order) TG_RETURN_IF_ERROR(RunGroup(group));
+  if (options_.steps != nullptr) *options_.steps += options_.max_steps - steps_;
   return absl::OkStatus();
 }
 

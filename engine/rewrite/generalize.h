@@ -1,8 +1,6 @@
 // One form of a graph for all values of its variables: what a run decides is read from memory,
 // every size is its upper bound, and what lies beyond the sizes of the run is masked where it would
-// count. So a kernel works on the bounds, not on the sizes: where a few values are common, a graph
-// that is specialized to them (Legalize) is faster; where they vary without end, this one is
-// compiled once.
+// count. Lowering ends loops where such masks hide the rest, so the work follows the values.
 #pragma once
 
 #include <cstdint>

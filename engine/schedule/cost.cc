@@ -55,6 +55,11 @@ double OpCost(Op op, const ScheduleCosts& costs) {
   }
 }
 
+// Whether it is a position or size that the run gives: read once, whatever is compared with it.
+bool IsOnePosition(const Graph& graph, uint32_t id, const NodeCost& cost) {
+  return graph.dtype(id) == DType::kInt64 && CountOf(graph, id) == 1 && cost.level == 0;
+}
+
 }  // namespace
 
 double FoldedExtent(UOp reduce) {
@@ -98,7 +103,9 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
     for (int i = 0; i < u.num_src(); ++i) {
       const uint32_t s = u.src(i).id();
       cost.level = std::max(cost.level, costs[s].level);
-      cost.reads = cost.reads || costs[s].reads;
+      const bool one = costs[s].reads && IsOnePosition(graph, s, costs[s]);
+      cost.given = cost.given || one || costs[s].given;
+      cost.reads = cost.reads || (costs[s].reads && !one);
       bool seen = false;
       for (int k = 0; k < i; ++k) seen |= u.src(k).id() == s;
       if (seen) continue;

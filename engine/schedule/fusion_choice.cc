@@ -85,8 +85,10 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   if (computed <= elements) return Materialize::kFused;
   const double work = costs_[id].work;
-  // What a few operations make of positions, such as a mask, is nearer than any memory.
-  if (!cost.reads && work <= options_.costs.near && uses.size() <= kMaxRecomputedUses) {
+  // What a few operations make of positions, such as a mask, is nearer than any memory. Where a run
+  // gives one of them, it is seen everywhere: lowering ends loops by it.
+  if (!cost.reads && work <= options_.costs.near &&
+      (cost.given || uses.size() <= kMaxRecomputedUses)) {
     return Materialize::kFused;
   }
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));

@@ -163,7 +163,12 @@ absl::StatusOr<UOp> Legalizer::Var(UOp u, std::span<const UOp> src) {
   }
   if (x.dtype() != DType::kInt64) x = g_.Make(Op::kCast, DType::kInt64, {x});
   x = g_.Make(Op::kMax, {x, g_.Index(min)});
-  x = g_.Make(Op::kWhere, {g_.Make(Op::kCmpLt, {x, g_.Index(max)}), x, g_.Index(max)});
+  if (min > INT64_MIN) {  // the lesser of x and max in a form of which its bounds follow
+    const auto negated = [&](UOp y) { return g_.Make(Op::kMul, {y, g_.Index(-1)}); };
+    x = negated(g_.Make(Op::kMax, {negated(x), g_.Index(-max)}));
+  } else {
+    x = g_.Make(Op::kWhere, {g_.Make(Op::kCmpLt, {x, g_.Index(max)}), x, g_.Index(max)});
+  }
   if (multiple == 1) return x;
   return g_.Make(Op::kSub, {x, g_.Make(Op::kFloorMod, {x, g_.Index(multiple)})});
 }

@@ -6,7 +6,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
+#include "engine/execution/unread_parts.h"
 #include "engine/lowering/passes.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/rewrite/rule.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/decompositions.h"
@@ -37,9 +39,21 @@ absl::StatusOr<std::vector<Piece>> Canonicalize(PassContext&, const Piece& piece
   return std::vector<Piece>{std::move(out)};
 }
 
+// The values of the variables are in one more slot, as in executables.
+absl::StatusOr<std::vector<Piece>> ForAllValues(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(const GeneralForm form,
+                      Generalize(piece.root, RangesOf(piece.root), c.budget()));
+  Piece out = piece;
+  out.graph = std::make_shared<Graph>();
+  out.root = CopyLive(form.graph.root(), out.graph.get());
+  TG_RETURN_IF_ERROR(out.graph->status());
+  return std::vector<Piece>{std::move(out)};
+}
+
 absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece& piece) {
-  TG_ASSIGN_OR_RETURN(const Schedule schedule,
+  TG_ASSIGN_OR_RETURN(Schedule schedule,
                       ScheduleGraph(piece.root, c.budget(), ScheduleOptions::For(c.target())));
+  LeaveOutUnread(&schedule);
   std::vector<Piece> kernels;
   for (const ScheduledKernel& scheduled : schedule.kernels) {
     Piece& kernel = kernels.emplace_back();
@@ -124,6 +138,12 @@ constexpr PassRow kOwnPasses[] = {
      kTensorLevel,
      {},
      SplitPass{WindowSums}},
+    {"generalize",
+     "makes one graph of all values of the variables, which it reads from one more slot",
+     kTensorLevel,
+     kTensorLevel,
+     {},
+     SplitPass{ForAllValues}},
     {"schedule",
      "splits a tensor graph into kernels",
      kTensorLevel,

@@ -25,11 +25,12 @@ double Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
   return ScalarAsDouble(dtype, ScalarFromMemory(dtype, raw));
 }
 
-absl::Status RunProgram(const Program& program, std::span<const std::span<uint8_t>> buffers) {
+absl::Status RunProgram(const Program& program, std::span<const std::span<uint8_t>> buffers,
+                        int64_t* steps) {
   const int64_t half = program.warp > 1 ? 0 : program.iterations / 2;
   for (auto [begin, end] : {std::pair(int64_t{0}, half), std::pair(half, program.iterations)}) {
     if (begin == end) continue;
-    if (auto s = reference::Run(program, buffers, begin, end); !s.ok()) {
+    if (auto s = reference::Run(program, buffers, begin, end, {.steps = steps}); !s.ok()) {
       return Internal(s.ToString(), "\n", Print(program));
     }
   }
@@ -61,7 +62,7 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
 }
 
 absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* slots,
-                         const ChooseMoves& choose) {
+                         const ChooseMoves& choose, int64_t* steps) {
   Budget budget;
   PassOptions options;
   options.verify = [](const Piece& piece) { return Verify(piece); };
@@ -97,9 +98,9 @@ absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* 
       TG_ASSIGN_OR_RETURN(const Program packing, Lower(packs, target, "packing", &budget,
                                                        /*stats=*/nullptr, options));
       const std::span<uint8_t> both[] = {copies[i], buffers[static_cast<size_t>(source)]};
-      TG_RETURN_IF_ERROR(RunProgram(packing, both));
+      TG_RETURN_IF_ERROR(RunProgram(packing, both, steps));
     }
-    TG_RETURN_IF_ERROR(RunProgram(program, buffers));
+    TG_RETURN_IF_ERROR(RunProgram(program, buffers, steps));
   }
   return absl::OkStatus();
 }

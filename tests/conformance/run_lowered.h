@@ -29,9 +29,10 @@ using ChooseMoves = std::function<absl::StatusOr<std::string>(
     const FrozenGraph& kernel, const Target& target, std::span<const int32_t> weights)>;
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots, const ChooseMoves& choose);
-// The same for what is scheduled already; moves are the heuristic's where `choose` is null.
+// The same for what is scheduled already; moves are the heuristic's where `choose` is null. Adds
+// the instructions that the programs executed to `steps`, where given.
 absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* slots,
-                         const ChooseMoves& choose = nullptr);
+                         const ChooseMoves& choose = nullptr, int64_t* steps = nullptr);
 // The same for a made-up target of that vector width.
 absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
                         Slots* slots);

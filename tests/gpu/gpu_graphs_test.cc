@@ -17,6 +17,7 @@
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/verify.h"
+#include "tests/conformance/decode_text.h"
 #include "tests/conformance/random_graph.h"
 #include "tests/conformance/run_graph.h"
 
@@ -154,6 +155,23 @@ TEST_F(GpuGraphs, Product) {
   const Tensor x = b.Param(DType::kFloat32, {n, n}, "x"), y = b.Param(DType::kFloat32, {n, n}, "y");
   b.Output(x.MatMul(y), "out");
   ExpectSame(*b.Finish());
+}
+
+// Each token has another position, a variable that the kernels read: nothing is compiled for it.
+TEST_F(GpuGraphs, DecodingCompilesOnce) {
+  const DecoderShape shape =
+      fake_ ? DecoderShape{.layers = 1, .heads = 1, .channels = 4, .tokens = 8} : DecoderShape{};
+  uint64_t compiled = 0;
+  const auto run = [&](UOp sink, std::span<const VarValue> values, Slots* slots) {
+    return RunOnGpu(sink, values, slots);
+  };
+  DecodeText(shape, 1000, run, [&](int steps) {
+    const ExecutableCache::Stats stats = cache_.stats();
+    if (steps == 1) compiled = stats.kernels_compiled;
+    ASSERT_GT(compiled, 0u);
+    ASSERT_EQ(stats.kernels_compiled, compiled) << steps;
+    ASSERT_EQ(stats.misses, 1u) << steps;
+  });
 }
 
 }  // namespace

@@ -24,6 +24,15 @@ absl::StatusOr<Plan> Gpt2(int64_t batch, int64_t length);
 // moved by Adam.
 absl::StatusOr<Plan> Gpt2TrainStep(int64_t batch, int64_t length);
 
+// A step of generating a text by a decoder like GPT-2: input "token" [1, 1] i32, variable
+// "position", state "layer<i>.attention.keys" and ".values" [1, heads, positions, size of a head],
+// of which the step writes row `position` and reads the rows up to it; output "logits"
+// [1, 1, tokens].
+struct DecoderShape {
+  int64_t layers = 2, heads = 2, channels = 32, tokens = 50, positions = 1024;
+};
+absl::StatusOr<Plan> DecodeStep(const DecoderShape& shape);
+
 // BERT-base (Devlin et al. 2018): 12 layers of 12 heads over 768 channels, 30522 tokens. Inputs
 // "tokens" and "types" [batch, length] i32 and "mask", 1 where there is a token, [batch, length]
 // f32; outputs "hidden" [batch, length, 768] and "pooled" [batch, 768].

@@ -1,0 +1,352 @@
+// From the last kernel to the first. A LOAD matters where all of the comparisons hold that stand
+// between it and every effect: the conditions of WHEREs whose first value it is part of, and gates.
+// A comparison of one RANGE with given numbers limits a digit of the element's index, which is seen
+// as (... * count + digit) * stride + rest: so the kernel that writes the temporary, over ranges of
+// its own, finds the RANGE that is the same digit of what it stores.
+#include "engine/execution/unread_parts.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/lowering/activity.h"
+#include "engine/lowering/affine.h"
+#include "engine/lowering/position_form.h"
+#include "engine/lowering/substitute.h"
+
+namespace telegrad {
+namespace {
+
+struct Digit {
+  int64_t stride = 0;  // in elements
+  int64_t count = 0;
+  bool first = false;  // there is none above it
+  friend bool operator==(const Digit&, const Digit&) = default;
+};
+
+// Elements with this digit from `end` on, a number in Trimmer::given_, are not read.
+struct Limit {
+  Digit digit;
+  UOp end;
+};
+
+// What is read of a temporary: elements within all of the limits. Without limits, everything.
+struct Need {
+  bool read = false;
+  std::vector<Limit> limits;
+};
+
+UOp MemoryOf(UOp address) {
+  UOp buffer = address.src(0);
+  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  return buffer;
+}
+
+int64_t MostOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 0); }
+
+// The digit that `range` is of `index`, which goes to `elements` elements.
+std::optional<Digit> DigitOf(UOp index, UOp range, int64_t elements) {
+  PositionForm form;
+  if (!form.Add(index, 1) || form.constant != 0) return std::nullopt;
+  const auto own = form.terms.find(range.id());
+  if (own == form.terms.end() || own->second < 1) return std::nullopt;
+  const int64_t stride = own->second;
+  int64_t below = 0, above = 0;
+  for (const auto& [id, c] : form.terms) {
+    const UOp u = index.graph()->at(id);
+    if (u == range) continue;
+    if (!u.is(Op::kRange) || c < 1 || c == stride) return std::nullopt;
+    if (c < stride) {
+      below += c * (MostOf(u) - 1);
+    } else if (above == 0 || c < above) {
+      above = c;
+    }
+  }
+  if (below >= stride || above % stride != 0) return std::nullopt;
+  const bool first = above == 0;
+  const int64_t count = first ? (elements + stride - 1) / stride : above / stride;
+  for (const auto& [id, c] : form.terms) {
+    if (c > stride && c % above != 0) return std::nullopt;
+  }
+  if (MostOf(range) > count) return std::nullopt;
+  return Digit{stride, count, first};
+}
+
+// What must hold for the value of each node to matter, as the ids of comparisons.
+class Guards {
+ public:
+  explicit Guards(UOp root) : g_(*root.graph()), of_(root.id() + 1), known_(root.id() + 1, false) {
+    const std::vector<uint32_t> order = PostOrder(root);
+    Meet(root.id(), {});
+    for (size_t i = order.size(); i-- > 0;) Pass(g_.at(order[i]));
+  }
+
+  // Of a LOAD: with its gate.
+  std::vector<UOp> Of(UOp load) const {
+    Set set = of_[load.id()];
+    if (load.src(0).num_src() == 3) set = With(set, load.src(0).src(2));
+    std::vector<UOp> out;
+    for (uint32_t id : set) out.push_back(g_.at(id));
+    return out;
+  }
+
+ private:
+  using Set = std::vector<uint32_t>;  // sorted
+
+  static Set With(Set set, UOp condition) {
+    for (const UOp c : ConditionsIn(condition)) set.push_back(c.id());
+    std::ranges::sort(set);
+    set.erase(std::ranges::unique(set).begin(), set.end());
+    return set;
+  }
+
+  // One more use, where `set` holds.
+  void Meet(uint32_t id, const Set& set) {
+    if (!known_[id]) {
+      known_[id] = true;
+      of_[id] = set;
+      return;
+    }
+    Set both;
+    std::ranges::set_intersection(of_[id], set, std::back_inserter(both));
+    of_[id] = std::move(both);
+  }
+
+  void Pass(UOp u) {
+    const bool effect = u.is(Op::kSink) || u.is(Op::kEnd) || u.is(Op::kStore) || u.is(Op::kRange);
+    const Set own = effect ? Set() : of_[u.id()];
+    for (int i = 0; i < u.num_src(); ++i) {
+      if (u.is(Op::kWhere) && i == 1) {
+        Meet(u.src(i).id(), With(own, u.src(0)));
+      } else if (u.is(Op::kStore) && i == 1 && u.src(0).num_src() == 3) {
+        Meet(u.src(i).id(), With(own, u.src(0).src(2)));
+      } else {
+        Meet(u.src(i).id(), own);
+      }
+    }
+  }
+
+  const Graph& g_;
+  std::vector<Set> of_;
+  std::vector<bool> known_;
+};
+
+class Trimmer {
+ public:
+  explicit Trimmer(Schedule* schedule) : s_(*schedule), needs_(schedule->temporaries.size()) {}
+
+  void Run() {
+    if (!AnyGiven()) return;
+    for (const ScheduledKernel& kernel : s_.kernels) {
+      ForEach(kernel, Op::kStore, [&](UOp, BufferRef ref) {
+        if (ref.kind == BufferRef::Kind::kSlot) stored_.push_back(ref.index);
+      });
+    }
+    for (size_t k = s_.kernels.size(); k-- > 0;) {
+      Trim(&s_.kernels[k]);
+      AddNeeds(s_.kernels[k], /*own=*/false, &needs_);
+    }
+  }
+
+ private:
+  // The accesses of a kernel to its arguments.
+  template <typename Visit>
+  static void ForEach(const ScheduledKernel& kernel, Op op, const Visit& visit) {
+    const UOp root = kernel.graph.root();
+    for (uint32_t id : PostOrder(root)) {
+      const UOp u = root.graph()->at(id);
+      if (!u.is(op)) continue;
+      const UOp memory = MemoryOf(u.src(0));
+      if (memory.is(Op::kParam)) visit(u, kernel.arguments[static_cast<size_t>(memory.arg(0))]);
+    }
+  }
+
+  static bool IsTemporary(BufferRef ref) { return ref.kind == BufferRef::Kind::kTemporary; }
+
+  // Whether some kernel reads a single number: without one, nothing is given.
+  bool AnyGiven() const {
+    return std::ranges::any_of(s_.kernels, [](const ScheduledKernel& kernel) {
+      bool any = false;
+      ForEach(kernel, Op::kLoad, [&](UOp load, BufferRef) {
+        any |= load.dtype() == DType::kInt64 && load.src(0).src(1).is_const();
+      });
+      return any;
+    });
+  }
+
+  // Of the LOADs of a kernel; `own`: only those of what it has written itself.
+  void AddNeeds(const ScheduledKernel& kernel, bool own, std::vector<Need>* needs) {
+    const UOp root = kernel.graph.root();
+    const std::optional<Dependence> d = FindDependence(root);
+    const Guards guards(root);
+    std::optional<Activity> activity;
+    if (d) activity.emplace(root, *d);
+    ForEach(kernel, Op::kLoad, [&](UOp load, BufferRef ref) {
+      if (!IsTemporary(ref) || (own && !load.src(0).src(0).is(Op::kAfter))) return;
+      std::vector<Limit> limits;
+      for (const UOp condition : d ? guards.Of(load) : std::vector<UOp>()) {
+        if (auto limit = LimitOf(condition, load.src(0), *d, *activity, kernel)) {
+          AddLimit(*limit, &limits);
+        }
+      }
+      Meet(limits, &(*needs)[static_cast<size_t>(ref.index)]);
+    });
+  }
+
+  // Both limits hold.
+  void AddLimit(const Limit& limit, std::vector<Limit>* limits) {
+    const auto same = std::ranges::find(*limits, limit.digit, &Limit::digit);
+    if (same == limits->end()) limits->push_back(limit);
+  }
+
+  // One more LOAD, within `limits`.
+  void Meet(const std::vector<Limit>& limits, Need* need) {
+    if (!need->read) {
+      *need = {true, limits};
+      return;
+    }
+    std::erase_if(need->limits, [&](Limit& limit) {
+      const auto same = std::ranges::find(limits, limit.digit, &Limit::digit);
+      if (same == limits.end()) return true;
+      if (same->end != limit.end) limit.end = given_.Make(Op::kMax, {limit.end, same->end});
+      return false;
+    });
+  }
+
+  // What `range * factor + given numbers < 0` says of the address.
+  std::optional<Limit> LimitOf(UOp condition, UOp address, const Dependence& d,
+                               const Activity& activity, const ScheduledKernel& kernel) {
+    PositionForm form;
+    if (!form.Add(condition.src(0), 1) || !form.Add(condition.src(1), -1)) return std::nullopt;
+    UOp range;
+    int64_t factor = 0;
+    UOp rest = given_.Index(form.constant);
+    bool given = false;
+    for (const auto& [id, c] : form.terms) {
+      const UOp u = condition.graph()->at(id);
+      if (u.is(Op::kRange) && !range.valid() && c > 0) {
+        range = u;
+        factor = c;
+        continue;
+      }
+      if (!activity.IsGiven(u)) return std::nullopt;
+      const UOp number = Import(u, kernel);
+      if (!number.valid()) return std::nullopt;
+      given = true;
+      rest = given_.Make(Op::kAdd,
+                         {rest, given_.Make(Op::kMul, {AsIndex(given_, number), given_.Index(c)})});
+    }
+    if (!range.valid() || !given || d.IndexOf(range) < 0) return std::nullopt;
+    const auto digit = DigitOf(address.src(1), range, NumElements(MemoryOf(address).shape()));
+    if (!digit) return std::nullopt;
+    // range < ceil(-rest / factor)
+    UOp end = given_.Make(Op::kMul, {rest, given_.Index(-1)});
+    if (factor > 1) {
+      end = given_.Make(Op::kFloorDiv, {given_.Make(Op::kAdd, {end, given_.Index(factor - 1)}),
+                                        given_.Index(factor)});
+    }
+    return Limit{*digit, end};
+  }
+
+  // A number of a kernel in given_, where a PARAM's slot is the graph's; invalid where one is
+  // written.
+  UOp Import(UOp root, const ScheduledKernel& kernel) {
+    absl::flat_hash_map<uint32_t, UOp> made;
+    std::vector<UOp> src;
+    for (uint32_t id : PostOrder(root)) {
+      const UOp u = root.graph()->at(id);
+      std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+      if (u.is(Op::kParam)) {
+        const BufferRef ref = kernel.arguments[static_cast<size_t>(arg[0])];
+        if (IsTemporary(ref) || std::ranges::find(stored_, ref.index) != stored_.end()) return {};
+        arg[0] = ref.index;
+      }
+      src.clear();
+      for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
+      made[id] = given_.Make(u.op(), u.dtype(), src, arg);
+    }
+    return made.at(root.id());
+  }
+
+  // The same number in the graph of a kernel, which gets the arguments that it needs.
+  static UOp Export(UOp root, Graph* to, std::vector<BufferRef>* arguments) {
+    absl::flat_hash_map<uint32_t, UOp> made;
+    std::vector<UOp> src;
+    for (uint32_t id : PostOrder(root)) {
+      const UOp u = root.graph()->at(id);
+      std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+      if (u.is(Op::kParam)) {
+        const BufferRef ref{BufferRef::Kind::kSlot, static_cast<int32_t>(arg[0])};
+        const auto known = std::ranges::find(*arguments, ref);
+        arg[0] = known - arguments->begin();
+        if (known == arguments->end()) arguments->push_back(ref);
+      }
+      src.clear();
+      for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
+      made[id] = to->Make(u.op(), u.dtype(), src, arg);
+    }
+    return made.at(root.id());
+  }
+
+  // Gates what the kernel stores in temporaries.
+  void Trim(ScheduledKernel* kernel) {
+    std::vector<Need> needs = needs_;
+    AddNeeds(*kernel, /*own=*/true, &needs);
+    bool any = false;
+    ForEach(*kernel, Op::kStore, [&](UOp, BufferRef ref) {
+      any |= IsTemporary(ref) && !needs[static_cast<size_t>(ref.index)].limits.empty();
+    });
+    if (!any) return;
+    auto graph = std::make_shared<Graph>();
+    const UOp root = CopyLive(kernel->graph.root(), graph.get());
+    const std::optional<Dependence> d = FindDependence(root);
+    if (!d) return;
+    std::vector<BufferRef> arguments = kernel->arguments;
+    const UOp made = Rebuild(*graph, root, [&](UOp u, std::vector<UOp>* src) {
+      if (u.is(Op::kStore) && MemoryOf(u.src(0)).is(Op::kParam)) {
+        const BufferRef ref = kernel->arguments[static_cast<size_t>(MemoryOf(u.src(0)).arg(0))];
+        if (IsTemporary(ref)) {
+          for (const Limit& limit : needs[static_cast<size_t>(ref.index)].limits) {
+            src->front() = Gated(graph.get(), src->front(), limit, *d, &arguments);
+          }
+        }
+      }
+      return WithSources(*graph, u, *src);
+    });
+    if (!made.valid()) return;
+    kernel->arguments = std::move(arguments);
+    kernel->graph = Freeze(made);
+  }
+
+  static UOp Gated(Graph* g, UOp address, const Limit& limit, const Dependence& d,
+                   std::vector<BufferRef>* arguments) {
+    const UOp index = address.src(1);
+    const int64_t elements = NumElements(MemoryOf(address).shape());
+    UOp along;
+    for (const UOp range : d.ranges) {
+      if (DigitOf(index, range, elements) == limit.digit) along = range;
+    }
+    if (!along.valid() && !limit.digit.first) return address;
+    UOp end = Export(limit.end, g, arguments);
+    if (!along.valid()) {
+      along = index;
+      end = g->Make(Op::kMul, {end, g->Index(limit.digit.stride)});
+    }
+    UOp gate = g->Make(Op::kCmpLt, {along, end});
+    if (address.num_src() == 3) gate = g->Make(Op::kAnd, {address.src(2), gate});
+    return g->Make(Op::kIndex, {address.src(0), index, gate});
+  }
+
+  Schedule& s_;
+  std::vector<Need> needs_;      // by temporary, of the kernels behind
+  std::vector<int32_t> stored_;  // slots
+  Graph given_;                  // numbers that the run gives
+};
+
+}  // namespace
+
+void LeaveOutUnread(Schedule* schedule) { Trimmer(schedule).Run(); }
+
+}  // namespace telegrad

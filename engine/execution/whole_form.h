@@ -1,0 +1,35 @@
+// Whether one form of a graph is for all values of its variables.
+#pragma once
+
+#include <span>
+
+#include "devices/api/device.h"
+#include "engine/base/budget.h"
+#include "engine/base/hash.h"
+#include "engine/base/status.h"
+#include "engine/ir/graph.h"
+#include "engine/rewrite/generalize.h"
+#include "engine/schedule/schedule_cache.h"
+
+namespace telegrad {
+
+// A form for whole ranges has temporaries for the bounds of its sizes, and loops that end at the
+// sizes of the run where lowering finds out that they may. It serves all values if the temporaries
+// are few bytes, and if with the least values it does about as little as a form for these alone.
+// Else forms for parts of the ranges are better.
+//
+// `hash` is the content hash of `graph`, `ranges` are those of RangesOf. An error says why there is
+// no general form at all.
+struct WholeForm {
+  bool serves = false;
+  double least_share = 1;  // of its work, that is done with the least values
+};
+absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGraph& graph,
+                                            std::span<const VarRange> ranges, const Device& device,
+                                            ScheduleCache& schedules, Budget* budget);
+
+// The part of the whole form's work that is done with these values, which are of the ranges.
+double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
+                   std::span<const VarValue> values);
+
+}  // namespace telegrad

@@ -1,0 +1,42 @@
+#include "engine/lowering/kernel_work.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "engine/lowering/affine.h"
+#include "engine/lowering/ranges.h"
+#include "engine/lowering/runtime_ends.h"
+#include "engine/lowering/runtime_window.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/divmod.h"
+
+namespace telegrad {
+
+absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, Budget* budget) {
+  Graph graph;
+  graph.LimitSize(budget);
+  UOp root = CopyLive(kernel.root(), &graph);
+  Rewriter b(&graph, {&kAlgebra, &kDivMod}, budget);
+  if (root.valid()) root = MoveWindows(b, root);
+  if (root.valid()) root = EndLoops(b, root);
+  TG_RETURN_IF_ERROR(graph.status());
+  const std::optional<Dependence> d = FindDependence(root);
+  if (!d) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
+  KernelWork work;
+  for (const uint32_t id : PostOrder(root)) {
+    const UOp u = graph.at(id);
+    if (!u.is(Op::kStore) && !u.is(Op::kReduce)) continue;
+    KernelWork own{1, 1};
+    for (RangeSet set = d->of[u.is(Op::kReduce) ? u.src(0).id() : id]; set != 0; set &= set - 1) {
+      const UOp end = d->ranges[static_cast<size_t>(std::countr_zero(set))].src(0);
+      own.least *= static_cast<double>(std::max<int64_t>(end.vmin(), 1));
+      own.most *= static_cast<double>(std::max<int64_t>(end.vmax(), 1));
+    }
+    work.least += own.least;
+    work.most += own.most;
+  }
+  return work;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,186 @@
+// A RANGE is closed by ENDs, around a STORE, and by REDUCEs. Each of them has conditions without
+// which an iteration does nothing: the gate of the STORE, or that of the WHERE that keeps what is
+// in memory; and those without which the value of the REDUCE is its identity. Of each condition
+// that is an upper bound of the range, whatever the other ranges are, follows an end. The last of
+// all that close a range say how many iterations there are.
+//
+// The value of a split range is a sum of its parts, so a condition on it is one on the outer part,
+// too: outer * 16 + lane < n holds for no lane where outer >= ceil(n / 16).
+#include "engine/lowering/runtime_ends.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "engine/lowering/activity.h"
+#include "engine/lowering/affine.h"
+#include "engine/lowering/position_form.h"
+#include "engine/lowering/ranges.h"
+#include "engine/lowering/substitute.h"
+
+namespace telegrad {
+namespace {
+
+// How many iterations of a range a condition leaves, and whether it holds in all of these.
+struct RunEnd {
+  UOp end;
+  bool holds = false;
+};
+
+class LoopEnder {
+ public:
+  LoopEnder(Rewriter& b, UOp sink, const Dependence& d)
+      : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(d), activity_(sink, d) {
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      shares_ |= u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+    }
+  }
+
+  UOp Run() {
+    FindConditions();
+    Replacements with;
+    for (size_t r = 0; r < d_.ranges.size(); ++r) EndRange(r, &with);
+    return with.empty() ? sink_ : Substitute(b_, sink_, with);
+  }
+
+ private:
+  using Conditions = std::vector<UOp>;
+
+  // Of all that closes each range.
+  void FindConditions() {
+    closed_.resize(d_.ranges.size());
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      if (!u.is(Op::kEnd) && !u.is(Op::kReduce)) continue;
+      const Conditions conditions = activity_.Needs(u);
+      for (int i = 1; i < u.num_src(); ++i) {
+        if (IsOwn(u, u.src(i))) continue;
+        closed_[static_cast<size_t>(d_.IndexOf(u.src(i)))].push_back(conditions);
+      }
+    }
+  }
+
+  // Whether a nest writes memory that each iteration of the range has for itself: others in that
+  // iteration read it, so it matters as they do.
+  static bool IsOwn(UOp nest, UOp range) {
+    while (nest.is(Op::kEnd)) nest = nest.src(0);
+    if (!nest.is(Op::kStore) || !Memory(nest.src(0)).is(Op::kBuffer)) return false;
+    for (UOp memory = nest.src(0).src(0); memory.is(Op::kAfter); memory = memory.src(0)) {
+      for (int i = 1; i < memory.num_src(); ++i) {
+        if (memory.src(i) == range) return true;
+      }
+    }
+    return false;
+  }
+
+  UOp Times(UOp u, int64_t by) { return b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(by)}); }
+  UOp Least(UOp x, UOp y) { return Times(b_.Make(Op::kMax, {Times(x, -1), Times(y, -1)}), -1); }
+  UOp RoundUp(UOp x, int64_t by) {
+    if (by == 1) return x;
+    return b_.Make(Op::kFloorDiv, {b_.Make(Op::kAdd, {x, g_.Index(by - 1)}), g_.Index(by)});
+  }
+
+  // What x < y says about the range.
+  std::optional<RunEnd> EndOf(UOp condition, UOp range) {
+    PositionForm form;  // < 0
+    if (!form.Add(condition.src(0), 1) || !form.Add(condition.src(1), -1)) return std::nullopt;
+    UOp main;  // what depends on the range
+    int64_t factor = 0;
+    int64_t least = form.constant;  // of all that the run does not give
+    bool given = false, holds = true;
+    UOp rest = g_.Index(0);
+    for (const auto& [id, c] : form.terms) {
+      const UOp u = g_.at(id);
+      const bool remainder = u.is(Op::kFloorMod) && u.src(0) == range;
+      if (d_.Depends(u, range) && !remainder) {
+        if (main.valid()) return std::nullopt;
+        main = u;
+        factor = c;
+      } else if (activity_.IsGiven(u)) {
+        given = true;
+        rest = b_.Make(Op::kAdd, {rest, Times(u, c)});
+      } else {
+        least += c * (c > 0 ? u.vmin() : u.vmax());
+        holds = false;
+      }
+    }
+    if (!main.valid() || !given) return std::nullopt;
+    const UOp limit = Times(b_.Make(Op::kAdd, {rest, g_.Index(least)}), -1);
+    const UOp end = EndBelow(main, factor, range, limit);
+    return end.valid() ? std::optional(RunEnd{end, holds}) : std::nullopt;
+  }
+
+  // How many iterations there are in which factor * node < limit; invalid where that is not known.
+  // The node is the range itself, a quotient of it, or the greater of a negative multiple of it and
+  // a constant: the beginning of a tile, of which the last one begins earlier than others would.
+  UOp EndBelow(UOp node, int64_t factor, UOp range, UOp limit) {
+    if (node.is(Op::kMax)) {
+      const UOp begin = node.src(0), last = node.src(1);
+      if (factor >= 0 || !last.is_const() || !begin.is(Op::kMul) || begin.src(0) != range)
+        return {};
+      if (!begin.src(1).is_const() || begin.src(1).const_word() >= 0) return {};
+      limit = RoundUp(limit, -factor);
+      const UOp all = b_.Make(Op::kCmpLt, {g_.Index(-last.const_word()), limit});
+      return b_.Make(Op::kWhere, {all, range.src(0), RoundUp(limit, -begin.src(1).const_word())});
+    }
+    if (factor <= 0) return {};
+    limit = RoundUp(limit, factor);
+    if (node == range) return limit;
+    const bool quotient = node.is(Op::kFloorDiv) && node.src(0) == range &&
+                          node.src(1).is_const() && node.src(1).const_word() > 0;
+    return quotient ? Times(limit, node.src(1).const_word()) : UOp();
+  }
+
+  // Threads of a workgroup that fill memory together stay together; but all of it may leave.
+  bool MayEnd(UOp range) const {
+    if (IsType(range, AxisType::kGroup)) return true;
+    return !shares_ && (IsType(range, AxisType::kLoop) || IsType(range, AxisType::kReduce) ||
+                        IsType(range, AxisType::kThread));
+  }
+
+  void EndRange(size_t r, Replacements* with) {
+    const UOp range = d_.ranges[r];
+    if (!MayEnd(range) || !range.src(0).is_const() || closed_[r].empty()) return;
+    std::vector<UOp> ends;
+    std::vector<UOp> held;  // conditions
+    for (const Conditions& conditions : closed_[r]) {
+      UOp end;
+      for (UOp condition : conditions) {
+        const std::optional<RunEnd> one = EndOf(condition, range);
+        if (!one) continue;
+        end = end.valid() && end != one->end ? Least(end, one->end) : one->end;
+        if (one->holds) held.push_back(condition);
+      }
+      if (!end.valid()) return;
+      if (std::ranges::find(ends, end) == ends.end()) ends.push_back(end);
+    }
+    UOp last = ends[0];
+    for (size_t i = 1; i < ends.size(); ++i) last = b_.Make(Op::kMax, {last, ends[i]});
+    const UOp size = range.src(0);
+    if (last.vmin() < 0) last = b_.Make(Op::kMax, {last, g_.Index(0)});
+    const UOp end = last.vmax() > size.const_word() ? Least(last, size) : last;
+    const UOp ended = g_.Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
+    (*with)[range.id()] = {ended, {ended}};
+    if (ends.size() > 1) return;  // what one does is less than what another does
+    for (UOp condition : held) (*with)[condition.id()] = {g_.True(), {}};
+  }
+
+  Rewriter& b_;
+  Graph& g_;
+  const UOp sink_;
+  const std::vector<uint32_t> order_;
+  const Dependence& d_;
+  const Activity activity_;
+  bool shares_ = false;                          // memory of a workgroup
+  std::vector<std::vector<Conditions>> closed_;  // by range, of what closes it
+};
+
+}  // namespace
+
+UOp EndLoops(Rewriter& b, UOp sink) {
+  const std::optional<Dependence> d = FindDependence(sink);
+  return d ? LoopEnder(b, sink, *d).Run() : sink;
+}
+
+}  // namespace telegrad

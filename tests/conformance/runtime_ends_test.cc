@@ -1,0 +1,237 @@
+// The work of a graph's general form follows the values of its variables: the instructions that its
+// programs execute in the interpreter are counted at a small value and at the bound. Its results
+// are those of the interpreter of the graph itself, at values around the edges of tiles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "engine/base/status.h"
+#include "engine/execution/unread_parts.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/reference/tensor_eval.h"
+#include "engine/rewrite/generalize.h"
+#include "tests/conformance/run_lowered.h"
+
+namespace telegrad::testing {
+namespace {
+
+// Each text has one variable of 0 to 1,024 and slots of f32 or i32.
+struct Case {
+  std::string_view name, text;
+};
+constexpr Case kCases[] = {
+    {"sum of a part", R"(
+      %0 = param f32 [1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [1024] %0 %1 pairs=[0, -2]
+      %3 = reduce f32 [1] %2 kind=add axes=[0]
+      %4 = param f32 [1] slot=1
+      %5 = store %4 %3
+      %6 = sink %5)"},
+    {"greatest of each column of a part", R"(
+      %0 = param f32 [1024, 48] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [1024, 48] %0 %1 pairs=[0, -2, 0, 48]
+      %3 = reduce f32 [1, 48] %2 kind=max axes=[0]
+      %4 = param f32 [1, 48] slot=1
+      %5 = store %4 %3
+      %6 = sink %5)"},
+    {"a part of a vector is doubled", R"(
+      %0 = param f32 [1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [1024] %0 %1 pairs=[0, -2]
+      %3 = add f32 [1024] %2 %2
+      %4 = param f32 [1024] slot=1
+      %5 = shrink f32 [1024] %4 %1 pairs=[0, -2]
+      %6 = store %5 %3
+      %7 = sink %6)"},
+    {"rows of a product", R"(
+      %0 = param f32 [1024, 24] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [1024, 24] %0 %1 pairs=[0, -2, 0, 24]
+      %3 = param f32 [24, 40] slot=1
+      %4 = reshape f32 [1024, 24, 1] %2 %1 dims=[-2, 24, 1]
+      %5 = expand f32 [1024, 24, 40] %4 %1 dims=[-2, 24, 40]
+      %6 = reshape f32 [1, 24, 40] %3 dims=[1, 24, 40]
+      %7 = expand f32 [1024, 24, 40] %6 %1 dims=[-2, 24, 40]
+      %8 = mul f32 [1024, 24, 40] %5 %7
+      %9 = reduce f32 [1024, 1, 40] %8 kind=add axes=[1]
+      %10 = reshape f32 [1024, 40] %9 %1 dims=[-2, 40]
+      %11 = param f32 [1024, 40] slot=2
+      %12 = shrink f32 [1024, 40] %11 %1 pairs=[0, -2, 0, 40]
+      %13 = store %12 %10
+      %14 = sink %13)"},
+};
+// Values that are stored between the kernels of a run have room for the bound.
+constexpr Case kThroughTemporaries[] = {
+    {"a softmax that is stored", R"(
+      %0 = param f32 [1024] slot=0
+      %1 = var i64 id=0 min=1 max=1024 multiple=1
+      %2 = shrink f32 [1024] %0 %1 pairs=[0, -2]
+      %3 = exp2 f32 [1024] %2
+      %4 = contiguous f32 [1024] %3
+      %5 = reduce f32 [1] %4 kind=add axes=[0]
+      %6 = expand f32 [1024] %5 %1 dims=[-2]
+      %7 = fdiv f32 [1024] %4 %6
+      %8 = contiguous f32 [1024] %7
+      %9 = reduce f32 [1] %8 kind=max axes=[0]
+      %10 = expand f32 [1024] %9 %1 dims=[-2]
+      %11 = sub f32 [1024] %8 %10
+      %12 = param f32 [1024] slot=1
+      %13 = shrink f32 [1024] %12 %1 pairs=[0, -2]
+      %14 = store %13 %11
+      %15 = sink %14)"},
+    {"attention of one query", R"(
+      %0 = param f32 [1024, 16] slot=0
+      %1 = var i64 id=0 min=1 max=1024 multiple=1
+      %2 = shrink f32 [1024, 16] %0 %1 pairs=[0, -2, 0, 16]
+      %3 = param f32 [1, 16] slot=1
+      %4 = expand f32 [1024, 16] %3 %1 dims=[-2, 16]
+      %5 = mul f32 [1024, 16] %2 %4
+      %6 = reduce f32 [1024, 1] %5 kind=add axes=[1]
+      %7 = contiguous f32 [1024, 1] %6
+      %8 = reduce f32 [1, 1] %7 kind=max axes=[0]
+      %9 = expand f32 [1024, 1] %8 %1 dims=[-2, 1]
+      %10 = sub f32 [1024, 1] %7 %9
+      %11 = exp2 f32 [1024, 1] %10
+      %12 = contiguous f32 [1024, 1] %11
+      %13 = reduce f32 [1, 1] %12 kind=add axes=[0]
+      %14 = param f32 [1024, 16] slot=2
+      %15 = shrink f32 [1024, 16] %14 %1 pairs=[0, -2, 0, 16]
+      %16 = expand f32 [1024, 16] %12 %1 dims=[-2, 16]
+      %17 = mul f32 [1024, 16] %16 %15
+      %18 = reduce f32 [1, 16] %17 kind=add axes=[0]
+      %19 = expand f32 [1, 16] %13 dims=[1, 16]
+      %20 = fdiv f32 [1, 16] %18 %19
+      %21 = param f32 [1, 16] slot=3
+      %22 = store %21 %20
+      %23 = sink %22)"},
+    {"two products, one after the other", R"(
+      %0 = param f32 [1024, 24] slot=0
+      %1 = var i64 id=0 min=1 max=1024 multiple=1
+      %2 = shrink f32 [1024, 24] %0 %1 pairs=[0, -2, 0, 24]
+      %3 = param f32 [24, 40] slot=1
+      %4 = reshape f32 [1024, 24, 1] %2 %1 dims=[-2, 24, 1]
+      %5 = expand f32 [1024, 24, 40] %4 %1 dims=[-2, 24, 40]
+      %6 = reshape f32 [1, 24, 40] %3 dims=[1, 24, 40]
+      %7 = expand f32 [1024, 24, 40] %6 %1 dims=[-2, 24, 40]
+      %8 = mul f32 [1024, 24, 40] %5 %7
+      %9 = reduce f32 [1024, 1, 40] %8 kind=add axes=[1]
+      %10 = reshape f32 [1024, 40, 1] %9 %1 dims=[-2, 40, 1]
+      %11 = contiguous f32 [1024, 40, 1] %10
+      %12 = expand f32 [1024, 40, 16] %11 %1 dims=[-2, 40, 16]
+      %13 = param f32 [40, 16] slot=2
+      %14 = reshape f32 [1, 40, 16] %13 dims=[1, 40, 16]
+      %15 = expand f32 [1024, 40, 16] %14 %1 dims=[-2, 40, 16]
+      %16 = mul f32 [1024, 40, 16] %12 %15
+      %17 = reduce f32 [1024, 1, 16] %16 kind=add axes=[1]
+      %18 = reshape f32 [1024, 16] %17 %1 dims=[-2, 16]
+      %19 = param f32 [1024, 16] slot=3
+      %20 = shrink f32 [1024, 16] %19 %1 pairs=[0, -2, 0, 16]
+      %21 = store %20 %18
+      %22 = sink %21)"},
+};
+// Two rows of a cache are written from a variable on: as much work wherever they are.
+constexpr Case kRowsOfACache = {"rows of a cache", R"(
+      %0 = param f32 [1026, 32] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [2, 32] %0 %1 pairs=[-2, 2, 0, 32]
+      %3 = param f32 [2, 32] slot=1
+      %4 = add f32 [2, 32] %3 %3
+      %5 = store %2 %4
+      %6 = sink %5)"};
+
+class RuntimeEnds : public ::testing::Test {
+ protected:
+  static Slots SlotsOf(UOp sink) {
+    Slots slots = EmptySlots(sink);
+    for (uint32_t id : PostOrder(sink)) {
+      const UOp u = sink.graph()->at(id);
+      if (!u.is(Op::kParam)) continue;
+      std::vector<uint8_t>& bytes = slots[static_cast<size_t>(u.arg(0))];
+      for (int64_t i = 0; i < NumElements(u.shape()); ++i) {
+        const auto whole = static_cast<int32_t>(i * 7 % 13 - 6);
+        const float value = static_cast<float>(whole) / 4;
+        std::memcpy(&bytes[static_cast<size_t>(4 * i)],
+                    u.dtype() == DType::kFloat32 ? static_cast<const void*>(&value) : &whole, 4);
+      }
+    }
+    return slots;
+  }
+
+  // The instructions of a run of the general form, whose slots are compared with those of the
+  // graph itself.
+  static int64_t Steps(const Case& c, const Target& target, int64_t value) {
+    int64_t steps = 0;
+    const absl::Status status = Run(c, target, value, &steps);
+    EXPECT_TRUE(status.ok()) << c.name << " at " << value << ": " << status;
+    return steps;
+  }
+
+  static absl::Status Run(const Case& c, const Target& target, int64_t value, int64_t* steps) {
+    Graph graph;
+    TG_ASSIGN_OR_RETURN(const UOp sink, Parse(c.text, &graph));
+    TG_RETURN_IF_ERROR(Verify(sink, kTensorLevel));
+    Budget budget;
+    Slots want = SlotsOf(sink), got = want;
+    TG_RETURN_IF_ERROR(reference::Evaluate(sink, want, &budget, {{0, value}}));
+    TG_ASSIGN_OR_RETURN(const GeneralForm form, Generalize(sink, RangesOf(sink), &budget));
+    TG_ASSIGN_OR_RETURN(Schedule schedule,
+                        ScheduleGraph(form.graph.root(), &budget, ScheduleOptions::For(target)));
+    LeaveOutUnread(&schedule);
+    got.resize(static_cast<size_t>(form.slot));
+    got.emplace_back(sizeof value);
+    std::memcpy(got.back().data(), &value, sizeof value);
+    TG_RETURN_IF_ERROR(RunSchedule(schedule, target, &got, nullptr, steps));
+    for (size_t i = 0; i < want.size(); ++i) {
+      const std::string difference = Difference(DType::kFloat32, false, want[i], got[i]);
+      if (!difference.empty()) return Internal("slot ", i, ": ", difference);
+    }
+    return absl::OkStatus();
+  }
+};
+
+Target Cpu(int vector_bytes) {
+  Target target;
+  target.vector_bytes = vector_bytes;
+  target.vector_registers = 16;
+  target.threads = 2;
+  return target;
+}
+
+TEST_F(RuntimeEnds, WorkFollowsTheValue) {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.insert(cases.end(), std::begin(kThroughTemporaries), std::end(kThroughTemporaries));
+  for (const Case& c : cases) {
+    for (const int vector_bytes : {4, 32}) {
+      const Target cpu = Cpu(vector_bytes);
+      const int64_t all = Steps(c, cpu, 1024), few = Steps(c, cpu, 8);
+      // 1 of 128, the rest of a tile, and what does not depend on the value.
+      EXPECT_LT(few, all / 16) << c.name << ", vectors of " << vector_bytes << " bytes";
+      EXPECT_LT(Steps(c, cpu, 512), all * 3 / 5) << c.name;
+    }
+  }
+}
+
+TEST_F(RuntimeEnds, WhatIsWrittenToACacheCostsItsRows) {
+  const int64_t most = 2 * 32 * 16;  // instructions, of 16 for each element
+  for (const int64_t value : {0, 1, 7, 500, 1023, 1024}) {
+    EXPECT_LT(Steps(kRowsOfACache, Cpu(4), value), most) << value;
+    Steps(kRowsOfACache, Cpu(32), value);
+  }
+}
+
+TEST_F(RuntimeEnds, ResultsAreTheSame) {
+  for (const Case& c : kThroughTemporaries) {
+    for (const int64_t value : {1, 7, 8, 9, 100, 1023}) Steps(c, Cpu(32), value);
+  }
+  for (const Case& c : kCases) {
+    for (const int64_t value : {0, 1, 7, 8, 9, 15, 16, 17, 100, 1023}) Steps(c, Cpu(32), value);
+  }
+}
+
+}  // namespace
+}  // namespace telegrad::testing
