@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "engine/base/burst.h"
 #include "engine/base/mutex.h"
@@ -50,7 +50,7 @@ class Future {
 
   // Sets the result; the first call counts.
   void Set(absl::StatusOr<T> result) const {
-    std::vector<Callback> callbacks;
+    Callbacks callbacks;
     {
       MutexLock lock(state_->mutex);
       if (state_->set) return;
@@ -63,11 +63,12 @@ class Future {
   }
 
  private:
+  using Callbacks = absl::InlinedVector<Callback, 1>;  // there are seldom more
   struct State {
     Mutex mutex;
     ConditionVariable ready;
     bool set TG_GUARDED_BY(mutex) = false;
-    std::vector<Callback> callbacks TG_GUARDED_BY(mutex);
+    Callbacks callbacks TG_GUARDED_BY(mutex);
     std::optional<absl::StatusOr<T>> result;  // written before `set` is, and never again
   };
   std::shared_ptr<State> state_;

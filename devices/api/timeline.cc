@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "devices/api/shared_timeline.h"
 #include "engine/base/burst.h"
 #include "engine/base/status.h"
@@ -61,7 +62,7 @@ absl::Status Timeline::StatusLocked(uint64_t value) const {
 }
 
 void Timeline::Signal(uint64_t value, const absl::Status& status) {
-  std::vector<std::pair<Callback, absl::Status>> due;
+  absl::InlinedVector<std::pair<Callback, absl::Status>, 2> due;
   {
     MutexLock lock(mutex_);
     const uint64_t before = value_.load(std::memory_order_relaxed);

@@ -13,6 +13,8 @@ int64_t SteadyNs() {
 }
 
 void RunTrace::Add(std::vector<TraceEvent> events) {
+  for (const TraceEvent& event : events) AddTime(event.end_ns - event.begin_ns);
+  if (!detailed_) return;
   const MutexLock lock(mutex_);
   events_.insert(events_.end(), std::make_move_iterator(events.begin()),
                  std::make_move_iterator(events.end()));

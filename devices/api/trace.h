@@ -2,6 +2,7 @@
 // each of its submissions; a submission without one reads no clock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,16 +30,20 @@ struct TraceEvent {
 // in the order of the commands, and for the one that failed.
 class RunTrace {
  public:
-  // `detailed`: false where only the time counts that devices took, which a device may then tell in
-  // one event for many commands.
+  // `detailed`: false where only the time counts that devices took. Then no events are kept, and a
+  // device may tell the time alone.
   explicit RunTrace(bool detailed = true) : detailed_(detailed) {}
   bool detailed() const { return detailed_; }
   void Add(std::vector<TraceEvent> events);
+  void AddTime(int64_t ns) { ns_.fetch_add(ns, std::memory_order_relaxed); }
   // Submissions in the order in which they ended.
   std::vector<TraceEvent> events() const;
+  // What all took together.
+  int64_t ns() const { return ns_.load(std::memory_order_relaxed); }
 
  private:
   const bool detailed_;
+  std::atomic<int64_t> ns_ = 0;
   mutable Mutex mutex_;
   std::vector<TraceEvent> events_ TG_GUARDED_BY(mutex_);
 };

@@ -17,7 +17,16 @@ void RemoteLink::OnEnded(Ended ended) {
     ended_.push_back(std::move(ended));
     return;
   }
-  Enter([&]() TG_REQUIRES(mutex_) { ended_.push_back(std::move(ended)); });
+  {
+    const MutexLock lock(mutex_);
+    ended_.push_back(std::move(ended));
+  }
+  // Of the answers that came together.
+  if (!Burst::PutOffFirst(shared_from_this())) EndOfBurst();
+}
+
+void RemoteLink::EndOfBurst() {
+  Enter([] {});
 }
 
 // The answer to a command has come, or will not.
@@ -118,23 +127,25 @@ void RemoteLink::Settle() {
   if (settling_) return;
   settling_ = true;
   while (!finished_.empty()) {
-    const ItemRef item = std::move(finished_.front());
-    finished_.pop_front();
+    settled_.swap(finished_);
     lock.unlock();
-    const auto queue = item->queue;
-    item->commands.reset();
-    item->copies.clear();
-    item->bindings.clear();
-    item->waits.clear();
-    if (item->trace != nullptr) TellTrace(*item, queue->name);
-    item->cancellation.reset();
+    for (const ItemRef& item : settled_) {
+      item->commands.reset();
+      item->copies.clear();
+      item->bindings.clear();
+      item->waits.clear();
+      if (item->trace != nullptr) TellTrace(*item, item->queue->name);
+      item->cancellation.reset();
+    }
     lock.lock();
-    --queue->places;
+    for (const ItemRef& item : settled_) --item->queue->places;
     lock.unlock();
-    queue->timeline->Signal(item->value, item->status);
+    for (const ItemRef& item : settled_) item->queue->timeline->Signal(item->value, item->status);
     lock.lock();
-    queue->alive.erase(item->value);
-    if (--items_ == 0) idle_.notify_all();
+    for (const ItemRef& item : settled_) item->queue->alive.erase(item->value);
+    items_ -= static_cast<int64_t>(settled_.size());
+    if (items_ == 0) idle_.notify_all();
+    settled_.clear();
   }
   settling_ = false;
 }
@@ -142,16 +153,19 @@ void RemoteLink::Settle() {
 // The events of its commands, one after the other.
 void RemoteLink::TellTrace(Item& item, const std::string& queue) {
   std::vector<TraceEvent> events;
-  int64_t end = 0;
+  int64_t end = 0, ns = 0;
   for (TraceEvent& event : item.events) {
     if (event.end_ns == 0) continue;  // it was not sent
     event.begin_ns = std::max(event.begin_ns, end);
     event.end_ns = std::max(event.end_ns, event.begin_ns);
     end = event.end_ns;
+    ns += event.end_ns - event.begin_ns;
+    if (!item.trace->detailed()) continue;
     event.queue = queue;
     if (event.kind == CommandKind::kLaunch && !item.detailed.empty()) continue;
     events.push_back(std::move(event));
   }
+  if (!item.trace->detailed()) return item.trace->AddTime(ns);
   for (RunEvent& from : item.detailed) {
     events.push_back({.kind = from.copy ? CommandKind::kCopy : CommandKind::kLaunch,
                       .name = std::move(from.name),

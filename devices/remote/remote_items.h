@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "devices/remote/remote_copy.h"
 #include "devices/remote/remote_link.h"
 
@@ -63,8 +65,8 @@ struct RemoteLink::Item {
       by_way;  // by command: of the host, of a copy that goes there and back
   std::map<size_t, std::shared_ptr<RemoteCopy>> copies;  // by command: to or from another server
   bool copies_cancelled = false;
-  std::vector<TraceEvent> events;  // by command
-  std::vector<RunEvent> detailed;  // of its traced run
+  absl::InlinedVector<TraceEvent, 1> events;  // by command; with names where the trace has them
+  std::vector<RunEvent> detailed;             // of its traced run
 };
 
 struct RemoteLink::QueueState {
@@ -75,9 +77,19 @@ struct RemoteLink::QueueState {
   int places = 0;  // taken
   bool closed = false;
   std::deque<ItemRef> unsent;
-  std::deque<ItemRef> open;           // in the order of their points, which is that of their ends
-  std::map<uint64_t, ItemRef> alive;  // whose points are not signalled
+  std::deque<ItemRef> open;  // in the order of their points, which is that of their ends
+  absl::flat_hash_map<uint64_t, ItemRef> alive;  // whose points are not signalled
 };
+
+// An operation goes out only where nothing is before it.
+template <typename Operations>
+void RemoteLink::Send(Operations post) {
+  if (far_ == nullptr) return post(nullptr);
+  if (outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
+    return post(far_->session.get());
+  }
+  outbox_.push_back(std::move(post));
+}
 
 // Runs under the lock and on this thread what may end operations of the link.
 template <typename Do>
@@ -87,10 +99,13 @@ void RemoteLink::Enter(Do what) {
     RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
     what();
     do {
-      for (Ended& ended : std::exchange(ended_, {})) Take(std::move(ended));
+      taking_.swap(ended_);
+      for (Ended& ended : taking_) Take(std::move(ended));
+      taking_.clear();
       Flush();
-    } while (AdvanceAll() || !ended_.empty());
-    Flush();
+      AdvanceAll();
+      Flush();
+    } while (!ended_.empty());
     RemoteLinkHolder::holds = before;
   }
   Settle();

@@ -172,15 +172,6 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
                                          generation_);
 }
 
-// An operation goes out only where nothing is before it.
-void RemoteLink::Send(Post post) {
-  if (far_ == nullptr) return post(nullptr);
-  if (outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
-    return post(far_->session.get());
-  }
-  outbox_.push_back(std::move(post));
-}
-
 void RemoteLink::Flush() {
   while (far_ != nullptr && !outbox_.empty() && far_->session->HasRoom(kOperationsOfPost)) {
     const Post post = std::move(outbox_.front());

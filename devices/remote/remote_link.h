@@ -30,12 +30,13 @@
 #include "devices/api/device.h"
 #include "devices/remote/remote_memory.h"
 #include "devices/remote/remote_server.h"
+#include "engine/base/burst.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad {
 
 // Thread-safe.
-class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
+class RemoteLink final : public Burst::Part, public std::enable_shared_from_this<RemoteLink> {
  public:
   RemoteLink(std::shared_ptr<RemoteServer> server, std::string tenant);
   ~RemoteLink();
@@ -152,21 +153,24 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   void Enter(Do what);
   void Settle();
   void OnEnded(Ended ended);
+  void EndOfBurst() override;
 
   // The lock is that of its queues and items, too.
-  void Send(Post post) TG_REQUIRES(mutex_);
+  template <typename Operations>
+  void Send(Operations post) TG_REQUIRES(mutex_);
   void Flush() TG_REQUIRES(mutex_);
   void LoseLocked(const absl::Status& why) TG_REQUIRES(mutex_);
   void DropLocked() TG_REQUIRES(mutex_);
   absl::Status LostLocked() const TG_REQUIRES(mutex_);
   absl::Status LostLocked(uint64_t generation) const TG_REQUIRES(mutex_);
-  bool AdvanceAll() TG_REQUIRES(mutex_);
+  void AdvanceAll() TG_REQUIRES(mutex_);
   const Item* AliveAt(const TimelinePoint& point) const TG_REQUIRES(mutex_);
   Step Begin(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
   Step Await(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
   Step Go(const ItemRef& item) TG_REQUIRES(mutex_);
   bool MustWaitForRead(const BufferView& host, int64_t offset, int64_t length) const
       TG_REQUIRES(mutex_);
+  static void Describe(Item& item, size_t i);
   void PostLaunch(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
   Step CopyByWayOfHost(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
   Step CopyBetweenServers(const ItemRef& item, size_t i) TG_REQUIRES(mutex_);
@@ -192,12 +196,14 @@ class RemoteLink : public std::enable_shared_from_this<RemoteLink> {
   std::vector<std::weak_ptr<QueueState>> queues_ TG_GUARDED_BY(mutex_);
   absl::flat_hash_map<const Timeline*, std::weak_ptr<QueueState>> timelines_ TG_GUARDED_BY(mutex_);
   std::vector<Ended> ended_ TG_GUARDED_BY(mutex_);     // that are yet to be taken
+  std::vector<Ended> taking_ TG_GUARDED_BY(mutex_);    // of who takes them
   std::vector<uint64_t> freed_ TG_GUARDED_BY(mutex_);  // handles of the session at hand, likewise
   std::vector<HostRead> host_reads_ TG_GUARDED_BY(mutex_);
   std::vector<TimelinePoint> arm_ TG_GUARDED_BY(mutex_);  // of other devices, that are to call back
   std::vector<std::function<void()>> later_ TG_GUARDED_BY(mutex_);  // to be run without the lock
   // Whose points are to be signalled, in this order.
-  std::deque<ItemRef> finished_ TG_GUARDED_BY(mutex_);
+  std::vector<ItemRef> finished_ TG_GUARDED_BY(mutex_);
+  std::vector<ItemRef> settled_;  // of who set settling_
   bool settling_ TG_GUARDED_BY(mutex_) = false;
   const Item* traced_ TG_GUARDED_BY(mutex_) = nullptr;  // that has the session's one traced run
   int64_t items_ TG_GUARDED_BY(mutex_) = 0;             // under way

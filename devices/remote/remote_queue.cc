@@ -116,9 +116,8 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
 }
 
 // What is sent for one queue may be what another has waited for, and so may an end.
-bool RemoteLink::AdvanceAll() {
-  bool any = false;
-  for (bool more = true; more; any |= more) {
+void RemoteLink::AdvanceAll() {
+  for (bool more = true; more;) {
     more = false;
     for (const auto& known : queues_) {
       if (const auto queue = known.lock()) {
@@ -130,7 +129,6 @@ bool RemoteLink::AdvanceAll() {
       }
     }
   }
-  return any;
 }
 
 void RemoteLink::Fail(Item& item, absl::Status status) {
@@ -238,8 +236,8 @@ RemoteLink::Step RemoteLink::Go(const ItemRef& item) {
     const auto part = [&](const BufferView& view, int64_t offset) {
       return BufferView{view.memory, view.offset + offset, copy.length};
     };
-    item->events[i] = item->commands->Describe(i);
-    item->events[i].begin_ns = item->events[i].end_ns = SteadyNs();
+    Describe(*item, i);
+    item->events[i].end_ns = item->events[i].begin_ns;
     if (copy.length == 0) continue;
     if (AsRemote(to) != nullptr && AsRemote(from) != nullptr && IsOwn(to) != IsOwn(from)) {
       if (CopyBetweenServers(item, i) == Step::kBlocked) return Step::kBlocked;

@@ -11,11 +11,16 @@
 
 namespace telegrad {
 
+// Its event begins now.
+void RemoteLink::Describe(Item& item, size_t i) {
+  if (item.trace != nullptr && item.trace->detailed()) item.events[i] = item.commands->Describe(i);
+  item.events[i].begin_ns = SteadyNs();
+}
+
 void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   const Launch& launch = item->commands->commands()[i].launch;
   const auto program = std::static_pointer_cast<const RemoteProgram>(launch.program);
-  item->events[i] = item->commands->Describe(i);
-  item->events[i].begin_ns = SteadyNs();
+  Describe(*item, i);
   if (program->generation() != item->generation) {  // not sent in this session, or dropped there
     program->SetGeneration(item->generation);
     Send([program](RemoteSession* session) {
@@ -36,7 +41,7 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   });
   Send([item, i, program, trace, told](RemoteSession* session) {
     if (session == nullptr) return told.Set(absl::UnavailableError(""));
-    std::vector<uint64_t> handles, offsets;
+    absl::InlinedVector<uint64_t, 8> handles, offsets;
     const Launch& run = item->commands->commands()[i].launch;
     std::vector<VarValue> variables;
     for (const Launch::Argument& argument : run.arguments) {

@@ -22,28 +22,55 @@ Burst::~Burst() {
   at_hand = nullptr;
 }
 
+void Burst::Parts::Add(std::shared_ptr<Part> part) {
+  const auto from = parts_.begin() + static_cast<ptrdiff_t>(next_);
+  if (std::find(from, parts_.end(), part) == parts_.end()) parts_.push_back(std::move(part));
+}
+
+std::shared_ptr<Burst::Part> Burst::Parts::Take() {
+  std::shared_ptr<Part> part = std::move(parts_[next_++]);
+  if (empty()) {
+    parts_.clear();
+    next_ = 0;
+  }
+  return part;
+}
+
 bool Burst::MayGoOn() const {
-  return !parts_.empty() && Clock::Steady()->Ns() - since_ns_ < kLongestNs;
+  const bool none = first_.empty() && parts_.empty();
+  return !none && Clock::Steady()->Ns() - since_ns_ < kLongestNs;
+}
+
+void Burst::Begin() {
+  if (first_.empty() && parts_.empty()) since_ns_ = Clock::Steady()->Ns();
 }
 
 bool Burst::PutOff(std::shared_ptr<Part> part) {
   if (at_hand == nullptr || at_hand->ending_) return false;
-  std::deque<std::shared_ptr<Part>>& parts = at_hand->parts_;
-  if (parts.empty()) at_hand->since_ns_ = Clock::Steady()->Ns();
-  if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(std::move(part));
+  at_hand->Begin();
+  at_hand->parts_.Add(std::move(part));
   return true;
 }
 
-// What ends puts off nothing more, so that the end comes; if it waits, the rest is done before.
+bool Burst::PutOffFirst(std::shared_ptr<Part> part) {
+  if (at_hand == nullptr || at_hand->first_ending_ || at_hand->ending_) return false;
+  at_hand->Begin();
+  at_hand->first_.Add(std::move(part));
+  return true;
+}
+
+// What ends puts off nothing more of its kind, so that the end comes; if it waits, the rest is done
+// before.
+void Burst::Do(Parts& parts, bool& ending) {
+  const bool within = std::exchange(ending, true);
+  while (!parts.empty()) parts.Take()->EndOfBurst();
+  ending = within;
+}
+
 void Burst::Flush() {
   if (at_hand == nullptr) return;
-  const bool within = std::exchange(at_hand->ending_, true);
-  while (!at_hand->parts_.empty()) {
-    const std::shared_ptr<Part> part = std::move(at_hand->parts_.front());
-    at_hand->parts_.pop_front();
-    part->EndOfBurst();
-  }
-  at_hand->ending_ = within;
+  Do(at_hand->first_, at_hand->first_ending_);
+  Do(at_hand->parts_, at_hand->ending_);
 }
 
 }  // namespace telegrad

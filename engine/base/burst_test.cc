@@ -87,6 +87,25 @@ TEST(BurstTest, WhatWaitsAtTheEndDoesTheRestBefore) {
   EXPECT_EQ(second->ends, 1);
 }
 
+TEST(BurstTest, WhatIsDoneFirstMayPutOffTheRest) {
+  const auto first = std::make_shared<Counted>(), rest = std::make_shared<Counted>();
+  first->at_end = [&] {
+    EXPECT_EQ(rest->ends, 0);
+    EXPECT_FALSE(Burst::PutOffFirst(first)) << "so that the end comes";
+    EXPECT_TRUE(Burst::PutOff(rest));
+  };
+  rest->at_end = [&] { EXPECT_FALSE(Burst::PutOffFirst(first)); };
+  EXPECT_FALSE(Burst::PutOffFirst(first)) << "there is no burst";
+  {
+    const Burst burst;
+    EXPECT_TRUE(Burst::PutOff(rest));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(Burst::PutOffFirst(first));
+    EXPECT_TRUE(burst.MayGoOn());
+  }
+  EXPECT_EQ(first->ends, 1);
+  EXPECT_EQ(rest->ends, 1);
+}
+
 // So that a burst that does not end holds nothing up.
 TEST(BurstTest, GoesOnForASetTimeOnly) {
   const auto part = std::make_shared<Counted>();

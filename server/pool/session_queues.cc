@@ -15,14 +15,15 @@ absl::StatusOr<TimelinePoint> SubmitDirectly(Device& device, QueueKind kind, Sli
   work.trace = told;
   auto point = DirectQueues().Submit(device, kind, std::move(work));
   if (!point.ok()) return point;
-  point->timeline->OnReached(
-      point->value, [taken = std::move(taken), told, wanted](const absl::Status&) {
-        std::vector<TraceEvent> events = told->events();
-        for (const TraceEvent& event : events) {
-          taken->ns.fetch_add(event.end_ns - event.begin_ns, std::memory_order_relaxed);
-        }
-        if (wanted != nullptr) wanted->Add(std::move(events));
-      });
+  point->timeline->OnReached(point->value,
+                             [taken = std::move(taken), told, wanted](const absl::Status&) {
+                               taken->ns.fetch_add(told->ns(), std::memory_order_relaxed);
+                               if (told->detailed()) {
+                                 wanted->Add(told->events());
+                               } else if (wanted != nullptr) {
+                                 wanted->AddTime(told->ns());
+                               }
+                             });
   return point;
 }
 

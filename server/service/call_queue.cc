@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/burst.h"
+#include "engine/base/clock.h"
 #include "engine/base/thread.h"
 #include "proto/call_event.h"
 
@@ -60,6 +61,7 @@ class CallQueue::Call final : public StreamTransport {
     stream_.WriteAndFinish(message, options, status, finished_.tag());
   }
   void Finish(const grpc::Status& status) override { stream_.Finish(status, finished_.tag()); }
+  bool PrefersLateReads() const override { return true; }
 
  private:
   using Event = EventOf<Call>;
@@ -153,6 +155,23 @@ void CallQueue::Forget() {
   if (--calls_ == 0) none_.notify_all();
 }
 
+// The next event; false: none follows. Meanwhile it begins the reads that are late.
+bool CallQueue::Await(LateReads& late, void** event, bool* ok) {
+  while (true) {
+    const int64_t first = late.FirstNs();
+    if (first == INT64_MAX) return queue_->Next(event, ok);
+    const int64_t now = Clock::Steady()->Ns();
+    if (first <= now) {
+      late.Begin(now);
+      continue;
+    }
+    const gpr_timespec until =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(first - now, GPR_TIMESPAN));
+    const auto next = queue_->AsyncNext(event, ok, until);
+    if (next != grpc::CompletionQueue::TIMEOUT) return next == grpc::CompletionQueue::GOT_EVENT;
+  }
+}
+
 void CallQueue::Run() {
   void* event = nullptr;
   bool ok = false;
@@ -161,7 +180,8 @@ void CallQueue::Run() {
            grpc::CompletionQueue::GOT_EVENT;
   };
   LookAhead look_ahead;
-  while (queue_->Next(&event, &ok)) {
+  LateReads late;
+  while (Await(late, &event, &ok)) {
     Burst burst;
     CallEvent::Of(event)->Happened(ok);
     while (burst.MayGoOn() && look_ahead.IsWorthIt() && look_ahead.Saw(is_next())) {

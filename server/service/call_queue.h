@@ -14,6 +14,7 @@
 #include "engine/base/mutex.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
+#include "server/service/late_reads.h"
 #include "server/service/raw_stream.h"
 
 namespace telegrad {
@@ -40,6 +41,7 @@ class CallQueue {
  private:
   class Call;
   void Expect();
+  bool Await(LateReads& late, void** event, bool* ok);
   void Run();
   void Forget();
 

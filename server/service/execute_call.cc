@@ -26,6 +26,12 @@ constexpr int kMaxHeld = 32;
 constexpr size_t kHeldBytes = 4096;  // none that is longer
 // For which one message holds up the others that its thread has. Many short operations take less.
 constexpr int64_t kLongestAcceptNs = 1'000'000;
+// A read is put off once so many messages in a row came only after all before had been answered;
+// after so many more one is not, because a message that comes early is seen only then.
+constexpr int kWaits = 8, kPutOff = 16;
+// For which it may be put off.
+constexpr int64_t kLongestLateNs = 2'000'000;
+constexpr size_t kShortMessage = 4096;  // no longer one has a read put off behind it
 
 int64_t CopiedBytes(const Answer& answer) {
   const auto* read = ResultAs<ReadResult>(answer);
@@ -86,9 +92,12 @@ void ExecuteCall::Drain() {
 }
 
 void ExecuteCall::OnReceived(bool ok) {
+  const bool waited =
+      session_ != nullptr && session_->Idle() && ok && incoming_.Length() <= kShortMessage;
   bool take;
   {
     const MutexLock lock(mutex_);
+    CountWaitLocked(waited && answers_.empty());
     if (!ok) input_ended_ = true;
     take = accepting_ = !input_ended_ && !finished_ && !aborted_;
   }
@@ -108,6 +117,7 @@ void ExecuteCall::Accepted(absl::Status status, int started) {
   {
     const MutexLock lock(mutex_);
     reading_ = accepting_ = false;
+    if (!gathered_.empty()) waits_ = 0;  // it does not wait with each
     more_ = next_gathered_ < gathered_.size();
     starting_ -= started;
   }
@@ -327,18 +337,20 @@ void ExecuteCall::Pump() {
   while (!finished_) {
     // No operation follows once the input has ended, so that an idle session stays idle.
     const bool ended = input_ended_ && !accepting_;
+    const bool waits = !reading_ && waits_ >= kWaits && answers_.empty();
     const std::shared_ptr<Session> session = session_;
     lock.unlock();
-    const bool idle = ended && (session == nullptr || session->Idle());
+    const bool idle = (ended || waits) && (session == nullptr || session->Idle());
     const bool congested = session != nullptr && session->Congested();
     lock.lock();
     if (finished_) return;
 
     const bool write = !writing_ && !aborted_ && !answers_.empty();
-    const bool take = !reading_ && !input_ended_ && !aborted_ && !congested && HasRoomLocked();
+    const bool take = !reading_ && !input_ended_ && !aborted_ && !congested && HasRoomLocked() &&
+                      !PutsOffReadLocked(waits && !idle);
     const bool accept = take && more_, read = take && !more_;
     const bool finish =
-        !write && !writing_ && starting_ == 0 && (aborted_ || (idle && answers_.empty()));
+        !write && !writing_ && starting_ == 0 && (aborted_ || (ended && idle && answers_.empty()));
     if (!write && !take && !finish) return;
     std::vector<Answer> sent_in_full;  // what they hold is let go without the lock
     grpc::WriteOptions options;
@@ -365,6 +377,39 @@ void ExecuteCall::Pump() {
     lock.lock();
     if (!accept) --starting_;
   }
+}
+
+// How many messages in a row came when everything before had been answered.
+void ExecuteCall::CountWaitLocked(bool waited) {
+  if (!waited) {
+    waits_ = 0;
+  } else if (++waits_ > kWaits + kPutOff) {
+    waits_ = kWaits - 1;
+  }
+}
+
+// Whether the next read begins behind the answer. `waits`: the client does, for one that is not
+// there yet.
+bool ExecuteCall::PutsOffReadLocked(bool waits) {
+  if (!waits || waits_ < kWaits || !answers_.empty()) {
+    late_until_ns_ = 0;
+    return false;
+  }
+  if (late_until_ns_ != 0) return true;
+  const int64_t until = Clock::Steady()->Ns() + kLongestLateNs;
+  if (!PrefersLateReads() || !LateReads::PutOff(weak_from_this(), until)) return false;
+  late_until_ns_ = until;
+  return true;
+}
+
+// The answer takes long, and those of the next operations may, too.
+void ExecuteCall::ReadNow(int64_t until_ns) {
+  {
+    const MutexLock lock(mutex_);
+    if (late_until_ns_ != until_ns) return;
+    waits_ = 0;
+  }
+  Pump();
 }
 
 bool ExecuteCall::HasRoomLocked() const {

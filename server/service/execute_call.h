@@ -1,9 +1,11 @@
 // One Execute stream: it opens or resumes a session, passes messages to it as operations, and
 // sends its answers. It reads the next message when the session has the operations of the last one
 // and has room; it writes one message at a time. To a client that takes gathered answers it sends
-// those of a burst of events together.
+// those of a burst of events together. Where a client waits for each answer before it goes on, the
+// next read begins behind the answer, if that comes soon.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,6 +16,7 @@
 #include "engine/base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/data/payload.h"
+#include "server/service/late_reads.h"
 #include "server/service/open_calls.h"
 #include "server/service/router.h"
 #include "server/session/session_registry.h"
@@ -24,6 +27,7 @@ namespace telegrad {
 class ExecuteCall final : public RawStream,
                           public AnswerSink,
                           public Burst::Part,
+                          public LateReads::Reader,
                           public std::enable_shared_from_this<ExecuteCall> {
  public:
   // Owns itself until OnOver. `traceparent`: the stream's, or empty.
@@ -47,6 +51,8 @@ class ExecuteCall final : public RawStream,
   void OnProgress() override;
   void OnDetached(const absl::Status& why) override;
   void EndOfBurst() override { Pump(); }
+  bool IsLate(int64_t until_ns) const override { return late_until_ns_ == until_ns; }
+  void ReadNow(int64_t until_ns) override;
 
  private:
   ExecuteCall(SessionRegistry& registry, Caller caller, Tracer* tracer, TaskPool* workers)
@@ -67,6 +73,8 @@ class ExecuteCall final : public RawStream,
   void PumpSoon();
   void Sent();  // what was being written
   bool HasRoomLocked() const TG_REQUIRES(mutex_);
+  void CountWaitLocked(bool waited) TG_REQUIRES(mutex_);
+  bool PutsOffReadLocked(bool waits) TG_REQUIRES(mutex_);
   std::vector<Answer> NextMessage() TG_REQUIRES(mutex_);
 
   SessionRegistry& registry_;
@@ -94,6 +102,8 @@ class ExecuteCall final : public RawStream,
       0;  // messages that the transport may hold back for the next one
   int starting_ TG_GUARDED_BY(mutex_) = 0;
   bool reading_ TG_GUARDED_BY(mutex_) = false;
+  int waits_ TG_GUARDED_BY(mutex_) = 0;           // see CountWaitLocked
+  std::atomic<int64_t> late_until_ns_ = 0;        // the next read is put off; 0: it is not
   bool accepting_ TG_GUARDED_BY(mutex_) = false;  // a message is on its way to the session
   bool more_ TG_GUARDED_BY(mutex_) = false;       // some of gathered_ are to be accepted
   bool gathers_ TG_GUARDED_BY(mutex_) = false;    // the client takes gathered answers

@@ -39,6 +39,8 @@ class StreamTransport {
   virtual void WriteAndFinish(const grpc::ByteBuffer& message, const grpc::WriteOptions& options,
                               const grpc::Status& status) = 0;
   virtual void Finish(const grpc::Status& status) = 0;
+  // Whether a read costs less where it begins behind a write; see LateReads.
+  virtual bool PrefersLateReads() const { return false; }
 };
 
 class RawStream {
@@ -99,6 +101,10 @@ class RawStream {
   void StartWriteAndFinish(const grpc::ByteBuffer* message, const grpc::WriteOptions& options,
                            const grpc::Status& status);
   void Finish(const grpc::Status& status);
+  bool PrefersLateReads() const {
+    const StreamTransport* const transport = transport_.load(std::memory_order_acquire);
+    return transport != nullptr && transport->PrefersLateReads();
+  }
 
   virtual void OnReceived(bool /*ok*/) {}  // a message; or none follows
   virtual void OnSent(bool /*ok*/) {}      // a message, or it could not be

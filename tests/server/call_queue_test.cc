@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/strings.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
@@ -101,14 +103,55 @@ class Echo final : public RawStream {
   std::atomic<bool> ended_ = false, over_ = false;
 };
 
+// Begins each read but the first some time after the message before, and answers nothing.
+class Late final : public RawStream,
+                   public LateReads::Reader,
+                   public std::enable_shared_from_this<Late> {
+ public:
+  explicit Late(Seen* seen) : seen_(*seen) { seen_.Note(&seen_.opened); }
+  static RawStream* Make(Seen* seen) {
+    const auto made = std::make_shared<Late>(seen);
+    made->self_ = made;
+    made->StartRead(&made->message_);
+    return made.get();
+  }
+  void OnReceived(bool ok) override {
+    if (!ok) return Finish(grpc::Status::OK);
+    until_ = Clock::Steady()->Ns() + 1'000'000;
+    EXPECT_TRUE(LateReads::PutOff(weak_from_this(), until_));
+  }
+  bool IsLate(int64_t until_ns) const override { return until_ == until_ns; }
+  void ReadNow(int64_t until_ns) override {
+    EXPECT_EQ(until_, until_ns);
+    EXPECT_GE(Clock::Steady()->Ns(), until_ns);
+    until_ = 0;
+    StartRead(&message_);
+  }
+  void OnOver() override {
+    Seen& seen = seen_;
+    self_.reset();
+    seen.Note(&seen.over);
+  }
+  void End(absl::Status) override {}
+
+ private:
+  Seen& seen_;
+  std::shared_ptr<Late> self_;
+  grpc::ByteBuffer message_;
+  std::atomic<int64_t> until_ = 0;
+};
+
 class CallQueueTest : public ::testing::Test {
  protected:
   void SetUp() override {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    calls_ = std::make_unique<CallQueue>(&builder, [this](grpc::GenericServerContext* context) {
-      return new Echo(&seen_, context->method());
-    });
+    calls_ = std::make_unique<CallQueue>(&builder,
+                                         [this](grpc::GenericServerContext* context) -> RawStream* {
+                                           if (context->method() == "/late")
+                                             return Late::Make(&seen_);
+                                           return new Echo(&seen_, context->method());
+                                         });
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     calls_->Start();
@@ -192,6 +235,11 @@ TEST_F(CallQueueTest, MessagesAreAnsweredInOrder) {
   answers.clear();
   EXPECT_TRUE(Call("/unary", {"one"}, &answers).ok());
   EXPECT_EQ(answers, std::vector<std::string>{"one"});
+}
+
+// Though nothing else happens meanwhile.
+TEST_F(CallQueueTest, BeginsReadsThatWerePutOff) {
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(Call("/late", {"one", "two", "three"}).ok());
 }
 
 // The end of a call is told by the threads that tell all else: no other one is woken for it.
