@@ -1,0 +1,223 @@
+// ONNX operators on the CPU device against the reference evaluator, and what their runs launch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "engine/frontend/onnx/import.h"
+#include "engine/frontend/onnx/test_model.h"
+#include "engine/frontend/onnx/test_node.h"
+#include "engine/ir/content_hash.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/run_graph.h"
+
+namespace telegrad {
+namespace {
+
+using onnx::test::ModelWriter;
+using onnx::test::Random;
+using Numbers = std::vector<int64_t>;
+
+// What the slots of a model hold after a run on the CPU device.
+absl::StatusOr<testing::Slots> RunOnTheDevice(const OnnxPlan& model,
+                                              const std::vector<HostTensor>& inputs) {
+  TG_ASSIGN_OR_RETURN(const auto runner, testing::CpuRunner::Open());
+  testing::Slots slots;
+  for (const Slot& slot : model.plan.slots) {
+    slots.emplace_back(BytesOf(slot.dtype, NumElements(slot.shape)));
+  }
+  const auto bind = [&](int slot, const HostTensor& value) {
+    slots[slot].assign(value.bytes.begin(), value.bytes.end());
+  };
+  for (const OnnxWeight& weight : model.weights) bind(weight.slot, model.Value(weight));
+  for (size_t i = 0; i < inputs.size(); ++i) bind(model.inputs[i].slot, inputs[i]);
+  TG_RETURN_IF_ERROR(runner->Run(model.plan.graph.root(), {}, &slots));
+  return slots;
+}
+
+void ExpectSameOnTheDevice(const std::string& file, const std::vector<HostTensor>& inputs) {
+  const auto model = ImportOnnx(file);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto want = onnx::test::Run(*model, inputs);
+  ASSERT_TRUE(want.ok()) << want.status();
+  const auto slots = RunOnTheDevice(*model, inputs);
+  ASSERT_TRUE(slots.ok()) << slots.status();
+  const auto content = [&](int number) {
+    const Slot& slot = model->plan.slots[number];
+    return HostTensor{slot.dtype, slot.shape,
+                      std::string((*slots)[number].begin(), (*slots)[number].end())};
+  };
+  for (size_t i = 0; i < want->size(); ++i) {
+    const OnnxValue& output = model->outputs[i];
+    HostTensor all = content(output.slot);
+    if (output.shape_slot >= 0) {
+      auto cut = Cut(all, content(output.shape_slot).Values<int64_t>());
+      ASSERT_TRUE(cut.ok()) << cut.status();
+      all = *std::move(cut);
+    }
+    ASSERT_EQ(all.shape, (*want)[i].shape);
+    const std::vector<double> got = all.AsDoubles(), expected = (*want)[i].AsDoubles();
+    for (size_t k = 0; k < got.size(); ++k) {
+      ASSERT_NEAR(got[k], expected[k], 1e-4 * (1 + std::abs(expected[k]))) << "element " << k;
+    }
+  }
+}
+
+struct Launches {
+  size_t all = 0, kernels = 0;  // of which so many are different
+};
+
+Launches LaunchesOf(const std::string& file) {
+  Launches out;
+  const auto model = ImportOnnx(file);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return out;
+  Budget budget;
+  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  if (!schedule.ok()) return out;
+  std::set<Digest> kernels;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    kernels.insert(ContentHash(kernel.graph.root()));
+  }
+  return {schedule->kernels.size(), kernels.size()};
+}
+
+// The channels of an image lie in several buffers: each part is a sum of its own.
+TEST(OnnxKernels, WindowsOverConcatenatedChannels) {
+  std::mt19937_64 random(3);
+  for (const int64_t side : {8, 9}) {
+    SCOPED_TRACE(side);
+    const std::string file =
+        ModelWriter()
+            .Input("x", DType::kFloat32, {1, 20, side, side})
+            .Input("y", DType::kFloat32, {1, 12, side, side})
+            .Input("z", DType::kFloat32, {1, 3, side, side})
+            .Initializer("w", Random({24, 35, 3, 3}, &random))
+            .Node("Concat", {"x", "y", "z"}, {"all"}, {{"axis", int64_t{1}}})
+            .Node("Conv", {"all", "w"}, {"out"}, {{"pads", Numbers{1, 1, 1, 1}}})
+            .Output("out")
+            .File(13);
+    ExpectSameOnTheDevice(
+        file, {Random({1, 20, side, side}, &random), Random({1, 12, side, side}, &random),
+               Random({1, 3, side, side}, &random)});
+  }
+}
+
+// What a product is added to is read no more, and has a prime number of rows.
+TEST(OnnxKernels, ProductsAddedToWhatDies) {
+  std::mt19937_64 random(5);
+  for (const int64_t rows : {37, 48}) {
+    SCOPED_TRACE(rows);
+    const std::string file = ModelWriter()
+                                 .Input("x", DType::kFloat32, {rows, 64})
+                                 .Initializer("v", Random({64, 64}, &random))
+                                 .Initializer("w", Random({64, 64}, &random))
+                                 .Node("MatMul", {"x", "v"}, {"first"})
+                                 .Node("Softmax", {"first"}, {"soft"})
+                                 .Node("MatMul", {"soft", "w"}, {"second"})
+                                 .Node("Add", {"second", "first"}, {"sum"})
+                                 .Node("Softmax", {"sum"}, {"out"})
+                                 .Output("out")
+                                 .File(13);
+    ExpectSameOnTheDevice(file, {Random({rows, 64}, &random)});
+  }
+}
+
+// Distinct kernels of NonMaxSuppression among `boxes` boxes.
+size_t KernelsOfSuppression(int64_t boxes) {
+  return LaunchesOf(ModelWriter()
+                        .Input("boxes", DType::kFloat32, {1, boxes, 4})
+                        .Input("scores", DType::kFloat32, {1, 2, boxes})
+                        .Input("most", DType::kInt64, {1})
+                        .Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"y"})
+                        .Output("y")
+                        .File(13))
+      .kernels;
+}
+
+// Blocks of 64 boxes share their kernels. Twice as many are sorted in more steps, and go on once
+// more without half of the blocks.
+TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
+  const size_t few = KernelsOfSuppression(2048), many = KernelsOfSuppression(4096);
+  EXPECT_GT(few, 0u);
+  EXPECT_LE(many, few + 12);
+}
+
+// A recurrence with the products of `gates` gates: two directions, sequences of several lengths.
+std::string Recurrence(std::string_view op, int64_t gates, int64_t steps, int64_t hidden,
+                       std::mt19937_64* random) {
+  return ModelWriter()
+      .Input("x", DType::kFloat32, {steps, 2, 12})
+      .Input("lengths", DType::kInt32, {2})
+      .Initializer("w", Random({2, gates * hidden, 12}, random))
+      .Initializer("r", Random({2, gates * hidden, hidden}, random))
+      .Node(op, {"x", "w", "r", "", "lengths"}, {"y", "last"},
+            {{"hidden_size", hidden}, {"direction", std::string("bidirectional")}})
+      .Output("y")
+      .Output("last")
+      .File(13);
+}
+
+// All steps but the first ones and the last are the same kernels.
+TEST(OnnxKernels, OfARecurrenceDoNotGrowWithTheSteps) {
+  for (const auto& [op, gates] : {std::pair("LSTM", 4), std::pair("GRU", 3), std::pair("RNN", 1)}) {
+    SCOPED_TRACE(op);
+    // 12 x 2 elements of a step do not fill whole units of alignment.
+    for (const int64_t hidden : {6, 16}) {
+      std::mt19937_64 random(7);
+      const Launches few = LaunchesOf(Recurrence(op, gates, 80, hidden, &random));
+      const Launches many = LaunchesOf(Recurrence(op, gates, 144, hidden, &random));
+      EXPECT_GE(many.all, few.all + 128);
+      EXPECT_LE(many.kernels, few.kernels + 6);
+      EXPECT_LE(many.kernels, 40u);
+    }
+    std::mt19937_64 random(8);
+    const std::string file = Recurrence(op, gates, 70, 6, &random);
+    ExpectSameOnTheDevice(file,
+                          {Random({70, 2, 12}, &random), HostTensor::Of<int32_t>({2}, {70, 41})});
+  }
+}
+
+// A Scan over rows of inputs that no kernel computes, forward and backward, and a Loop that stacks.
+TEST(OnnxKernels, OfAScanDoNotGrowWithTheSteps) {
+  using onnx::test::Graph;
+  const std::vector<float> weights(25, 0.125f);
+  const auto file = [&](int64_t steps) {
+    const Graph body{ModelWriter()
+                         .Input("h", DType::kFloat32, {5})
+                         .Input("a", DType::kFloat32, {5})
+                         .Input("b", DType::kFloat32, {5})
+                         .Node("MatMul", {"h", "w"}, {"p"})
+                         .Node("Mul", {"p", "a"}, {"m"})
+                         .Node("Sub", {"b", "m"}, {"d"})
+                         .Node("Tanh", {"d"}, {"next"})
+                         .Node("Add", {"next", "a"}, {"y"})
+                         .Output("next")
+                         .Output("y")
+                         .graph()};
+    return ModelWriter()
+        .Input("h0", DType::kFloat32, {5})
+        .Input("x", DType::kFloat32, {steps, 5})
+        .Input("z", DType::kFloat32, {5, steps})
+        .Initializer("w", HostTensor::Of<float>({5, 5}, weights))
+        .Node("Scan", {"h0", "x", "z"}, {"last", "all"},
+              {{"body", body},
+               {"num_scan_inputs", int64_t{2}},
+               {"scan_input_axes", Numbers{0, 1}},
+               {"scan_input_directions", Numbers{0, 1}}})
+        .Output("last")
+        .Output("all")
+        .File(13);
+  };
+  const Launches few = LaunchesOf(file(70)), many = LaunchesOf(file(134));
+  EXPECT_GE(many.all, few.all + 64);
+  EXPECT_LE(many.kernels, few.kernels + 6);
+  std::mt19937_64 random(9);
+  ExpectSameOnTheDevice(file(70),
+                        {Random({5}, &random), Random({70, 5}, &random), Random({5, 70}, &random)});
+}
+
+}  // namespace
+}  // namespace telegrad
