@@ -145,6 +145,43 @@ TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
   EXPECT_LE(many, few + 12);
 }
 
+// A detector's few best boxes of many: a round of picking is some launches of the same kernels,
+// which go over the boxes of all classes, and nothing is sorted.
+TEST(OnnxKernels, OfSuppressionThatTakesFewDoNotGrow) {
+  const auto launches = [](int64_t boxes, int64_t classes, int64_t most) {
+    return LaunchesOf(ModelWriter()
+                          .Input("boxes", DType::kFloat32, {1, boxes, 4})
+                          .Input("scores", DType::kFloat32, {1, classes, boxes})
+                          .Initializer("most", HostTensor::Of<int64_t>({1}, {most}))
+                          .Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"y"})
+                          .Output("y")
+                          .File(13));
+  };
+  const Launches few = launches(2000, 80, 70), many = launches(8400, 80, 134);
+  EXPECT_LE(few.all, 3u * 70);
+  EXPECT_LE(many.all, few.all + 3 * 64);
+  EXPECT_LE(many.kernels, few.kernels + 6);
+  EXPECT_LE(many.kernels, 30u);
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  std::vector<float> corners, scores(2 * 500);
+  for (int i = 0; i < 500; ++i) {
+    const float y = 3 * uniform(random), x = 3 * uniform(random);
+    corners.insert(corners.end(), {y, x, y + uniform(random), x + uniform(random)});
+  }
+  for (float& score : scores) score = uniform(random);
+  ExpectSameOnTheDevice(
+      ModelWriter()
+          .Input("boxes", DType::kFloat32, {1, 500, 4})
+          .Input("scores", DType::kFloat32, {1, 2, 500})
+          .Initializer("most", HostTensor::Of<int64_t>({1}, {40}))
+          .Initializer("overlap", HostTensor::Of<float>({1}, {0.4f}))
+          .Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap"}, {"y"})
+          .Output("y")
+          .File(13),
+      {HostTensor::Of<float>({1, 500, 4}, corners), HostTensor::Of<float>({1, 2, 500}, scores)});
+}
+
 // A recurrence with the products of `gates` gates: two directions, sequences of several lengths.
 std::string Recurrence(std::string_view op, int64_t gates, int64_t steps, int64_t hidden,
                        std::mt19937_64* random) {
