@@ -485,6 +485,9 @@ def nbits(name, rows, k, n, zero):
 
 nbits("matmulnbits 1x2048x2048", 1, 2048, 2048, False)
 nbits("matmulnbits 1x2048x8192 zero points", 1, 2048, 8192, True)
+nbits("matmulnbits 4x2048x2048", 4, 2048, 2048, False)
+nbits("matmulnbits 8x2048x2048", 8, 2048, 2048, False)
+nbits("matmulnbits 16x2048x2048", 16, 2048, 2048, False)
 nbits("matmulnbits 128x2048x2048", 128, 2048, 2048, False)
 
 # Attention.

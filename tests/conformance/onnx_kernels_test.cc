@@ -256,5 +256,55 @@ TEST(OnnxKernels, OfAScanDoNotGrowWithTheSteps) {
                         {Random({5}, &random), Random({70, 5}, &random), Random({5, 70}, &random)});
 }
 
+// Elements of type u8 that the kernels of a model load, all iterations counted.
+int64_t BytesLoaded(const std::string& file) {
+  const auto model = ImportOnnx(file);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return 0;
+  Budget budget;
+  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  if (!schedule.ok()) return 0;
+  int64_t loads = 0;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    const Graph& graph = *kernel.graph.graph;
+    for (const uint32_t id : PostOrder(kernel.graph.root())) {
+      const UOp load = graph.at(id);
+      if (!load.is(Op::kLoad) || load.dtype() != DType::kUInt8) continue;
+      int64_t times = 1;
+      for (const uint32_t of : PostOrder(load)) {
+        if (graph.op(of) == Op::kRange) times *= graph.at(of).src(0).const_word();
+      }
+      loads += times;
+    }
+  }
+  return loads;
+}
+
+// One row times a matrix of 4 bits, as a language model that writes one word: each byte is loaded
+// once, not once for each of its two elements.
+TEST(OnnxKernels, OfAMatrixOfFewBitsLoadEachByteOnce) {
+  constexpr int64_t kN = 64, kK = 256, kBlock = 32;
+  const auto file = [&](int64_t rows) {
+    return ModelWriter()
+        .Input("a", DType::kFloat32, {rows, kK})
+        .Input("b", DType::kUInt8, {kN, kK / kBlock, kBlock / 2})
+        .Input("s", DType::kFloat32, {kN * kK / kBlock})
+        .Node("MatMulNBits", {"a", "b", "s"}, {"y"},
+              {{"K", kK}, {"N", kN}, {"bits", int64_t{4}}, {"block_size", kBlock}}, "com.microsoft")
+        .Output("y")
+        .File(17);
+  };
+  EXPECT_EQ(BytesLoaded(file(1)), kN * kK / 2);
+  std::mt19937_64 random(3);
+  std::vector<uint8_t> bytes(kN * kK / 2);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  const auto packed = HostTensor::Of<uint8_t>({kN, kK / kBlock, kBlock / 2}, bytes);
+  for (const int64_t rows : {1, 5}) {
+    ExpectSameOnTheDevice(
+        file(rows), {Random({rows, kK}, &random), packed, Random({kN * kK / kBlock}, &random)});
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
