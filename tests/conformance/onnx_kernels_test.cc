@@ -1,6 +1,7 @@
 // ONNX operators on the CPU device against the reference evaluator, and what their runs launch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <set>
@@ -258,6 +259,36 @@ TEST(OnnxKernels, OfAScanDoNotGrowWithTheSteps) {
   std::mt19937_64 random(9);
   ExpectSameOnTheDevice(file(70),
                         {Random({5}, &random), Random({70, 5}, &random), Random({5, 70}, &random)});
+}
+
+// Regions are read with their channels side by side, from a copy of the image in that order.
+TEST(OnnxKernels, OfRegionsReadChannelsTogether) {
+  constexpr int64_t kChannels = 24, kSide = 11, kRegions = 5;
+  const std::string file = ModelWriter()
+                               .Input("x", DType::kFloat32, {1, kChannels, kSide, kSide})
+                               .Input("rois", DType::kFloat32, {kRegions, 4})
+                               .Input("image", DType::kInt64, {kRegions})
+                               .Node("RoiAlign", {"x", "rois", "image"}, {"y"},
+                                     {{"output_height", int64_t{3}}, {"output_width", int64_t{3}}})
+                               .Output("y")
+                               .File(16);
+  const auto model = ImportOnnx(file);
+  ASSERT_TRUE(model.ok()) << model.status();
+  Budget budget;
+  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  const auto stored = [&](int64_t elements) {
+    return std::ranges::any_of(schedule->temporaries, [&](const Temporary& t) {
+      return t.bytes == BytesOf(DType::kFloat32, elements);
+    });
+  };
+  EXPECT_TRUE(stored(kSide * kSide * kChannels));
+  EXPECT_TRUE(stored(kRegions * 3 * 3 * kChannels));
+  std::mt19937_64 random(6);
+  const HostTensor rois = HostTensor::Of<float>(
+      {kRegions, 4}, {0, 0, 5, 5, 1, 2, 9, 4, -3, 2, 20, 8, 4, 4, 4.5f, 4.5f, 7, 1, 2, 9});
+  ExpectSameOnTheDevice(file, {Random({1, kChannels, kSide, kSide}, &random), rois,
+                               HostTensor::Of<int64_t>({kRegions}, {0, 0, 0, 0, 0})});
 }
 
 // Elements of type u8 that the kernels of a model load, all iterations counted.
