@@ -197,6 +197,8 @@ one("resize u8", "Resize", {"x": lambda: ints(0, 256, 1, 3, 720, 1280, dtype=np.
     {"roi": None, "scales": None, "sizes": np.int64([1, 3, 480, 640])}, mode="linear", dtype=np.uint8)
 for mode in ("linear", "nearest", "cubic"):
     for padding in ("zeros", "border", "reflection"):
+        if (mode, padding) == ("cubic", "border"):
+            continue  # as ONNX's evaluator, unlike ONNX Runtime: tests/onnx/differences.md
         one(f"gridsample {mode} {padding}", "GridSample", {
             "x": lambda: floats(1, 32, 128, 128), "grid": lambda: floats(1, 128, 128, 2, low=-1.1, high=1.1)},
             mode=mode, padding_mode=padding, opset=20)
