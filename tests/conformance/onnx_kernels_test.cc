@@ -341,6 +341,31 @@ TEST(OnnxKernels, OfAMatrixOfFewBitsLoadEachByteOnce) {
   }
 }
 
+// A thousand keys cost a dozen comparisons, not a thousand.
+TEST(OnnxKernels, OfALabelEncoderSearch) {
+  Numbers keys(1000), values(1000);
+  for (int64_t i = 0; i < 1000; ++i) {
+    keys[i] = i * 7919 % 1009;
+    values[i] = i;
+  }
+  const auto model =
+      ImportOnnx(ModelWriter()
+                     .Input("x", DType::kInt64, {5000})
+                     .Node("LabelEncoder", {"x"}, {"y"},
+                           {{"keys_int64s", keys}, {"values_int64s", values}}, "ai.onnx.ml")
+                     .Output("y")
+                     .File(17, 4));
+  ASSERT_TRUE(model.ok()) << model.status();
+  Budget budget;
+  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    for (const uint32_t id : PostOrder(kernel.graph.root())) {
+      EXPECT_FALSE(kernel.graph.graph->at(id).is(Op::kReduce));
+    }
+  }
+}
+
 // Products of 8 bits are computed in f32 and are exact; a window that could be computed from
 // transformed tiles is not, because these are not whole numbers.
 TEST(OnnxKernels, OfIntegerProductsAreExactFloats) {
