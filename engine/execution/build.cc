@@ -130,7 +130,7 @@ void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Sch
     KernelArgument& argument = info.arguments[a];
     argument.temporary = ref.kind == BufferRef::Kind::kTemporary;
     if (argument.temporary) {
-      argument.offset = schedule.temporaries[static_cast<size_t>(ref.index)].offset;
+      argument.offset = schedule.temporaries[static_cast<size_t>(ref.index)].offset + ref.offset;
     } else {
       argument.slot = ref.index;
     }

@@ -33,9 +33,9 @@ void DescribeMemory(const Schedule& schedule, Explanation* out) {
   std::map<int32_t, int64_t> slots;
   for (const ExplainedKernel& kernel : out->kernels) {
     for (size_t a = 0; a < kernel.buffers.size(); ++a) {
-      const auto& [kind, index] = kernel.buffers[a];
-      if (kind == BufferRef::Kind::kTemporary) continue;
-      slots[index] = BytesOf(kernel.arguments[a].dtype, kernel.arguments[a].elements);
+      const BufferRef& ref = kernel.buffers[a];
+      if (ref.kind == BufferRef::Kind::kTemporary) continue;
+      slots[ref.index] = BytesOf(kernel.arguments[a].dtype, kernel.arguments[a].elements);
     }
   }
   for (const auto& [slot, bytes] : slots) out->slot_bytes += bytes;

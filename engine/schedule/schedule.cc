@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "engine/schedule/argument_views.h"
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
@@ -402,6 +403,7 @@ class Scheduler {
         kernel.weights.push_back(static_cast<int32_t>(a));
       }
     }
+    TG_RETURN_IF_ERROR(ViewArguments(&schedule, budget_));
     schedule.arena_bytes = PlanMemory(lifetimes, schedule.temporaries);
     for (size_t i = 0; i < lifetimes.size(); ++i) {
       schedule.temporaries[i].first = lifetimes[i].first;

@@ -19,7 +19,8 @@ namespace telegrad {
 // Memory that a kernel's argument stands for.
 struct BufferRef {
   enum class Kind : uint8_t { kSlot, kTemporary } kind = Kind::kSlot;
-  int32_t index = 0;  // the slot, or the index into Schedule::temporaries
+  int32_t index = 0;   // the slot, or the index into Schedule::temporaries
+  int64_t offset = 0;  // bytes into a temporary, a multiple of kTemporaryAlignment
   friend bool operator==(const BufferRef&, const BufferRef&) = default;
 };
 

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <set>
 
+#include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
 #include "engine/schedule/memory_plan.h"
 
@@ -212,6 +215,48 @@ TEST_F(ScheduleTest, AContiguousValueOfOneElementwiseUserIsNotStored) {
   const Schedule s = Run({Store(Param(1, {64}), g_.Make(Op::kSqrt, {x}))});
   EXPECT_EQ(s.kernels.size(), 1u);
   EXPECT_TRUE(s.temporaries.empty());
+}
+
+// Steps that read one row each of what was computed for all of them: the rows are parts of one
+// temporary, and the kernels the same.
+TEST_F(ScheduleTest, StepsOverRowsOfATemporaryAreOneKernel) {
+  const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {6, 64})})});
+  UOp h = Param(1, {64});
+  for (int64_t t = 0; t < 6; ++t) {
+    const UOp row = To(Op::kReshape, To(Op::kShrink, x, {t, 1, 0, 64}), {64});
+    const UOp sum = To(Op::kExpand, Reduce(ReduceKind::kAdd, h, 0), {64});
+    h = g_.Make(Op::kContiguous, {g_.Make(Op::kExp2, {g_.Make(Op::kAdd, {sum, row})})});
+  }
+  const Schedule s = Run({Store(Param(2, {64}), h)});
+  ASSERT_EQ(s.kernels.size(), 7u);
+  std::set<Digest> kernels;
+  for (size_t t = 0; t < 6; ++t) {
+    const ScheduledKernel& kernel = s.kernels[1 + t];
+    kernels.insert(ContentHash(kernel.graph.root()));
+    const int64_t at = static_cast<int64_t>(t) * 256;
+    EXPECT_TRUE(std::ranges::any_of(kernel.arguments, [&](const BufferRef& ref) {
+      return ref.kind == BufferRef::Kind::kTemporary && ref.offset == at &&
+             s.temporaries[ref.index].bytes == 6 * 256;
+    })) << t;
+  }
+  EXPECT_LE(kernels.size(), 3u) << "the first, which reads a slot, the last, and the others";
+}
+
+// Rows of 40 bytes do not begin where memory may be bound, and what is written stays whole.
+TEST_F(ScheduleTest, PartsThatDoNotBeginAtAnAlignmentReadTheirSurroundings) {
+  const UOp x = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {Param(0, {200, 10})})});
+  const UOp row = To(Op::kShrink, x, {30, 1, 0, 10}), all = Reduce(ReduceKind::kAdd, x, 0);
+  const Schedule s =
+      Run({Store(Param(1, {1, 10}), g_.Make(Op::kExp2, {row})), Store(Param(2, {1, 10}), all)});
+  int parts = 0;
+  for (const ScheduledKernel& kernel : s.kernels) {
+    for (const BufferRef& ref : kernel.arguments) {
+      if (ref.offset == 0) continue;
+      ++parts;
+      EXPECT_EQ(ref.offset, 30 * 40 / 256 * 256);
+    }
+  }
+  EXPECT_EQ(parts, 1);
 }
 
 TEST_F(ScheduleTest, ReaderOfTheOldValueRunsBeforeTheStore) {

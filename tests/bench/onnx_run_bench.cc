@@ -1,10 +1,13 @@
-// Runs an ONNX model on the CPU as its executable, for tests/bench/onnxruntime_peer.py.
+// Runs an ONNX model on the CPU as its executable, for tests/bench/onnxruntime_peer.py and
+// tests/bench/onnx_operators.py.
 //
-// Usage: onnx_run_bench FILE.onnx THREADS [deterministic]
+// Usage: onnx_run_bench FILE.onnx THREADS [deterministic | FOLDER]
 //
 // Once it is compiled, prints a line with the sum of the magnitudes of each float output of a run
 // whose inputs are those of Fill; then, for each line of its input, which is a number of runs, the
-// median of their times in ms.
+// median of their times in ms. With a folder, inputs are read from its files NAME.npy, outputs are
+// written to files there by their names, and the line has the seconds that import and compilation
+// took, and the numbers of launches of a run and of kernels that were compiled.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,8 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "devices/cpu/cpu_device.h"
@@ -21,7 +24,10 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/frontend/io/npy.h"
 #include "engine/frontend/onnx/import.h"
+#include "engine/frontend/onnx/model.h"
+#include "engine/frontend/onnx/values.h"
 #include "engine/ir/content_hash.h"
 
 namespace telegrad {
@@ -41,11 +47,22 @@ void Fill(DType dtype, int64_t elements, void* to) {
   }
 }
 
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string FileOf(const std::string& folder, const std::string& name) {
+  return StrCat(folder, "/", name, ".npy");
+}
+
 class Bench {
  public:
-  absl::Status Load(const std::string& path, int threads, bool deterministic) {
+  absl::Status Load(const std::string& path, int threads, bool deterministic,
+                    const std::string& folder) {
     TG_ASSIGN_OR_RETURN(file_, ReadFile(path));
-    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, ImportOnnx(file_));
+    const auto begin = std::chrono::steady_clock::now();
+    TG_ASSIGN_OR_RETURN(const OnnxPlan onnx, Import(folder));
+    const double import_seconds = SecondsSince(begin);
     CpuOptions options;
     options.threads = threads;
     options.target = HostTarget(threads);
@@ -69,10 +86,31 @@ class Bench {
     for (const OnnxValue& input : onnx.inputs) {
       const Slot& slot = plan.slots[static_cast<size_t>(input.slot)];
       if (static_cast<size_t>(input.slot) >= bindings_.size()) continue;
-      Fill(slot.dtype, NumElements(slot.shape), host(input.slot));
+      if (const auto at = given_.find(input.name); at != given_.end()) {
+        const std::string& bytes = at->second.bytes;
+        const SlotUse& use = executable_->slots()[static_cast<size_t>(input.slot)];
+        if (!use.used) continue;
+        if (std::ssize(bytes) != use.bytes) {
+          return InvalidArgument("the file of the input ", input.name, " has another shape");
+        }
+        std::memcpy(host(input.slot), bytes.data(), bytes.size());
+      } else {
+        Fill(slot.dtype, NumElements(slot.shape), host(input.slot));
+      }
     }
     // The first run touches new memory, the second one packs weights.
     for (int i = 0; i < 2; ++i) TG_RETURN_IF_ERROR(Run().status());
+    if (!folder.empty()) {
+      const ExecutableCache::Stats stats = cache_.stats();
+      std::fprintf(stderr, "seconds of all threads: schedule %.3f, lower %.3f, compile %.3f\n",
+                   static_cast<double>(stats.schedule_ns) / 1e9,
+                   static_cast<double>(stats.lower_ns) / 1e9,
+                   static_cast<double>(stats.compile_ns) / 1e9);
+      std::printf("%.3f %.3f %d %llu\n", import_seconds, static_cast<double>(made.compile_ns) / 1e9,
+                  executable_->num_launches(),
+                  static_cast<unsigned long long>(stats.kernels_compiled));
+      return Save(onnx, folder);
+    }
     for (const OnnxValue& output : onnx.outputs) {
       const Slot& slot = plan.slots[static_cast<size_t>(output.slot)];
       if (slot.dtype != DType::kFloat32) continue;
@@ -96,6 +134,50 @@ class Bench {
   }
 
  private:
+  // Values are given to the import only if it asks for them: sizes that a run can decide are
+  // decided by the run.
+  absl::StatusOr<OnnxPlan> Import(const std::string& folder) {
+    if (folder.empty()) return ImportOnnx(file_);
+    TG_ASSIGN_OR_RETURN(const onnx::Model model, onnx::ParseModel(file_));
+    ImportOptions options;
+    for (const onnx::ValueInfo& input : model.inputs) {
+      const auto file = OpenTensorFile(FileOf(folder, std::string(input.name)));
+      if (!file.ok()) continue;  // an initializer
+      TG_ASSIGN_OR_RETURN(HostTensor value, (*file)->Load(kOnlyTensor));
+      options.input_shapes[std::string(input.name)] = value.shape;
+      given_[std::string(input.name)] = std::move(value);
+    }
+    absl::StatusOr<OnnxPlan> made = ImportOnnx(file_, options);
+    if (made.ok() || !NeedsValues(made.status())) return made;
+    std::fprintf(stderr, "needs values: %s\n", made.status().ToString().c_str());
+    for (const auto& [name, value] : given_) {
+      auto data = std::make_shared<onnx::OnnxData>();
+      data->kind = onnx::OnnxData::Kind::kTensor;
+      data->tensor = value;
+      options.values[name] = std::move(data);
+    }
+    return ImportOnnx(file_, options);
+  }
+
+  absl::Status Save(const OnnxPlan& onnx, const std::string& folder) {
+    const auto read = [&](int slot) {
+      const SlotUse& use = executable_->slots()[static_cast<size_t>(slot)];
+      const auto* const at =
+          static_cast<const char*>(bindings_[static_cast<size_t>(slot)].memory->host());
+      return HostTensor{use.dtype, use.shape, std::string(at, static_cast<size_t>(use.bytes))};
+    };
+    for (const OnnxValue& output : onnx.outputs) {
+      if (output.kind != OnnxValue::Kind::kTensor) continue;
+      HostTensor value = read(output.slot);
+      if (output.shape_slot >= 0) {
+        TG_ASSIGN_OR_RETURN(value, Cut(value, read(output.shape_slot).Values<int64_t>()));
+      }
+      TG_RETURN_IF_ERROR(SaveFile(FileOf(folder, output.name),
+                                  [&](ByteSink* sink) { return WriteNpy(value, sink); }));
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<double> Run() {
     const auto begin = std::chrono::steady_clock::now();
     TG_ASSIGN_OR_RETURN(const TimelinePoint end, executable_->Submit(bindings_, {}));
@@ -105,15 +187,17 @@ class Bench {
   }
 
   std::string file_;
+  std::map<std::string, HostTensor> given_;
   std::shared_ptr<Device> device_;
   ExecutableCache cache_{{}};
   std::shared_ptr<const Executable> executable_;
   std::vector<BufferView> bindings_;
 };
 
-absl::Status Main(const std::string& path, int threads, bool deterministic) {
+absl::Status Main(const std::string& path, int threads, const std::string& option) {
   Bench bench;
-  TG_RETURN_IF_ERROR(bench.Load(path, threads, deterministic));
+  const bool deterministic = option == "deterministic";
+  TG_RETURN_IF_ERROR(bench.Load(path, threads, deterministic, deterministic ? "" : option));
   std::fflush(stdout);
   int runs = 0;
   while (std::cin >> runs && runs > 0) {
@@ -128,12 +212,11 @@ absl::Status Main(const std::string& path, int threads, bool deterministic) {
 }  // namespace telegrad
 
 int main(int argc, char** argv) {
-  const bool deterministic = argc == 4 && std::string_view(argv[3]) == "deterministic";
-  if (argc != 3 && !deterministic) {
-    std::fprintf(stderr, "Usage: onnx_run_bench FILE.onnx THREADS [deterministic]\n");
+  if (argc != 3 && argc != 4) {
+    std::fprintf(stderr, "Usage: onnx_run_bench FILE.onnx THREADS [deterministic | FOLDER]\n");
     return 2;
   }
-  const absl::Status status = telegrad::Main(argv[1], std::atoi(argv[2]), deterministic);
+  const absl::Status status = telegrad::Main(argv[1], std::atoi(argv[2]), argc == 4 ? argv[3] : "");
   if (status.ok()) return 0;
   std::fprintf(stderr, "onnx_run_bench: %s\n", status.ToString().c_str());
   return 1;

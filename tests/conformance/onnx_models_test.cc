@@ -9,18 +9,12 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <random>
-#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/files.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
-#include "engine/frontend/onnx/test_model.h"
-#include "engine/frontend/onnx/test_node.h"
-#include "engine/ir/content_hash.h"
-#include "engine/schedule/schedule.h"
 #include "tests/conformance/run_graph.h"
 
 namespace telegrad {
@@ -189,108 +183,6 @@ TEST_F(OnnxModels, OfOtherFolders) {
   for (const auto& folder : absl::StrSplit(folders, ':')) {
     EXPECT_GT(CheckFolder(std::string(folder)), 0) << folder;
   }
-}
-
-// What a model computes of inputs on the CPU device, against the reference evaluator.
-void ExpectSameOnTheDevice(const std::string& file, const std::vector<HostTensor>& inputs) {
-  const auto model = ImportOnnx(file);
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto want = onnx::test::Run(*model, inputs);
-  ASSERT_TRUE(want.ok()) << want.status();
-  auto runner = testing::CpuRunner::Open();
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  testing::Slots slots;
-  for (const Slot& slot : model->plan.slots) {
-    slots.emplace_back(BytesOf(slot.dtype, NumElements(slot.shape)));
-  }
-  const auto bind = [&](int slot, const HostTensor& value) {
-    slots[slot].assign(value.bytes.begin(), value.bytes.end());
-  };
-  for (const OnnxWeight& weight : model->weights) bind(weight.slot, model->Value(weight));
-  for (size_t i = 0; i < inputs.size(); ++i) bind(model->inputs[i].slot, inputs[i]);
-  const absl::Status status = (*runner)->Run(model->plan.graph.root(), {}, &slots);
-  ASSERT_TRUE(status.ok()) << status;
-  for (size_t i = 0; i < want->size(); ++i) {
-    const std::vector<float> expected = (*want)[i].Values<float>();
-    std::vector<float> got(expected.size());
-    const auto& bytes = slots[model->outputs[i].slot];
-    ASSERT_EQ(bytes.size(), got.size() * sizeof(float));
-    std::memcpy(got.data(), bytes.data(), bytes.size());
-    for (size_t k = 0; k < got.size(); ++k) {
-      ASSERT_NEAR(got[k], expected[k], 1e-4 * (1 + std::abs(expected[k]))) << "element " << k;
-    }
-  }
-}
-
-// The channels of an image lie in several buffers: each part is a sum of its own.
-TEST(OnnxKernels, WindowsOverConcatenatedChannels) {
-  std::mt19937_64 random(3);
-  for (const int64_t side : {8, 9}) {
-    SCOPED_TRACE(side);
-    const std::string file =
-        onnx::test::ModelWriter()
-            .Input("x", DType::kFloat32, {1, 20, side, side})
-            .Input("y", DType::kFloat32, {1, 12, side, side})
-            .Input("z", DType::kFloat32, {1, 3, side, side})
-            .Initializer("w", onnx::test::Random({24, 35, 3, 3}, &random))
-            .Node("Concat", {"x", "y", "z"}, {"all"}, {{"axis", int64_t{1}}})
-            .Node("Conv", {"all", "w"}, {"out"}, {{"pads", std::vector<int64_t>{1, 1, 1, 1}}})
-            .Output("out")
-            .File(13);
-    ExpectSameOnTheDevice(file, {onnx::test::Random({1, 20, side, side}, &random),
-                                 onnx::test::Random({1, 12, side, side}, &random),
-                                 onnx::test::Random({1, 3, side, side}, &random)});
-  }
-}
-
-// What a product is added to is read no more, and has a prime number of rows.
-TEST(OnnxKernels, ProductsAddedToWhatDies) {
-  std::mt19937_64 random(5);
-  for (const int64_t rows : {37, 48}) {
-    SCOPED_TRACE(rows);
-    const std::string file = onnx::test::ModelWriter()
-                                 .Input("x", DType::kFloat32, {rows, 64})
-                                 .Initializer("v", onnx::test::Random({64, 64}, &random))
-                                 .Initializer("w", onnx::test::Random({64, 64}, &random))
-                                 .Node("MatMul", {"x", "v"}, {"first"})
-                                 .Node("Softmax", {"first"}, {"soft"})
-                                 .Node("MatMul", {"soft", "w"}, {"second"})
-                                 .Node("Add", {"second", "first"}, {"sum"})
-                                 .Node("Softmax", {"sum"}, {"out"})
-                                 .Output("out")
-                                 .File(13);
-    ExpectSameOnTheDevice(file, {onnx::test::Random({rows, 64}, &random)});
-  }
-}
-
-// Distinct kernels of NonMaxSuppression among `boxes` boxes.
-size_t KernelsOfSuppression(int64_t boxes) {
-  const auto model = ImportOnnx(onnx::test::ModelWriter()
-                                    .Input("boxes", DType::kFloat32, {1, boxes, 4})
-                                    .Input("scores", DType::kFloat32, {1, 2, boxes})
-                                    .Input("most", DType::kInt64, {1})
-                                    .Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"y"})
-                                    .Output("y")
-                                    .File(13));
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return 0;
-  Budget budget;
-  const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  if (!schedule.ok()) return 0;
-  std::set<Digest> kernels;
-  for (const ScheduledKernel& kernel : schedule->kernels) {
-    kernels.insert(ContentHash(kernel.graph.root()));
-  }
-  return kernels.size();
-}
-
-// Blocks of 64 boxes share their kernels. Twice as many are sorted in more steps, and go on once
-// more without half of the blocks.
-TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
-  const size_t few = KernelsOfSuppression(2048), many = KernelsOfSuppression(4096);
-  EXPECT_GT(few, 0u);
-  EXPECT_LE(many, few + 12);
 }
 
 }  // namespace

@@ -82,8 +82,9 @@ absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* 
     if (auto s = Verify(program); !s.ok()) return Internal(s.ToString(), "\n", Print(program));
     std::vector<std::span<uint8_t>> buffers;
     for (const BufferRef ref : kernel.arguments) {
-      buffers.push_back(ref.kind == BufferRef::Kind::kSlot ? (*slots)[ref.index]
-                                                           : temporaries[ref.index]);
+      const bool slot = ref.kind == BufferRef::Kind::kSlot;
+      const std::span<uint8_t> memory = slot ? (*slots)[ref.index] : temporaries[ref.index];
+      buffers.push_back(memory.subspan(static_cast<size_t>(ref.offset)));
     }
     buffers.resize(std::max(buffers.size(), program.arguments.size()));
     Slots copies(program.packings.size());

@@ -114,8 +114,9 @@ absl::Status RunPrograms(const Schedule& schedule, std::span<const Program> prog
   for (size_t k = 0; k < programs.size(); ++k) {
     std::vector<std::span<uint8_t>> buffers;
     for (const BufferRef ref : schedule.kernels[k].arguments) {
-      buffers.push_back(ref.kind == BufferRef::Kind::kSlot ? (*slots)[ref.index]
-                                                           : temporaries[ref.index]);
+      const bool slot = ref.kind == BufferRef::Kind::kSlot;
+      const std::span<uint8_t> memory = slot ? (*slots)[ref.index] : temporaries[ref.index];
+      buffers.push_back(memory.subspan(static_cast<size_t>(ref.offset)));
     }
     buffers.resize(std::max(buffers.size(), programs[k].arguments.size()));
     // In two slices, as two workers would run them.

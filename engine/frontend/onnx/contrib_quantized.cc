@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
+#include "engine/frontend/onnx/exact_products.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -147,7 +148,7 @@ absl::Status QGemmOp(NodeContext& c) {
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
   TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 1));
-  Tensor whole = x[0].MatMul(x[1]);
+  Tensor whole = MatMulOfIntegers(x[0], x[1]);
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(6));
     whole = whole + bias.Cast(DType::kInt32);
@@ -189,8 +190,9 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor b_zero, c.Input(3));
     factors = factors - Scalar(b_zero.Cast(DType::kInt32));
   }
+  const Tensor integers = whole.Cast(DType::kInt32).Maximum(-255).Minimum(255);
   Tensor out =
-      whole.Cast(DType::kInt32).MatMul(factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
+      MatMulOfIntegers(integers, factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
   if (c.HasInput(4)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(4));
     out = out + bias;
@@ -208,7 +210,8 @@ absl::Status MatMulIntegerToFloatOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(4 + i));
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
-  Tensor out = x[0].MatMul(x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
+  Tensor out =
+      MatMulOfIntegers(x[0], x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(6));
     out = out + bias;
@@ -218,6 +221,47 @@ absl::Status MatMulIntegerToFloatOp(NodeContext& c) {
 
 // B [N, K] in blocks of `block_size` elements along K, each of `bits` bits with a scale and a zero
 // point of its own: bytes [N, blocks, bytes of a block].
+namespace {
+
+constexpr int64_t kFewRows = 8;
+
+// [N, K] of a few bits each, in blocks of a row with a scale and a zero point.
+struct Matrix {
+  Tensor bytes;        // u8 [N, blocks, bytes of a block]
+  Tensor zero, scale;  // floats [N or 1, blocks or 1, 1]
+  int64_t bits = 0, k = 0;
+
+  Tensor Whole() const {
+    const Tensor all = (Unpacked(bytes, bits).Cast(scale.dtype()) - zero) * scale;
+    const int64_t n = bytes.dim(0);
+    return all.Reshape({n, all.size() / n}).Slice(1, 0, k);
+  }
+};
+
+// a [..., K] times the matrix transposed. Whole bytes are read in their order, and each of their
+// parts is multiplied by what belongs to it, where elements of their own would be gathered from
+// bytes; the zero points are subtracted from the sums.
+Tensor FewRows(const Tensor& a, const Matrix& b) {
+  const int64_t parts = 8 / b.bits, blocks = b.bytes.dim(1), bytes = b.bytes.dim(2);
+  const int64_t rows = a.size() / b.k;
+  const Tensor by_part = a.Reshape({rows, 1, blocks, bytes, parts});
+  Tensor sum;
+  for (int64_t i = 0; i < parts; ++i) {
+    const Tensor part = b.bytes.ShiftRight(i * b.bits).And((int64_t{1} << b.bits) - 1);
+    const Tensor product =
+        by_part.Slice(4, i, i + 1).Squeeze(4) * part.Cast(DType::kInt32).Cast(a.dtype());
+    sum = sum.valid() ? sum + product : product;
+  }
+  const Tensor of_blocks = a.Reshape({rows, 1, blocks, bytes * parts}).Sum({3}).Contiguous();
+  const Tensor off = (of_blocks * (b.zero * b.scale).Squeeze(2)).Sum({2});
+  const Tensor out = (sum * b.scale).Sum({2, 3}) - off;
+  Shape shape = ToShape(a.shape());
+  shape.back() = b.bytes.dim(0);
+  return out.Reshape(shape);
+}
+
+}  // namespace
+
 absl::Status MatMulNBitsOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor a, c.FloatInput(0));
   TG_ASSIGN_OR_RETURN(const Tensor packed, c.Input(1));
@@ -241,7 +285,6 @@ absl::Status MatMulNBitsOp(NodeContext& c) {
                            ToString(scales.shape()), " for ", n->i, " x ", blocks, " blocks");
   }
   const DType wide = ComposedType(a.dtype());
-  const Tensor whole = Unpacked(packed.Reshape({n->i, blocks, bytes}), bits);
   Tensor zero = c.builder().Full(wide, Shape{1, 1, 1}, int64_t{1} << (bits - 1));
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor points, c.Input(3));
@@ -257,9 +300,13 @@ absl::Status MatMulNBitsOp(NodeContext& c) {
                  .Reshape({n->i, blocks, 1});
     }
   }
-  const Tensor b = (whole.Cast(wide) - zero) * scales.Cast(wide).Reshape({n->i, blocks, 1});
-  const Tensor matrix = b.Reshape({n->i, blocks * block->i}).Slice(1, 0, k->i);
-  Tensor out = a.Cast(wide).MatMul(matrix.Transpose());
+  const Matrix b{packed.Reshape({n->i, blocks, bytes}), zero,
+                 scales.Cast(wide).Reshape({n->i, blocks, 1}), bits, k->i};
+  Axes outer = AllAxes(a.rank());
+  if (!outer.empty()) outer.pop_back();
+  const Dim rows(a.SizeOf(outer));
+  const bool few = rows.is_static() && rows.size() <= kFewRows && k->i == blocks * block->i;
+  Tensor out = few ? FewRows(a.Cast(wide), b) : a.Cast(wide).MatMul(b.Whole().Transpose());
   if (c.HasInput(5)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(5));
     out = out + bias.Cast(wide);

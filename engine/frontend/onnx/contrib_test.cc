@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "engine/frontend/onnx/test_node.h"
 
@@ -123,6 +124,58 @@ TEST(QuantizeLinear, ResultsAreStored) {
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT((*got)[0].Values<float>(),
               Pointwise(FloatNear(1e-6f), std::vector<float>{0.5f, -1.5f, 126, 1}));
+}
+
+// A matrix [n, k] of elements of `bits`, in blocks that need not end with the row.
+struct FewBits {
+  int64_t bits, rows, n, k, block;
+  bool zero;
+};
+
+void ExpectProduct(const FewBits& f, std::mt19937_64* random) {
+  SCOPED_TRACE(StrCat(f.bits, " bits, ", f.rows, " rows, k ", f.k, f.zero ? ", zero points" : ""));
+  const int64_t blocks = (f.k + f.block - 1) / f.block, per = 8 / f.bits;
+  const int64_t row_bytes = (blocks + per - 1) / per;
+  std::vector<uint8_t> packed(f.n * blocks * f.block / per), points(f.n * row_bytes);
+  for (uint8_t& byte : packed) byte = static_cast<uint8_t>((*random)());
+  for (uint8_t& byte : points) byte = static_cast<uint8_t>((*random)());
+  const HostTensor a = test::Random({f.rows, f.k}, random);
+  const HostTensor scales = test::Random({f.n * blocks}, random);
+  const auto element = [&](const std::vector<uint8_t>& of, int64_t begin, int64_t i) {
+    return (of[begin + i / per] >> (i % per * f.bits)) & ((1 << f.bits) - 1);
+  };
+  std::vector<float> want;
+  for (int64_t row = 0; row < f.rows; ++row) {
+    for (int64_t n = 0; n < f.n; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < f.k; ++k) {
+        const int64_t block = k / f.block;
+        const int zero = f.zero ? element(points, n * row_bytes, block) : 1 << (f.bits - 1);
+        const int q = element(packed, n * blocks * f.block / per, k);
+        sum += a.Values<float>()[row * f.k + k] * scales.Values<float>()[n * blocks + block] *
+               (q - zero);
+      }
+      want.push_back(static_cast<float>(sum));
+    }
+  }
+  std::vector<HostTensor> inputs = {
+      a, HostTensor::Of<uint8_t>({f.n, blocks, f.block / per}, packed), scales};
+  if (f.zero) inputs.push_back(HostTensor::Of<uint8_t>({f.n * row_bytes}, points));
+  Expect(MsNode("MatMulNBits", inputs,
+                {{"K", f.k}, {"N", f.n}, {"bits", f.bits}, {"block_size", f.block}}),
+         HostTensor::Of<float>({f.rows, f.n}, want), 2e-2f);
+}
+
+TEST(MatMulNBits, MultipliesFewAndManyRows) {
+  std::mt19937_64 random(6);
+  for (const int64_t bits : {2, 4, 8}) {
+    for (const int64_t rows : {1, 3, 12}) {
+      for (const bool zero : {false, true}) {
+        ExpectProduct({bits, rows, 5, 96, 32, zero}, &random);
+        ExpectProduct({bits, rows, 3, 80, 32, zero}, &random);
+      }
+    }
+  }
 }
 
 }  // namespace

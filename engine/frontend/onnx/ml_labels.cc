@@ -1,6 +1,7 @@
 // ai.onnx.ml: encoders, which replace labels by labels or by columns. Strings are always known at
 // import, so a look-up of strings is made there.
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 
@@ -24,6 +25,54 @@ Labels Reversed(Labels labels) {
   return labels;
 }
 
+constexpr int64_t kSorted = 16;  // keys, from which a search is faster than comparisons with all
+
+// The positions of the keys in the order of their values, each value once, without NaN.
+std::vector<int64_t> SortedKeys(const HostTensor& keys) {
+  std::vector<int64_t> order(static_cast<size_t>(NumElements(keys.shape)));
+  std::iota(order.begin(), order.end(), 0);
+  const auto sort = [&](const auto& values) {
+    std::erase_if(order, [&](int64_t i) { return values[i] != values[i]; });
+    const auto value = [&](int64_t i) { return values[i]; };
+    std::ranges::stable_sort(order, {}, value);  // the first of those that are the same stays
+    const auto again = std::ranges::unique(order, {}, value);
+    order.erase(again.begin(), again.end());
+  };
+  if (keys.dtype == DType::kInt64) {
+    sort(keys.Values<int64_t>());
+  } else {
+    sort(keys.AsDoubles());
+  }
+  return order;
+}
+
+// The same as comparisons with all keys, by bisection.
+absl::StatusOr<Tensor> FoundAmongSorted(NodeContext& c, const Tensor& x, const HostTensor& keys) {
+  std::vector<int64_t> order = SortedKeys(keys);
+  if (order.empty()) order.push_back(0);  // NaN, which is not found here
+  const auto all = static_cast<int64_t>(NumElements(keys.shape));
+  const auto n = static_cast<int64_t>(order.size());
+  const auto width = static_cast<size_t>(ByteSize(keys.dtype));
+  HostTensor sorted{keys.dtype, {n}, {}};
+  for (const int64_t i : order) {
+    sorted.bytes.append(keys.bytes, static_cast<size_t>(i) * width, width);
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor table, c.Weight(sorted));
+  TG_ASSIGN_OR_RETURN(const Tensor place, c.Weight(HostTensor::Of<int64_t>({n}, order)));
+  Tensor below = c.builder().Const(DType::kInt64, 0).Expand(x.dims());  // keys less than x
+  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
+       step /= 2) {
+    const Tensor next = below + step;
+    below = next.Le(n).And(table.Gather(next - 1).Lt(x)).Where(next, below);
+  }
+  const Tensor hit = below.Lt(n).And(table.Gather(below).Eq(x));
+  Tensor out = hit.Where(place.Gather(below), all);
+  if (!IsFloat(keys.dtype)) return out;
+  const std::vector<double> values = keys.AsDoubles();
+  const auto nan = std::ranges::find_if(values, [](double v) { return v != v; });  // a key, too
+  return nan == values.end() ? out : x.IsNan().Where(nan - values.begin(), out);
+}
+
 // The position of the first key that each element of input 0 is, or the number of keys.
 absl::StatusOr<ValueRef> PositionsOf(NodeContext& c, const Labels& keys) {
   const int64_t n = keys.size();
@@ -39,6 +88,12 @@ absl::StatusOr<ValueRef> PositionsOf(NodeContext& c, const Labels& keys) {
     return c.values().FromKnown(HostTensor::Of<int64_t>(x->shape, out));
   }
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  if (n >= kSorted && x.dtype() == keys.numbers.dtype) {
+    HostTensor row = keys.numbers;
+    row.shape = {n};
+    TG_ASSIGN_OR_RETURN(const Tensor found, FoundAmongSorted(c, x, row));
+    return Values::FromTensor(found);
+  }
   if (n < 1 || n > kMaxTable / std::max<int64_t>(1, x.size())) {
     return ResourceExhausted(n, " keys for ", x.size(), " elements");
   }

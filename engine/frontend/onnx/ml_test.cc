@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <map>
+#include <random>
 
 #include "engine/base/strings.h"
 #include "engine/frontend/onnx/test_node.h"
@@ -111,6 +114,43 @@ TEST(MlLabels, StringsBecomeNumbersAndNumbersStrings) {
   // Strings that only a run would tell are refused, with the input that decides them.
   EXPECT_THAT(std::string(ToStd(back(Numbers(Floats({1}, {1})), {"y"}, false).status().message())),
               HasSubstr("'x'"));
+}
+
+// Many keys are searched by bisection: the last of repeated ones counts, a NaN is one, and zeros of
+// both signs are the same.
+TEST(MlLabels, ManyKeysAreFound) {
+  std::mt19937_64 random(3);
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  for (const size_t n : {15, 16, 17, 100}) {
+    SCOPED_TRACE(n);
+    Ints keys(n), values(n), asked = {kLeast, kLeast + 1, -1, 0, 1, -kLeast - (kLeast + 2)};
+    std::map<int64_t, int64_t> table;
+    for (size_t i = 0; i < n; ++i) {
+      keys[i] = i < 2 ? kLeast + static_cast<int64_t>(i) : static_cast<int64_t>(random() % n) - 5;
+      values[i] = static_cast<int64_t>(random() % 1000);
+      table[keys[i]] = values[i];
+    }
+    for (size_t i = 0; i < n; ++i) asked.push_back(static_cast<int64_t>(random() % n) - 7);
+    Ints want;
+    for (const int64_t x : asked) want.push_back(table.contains(x) ? table[x] : -1);
+    const auto got = MlNode{"LabelEncoder", {{"keys_int64s", keys}, {"values_int64s", values}}}(
+        Numbers(HostTensor::Of<int64_t>({static_cast<int64_t>(asked.size())}, asked)));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].tensor.Values<int64_t>(), want);
+  }
+  std::vector<float> keys, values;
+  for (int i = 0; i < 40; ++i) {
+    keys.push_back(i == 7 || i == 30 ? NAN : static_cast<float>(i % 23) - 10);
+    values.push_back(static_cast<float>(i));
+  }
+  const MlNode floats{"LabelEncoder",
+                      {{"keys_floats", keys}, {"values_floats", values}, {"default_float", -9.f}}};
+  ExpectFloats(floats(Numbers(Floats({6}, {NAN, -0.0f, 12, 12.5f, -INFINITY, -10}))), 0, {6},
+               {30, 33, 22, -9, -9, 23});
+  const MlNode nothing{
+      "LabelEncoder",
+      {{"keys_floats", std::vector<float>(20, NAN)}, {"values_floats", std::vector<float>(20, 4)}}};
+  ExpectFloats(nothing(Numbers(Floats({2}, {NAN, 0}))), 0, {2}, {4, 0});
 }
 
 TEST(MlLabels, ClassesAndCategoriesGoBothWays) {

@@ -191,18 +191,18 @@ absl::Status Parser::ReadAttribute(std::string_view bytes, Attribute* out) {
         used(AttributeType::kFloats);
         return ForEachElement(f, WireType::kFixed32, [&](uint64_t bits) {
           out->floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-          return Part();
+          return Listed();
         });
       case field::kInts:
         used(AttributeType::kInts);
         return ForEachElement(f, WireType::kVarint, [&](uint64_t value) {
           out->ints.push_back(static_cast<int64_t>(value));
-          return Part();
+          return Listed();
         });
       case field::kStrings:
         used(AttributeType::kStrings);
-        TG_RETURN_IF_ERROR(Add(&out->strings));
-        return Take(f, kName, &out->strings.back());
+        TG_RETURN_IF_ERROR(Listed());
+        return Take(f, kName, &out->strings.emplace_back());
       case field::kTensors: {
         used(AttributeType::kTensors);
         std::string_view part;

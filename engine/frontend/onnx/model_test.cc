@@ -11,6 +11,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/frontend/onnx/proto_reader.h"
+#include "engine/frontend/onnx/test_model.h"
 #include "engine/frontend/tensor/host_bytes.h"
 
 namespace telegrad::onnx {
@@ -167,6 +168,20 @@ TEST(Model, TestData) {
   ASSERT_TRUE(input.ok()) << input.status();
   EXPECT_EQ(input->dtype, DType::kFloat32);
   EXPECT_THAT(input->shape, ElementsAre(1, 1, 28, 28));
+}
+
+// A forest of 500 trees has more numbers than any graph has nodes.
+TEST(Model, AttributesMayHaveMillionsOfNumbers) {
+  const std::vector<int64_t> some(1'200'000, 1), many((1 << 24) + 1, 1);
+  const auto parse = [](const std::vector<int64_t>& numbers) {
+    const std::string file =
+        test::ModelWriter().Node("Constant", {}, {"y"}, {{"value_ints", numbers}}).File(13);
+    const auto model = ParseModel(file);
+    if (model.ok()) EXPECT_EQ(model->nodes.at(0).attributes.at(0).ints, numbers);
+    return model.status();
+  };
+  EXPECT_TRUE(parse(some).ok()) << parse(some);
+  EXPECT_TRUE(absl::IsResourceExhausted(parse(many))) << parse(many);
 }
 
 TEST(Model, SurvivesDamage) {

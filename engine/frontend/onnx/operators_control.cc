@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/onnx/step_rows.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/frontend/tensor/dim_math.h"
 #include "engine/frontend/tensor/shapes.h"
@@ -85,7 +86,7 @@ absl::StatusOr<ValueRef> StackRounds(NodeContext& c, const std::vector<ValueRef>
     TG_ASSIGN_OR_RETURN(const Tensor part, c.values().ToTensor(row.get()));
     parts.push_back(part);
   }
-  if (!parts.empty()) return Values::FromTensor(Stack(parts, axis));
+  if (!parts.empty()) return Values::FromTensor(StackSteps(parts, axis));
   const auto dtype = DTypeFromOnnx(static_cast<int>(declared.elem_type));
   if (!dtype) return Unimplemented("no round gives '", declared.name, "' a type");
   Shape shape;
@@ -177,12 +178,15 @@ absl::StatusOr<std::vector<ValueRef>> RunScan(NodeContext& c, const GraphProto& 
                                               ScanParts parts, int64_t rounds) {
   const size_t n = parts.states.size();
   std::vector<std::vector<ValueRef>> rows(body.outputs.size());
+  std::vector<StepRows> slices;
+  for (size_t i = 0; i < parts.inputs.size(); ++i) {
+    slices.emplace_back(parts.inputs[i], parts.input_axes[i].axis);
+  }
   for (int64_t round = 0; round < rounds; ++round) {
     std::vector<ValueRef> inputs = parts.states;
-    for (size_t i = 0; i < parts.inputs.size(); ++i) {
-      const auto [axis, backward] = parts.input_axes[i];
-      const int64_t at = backward ? rounds - 1 - round : round;
-      inputs.push_back(Values::FromTensor(parts.inputs[i].Slice(axis, at, at + 1).Squeeze(axis)));
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const int64_t at = parts.input_axes[i].backward ? rounds - 1 - round : round;
+      inputs.push_back(Values::FromTensor(slices[i].At(at)));
     }
     TG_RETURN_IF_ERROR(c.builder().status());
     TG_ASSIGN_OR_RETURN(const std::vector<ValueRef> results, c.ImportGraph(body, inputs));

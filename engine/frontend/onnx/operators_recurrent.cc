@@ -5,6 +5,7 @@
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/onnx/step_rows.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -204,7 +205,6 @@ Cell CellOf(const Recurrence& n, int64_t d) {
     out.inputs = out.inputs + part(n.b).Slice(0, 0, size);
     out.bias = part(n.b).Slice(0, size, 2 * size);
   }
-  out.inputs = out.inputs.Contiguous();
   const size_t each = n.activations.size() / static_cast<size_t>(n.directions);
   out.f = std::span(n.activations).subspan(static_cast<size_t>(d) * each, each);
   return out;
@@ -232,21 +232,27 @@ struct Unrolled {
 template <typename F>
 Unrolled Unroll(const Recurrence& n, const Cell& cell, bool backwards, StepState state, F step) {
   std::vector<Tensor> outputs(static_cast<size_t>(n.steps));
+  const StepRows inputs(cell.inputs, 0);
+  Tensor there;  // [steps, batch, 1]
+  if (n.lengths.valid()) {
+    const Tensor number = n.x.builder()->Iota(DType::kInt32, n.steps);
+    there = number.Reshape({n.steps, 1, 1}).Lt(n.lengths);
+  }
+  const StepRows there_rows(there, 0);
   for (int64_t i = 0; i < n.steps; ++i) {
     const int64_t t = backwards ? n.steps - 1 - i : i;
-    StepState next = step(cell.inputs.Slice(0, t, t + 1).Squeeze(0), state);
-    Tensor shown = next.h;
-    if (n.lengths.valid()) {
-      const Tensor there = n.lengths.Gt(t);
-      shown = there.Where(next.h, 0.0);
-      next.h = there.Where(next.h, state.h);
-      if (next.c.valid()) next.c = there.Where(next.c, state.c);
+    StepState next = step(inputs.At(t), state);
+    if (there.valid()) {
+      const Tensor now = there_rows.At(t);
+      next.h = now.Where(next.h, state.h);
+      if (next.c.valid()) next.c = now.Where(next.c, state.c);
     }
     state.h = next.h.Contiguous();
     if (next.c.valid()) state.c = next.c.Contiguous();
-    outputs[t] = n.lengths.valid() ? shown : state.h;
+    outputs[t] = state.h;
   }
-  return {Stack(outputs, 0), state};
+  const Tensor all = StackSteps(outputs, 0);
+  return {there.valid() ? there.Where(all, 0.0) : all, state};
 }
 
 // Y, Y_h and for an LSTM Y_c.

@@ -105,7 +105,10 @@ absl::Status RoiAlignOp(NodeContext& c) {
   const RoiAxis across =
       PlaceRegion(c.builder(), corner(0), corner(2), {width, w, samples, scale, half});
   const RoiTaps ys = RoiTapsOf(down.position, h), xs = RoiTapsOf(across.position, w);
-  const Tensor rows = x.Cast(wide).Permute({0, 2, 3, 1}).Reshape({x.dim(0) * h * w, channels});
+  // The channels last, in memory too: all of them are read and computed at once, where elements of
+  // one channel would be gathered.
+  const Tensor rows =
+      x.Cast(wide).Permute({0, 2, 3, 1}).Reshape({x.dim(0) * h * w, channels}).Contiguous();
   const Tensor image = batch.Cast(DType::kInt64).Reshape(Dims{regions, 1, 1}) * (h * w);
   const auto tap = [&](const Tensor& y, const Tensor& z, const Tensor& wy, const Tensor& wz) {
     const Tensor at = image + y.Unsqueeze(2) * w + z.Unsqueeze(1);
@@ -137,7 +140,7 @@ absl::Status RoiAlignOp(NodeContext& c) {
     out = largest.Max({2, 4});
     if (counted.valid()) out = out.Eq(kLowest).Where(0.0, out);
   }
-  return c.Output(out.Permute({0, 3, 1, 2}).Cast(x.dtype()));
+  return c.Output(out.Contiguous().Permute({0, 3, 1, 2}).Cast(x.dtype()));
 }
 
 // The largest element of each bin, whose corners are rounded to elements; 0 of an empty bin.

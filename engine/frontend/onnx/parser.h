@@ -13,8 +13,10 @@
 
 namespace telegrad::onnx {
 
-inline constexpr int64_t kMaxParts =
-    1'000'000;                             // nodes, edges, attributes, numbers in attributes, ...
+inline constexpr int64_t kMaxParts = 1'000'000;  // nodes, edges, attributes, ...
+// Numbers and strings in lists of attributes, of which a forest of trees has millions. Each takes
+// 16 bytes at most.
+inline constexpr int64_t kMaxListed = int64_t{1} << 24;
 inline constexpr size_t kMaxWrappers = 8;  // of a type
 
 class Parser {
@@ -27,6 +29,10 @@ class Parser {
   absl::Status Part() {
     if (++parts_ <= kMaxParts) return absl::OkStatus();
     return ResourceExhausted("the model has more than ", kMaxParts, " parts");
+  }
+  absl::Status Listed() {
+    if (++listed_ <= kMaxListed) return absl::OkStatus();
+    return ResourceExhausted("the attributes have more than ", kMaxListed, " numbers and strings");
   }
   // A new element of a list, against the limit.
   template <typename T>
@@ -49,7 +55,7 @@ class Parser {
   absl::Status ReadTensorType(std::string_view bytes, ValueInfo* out);
   absl::Status ReadDimension(std::string_view bytes, Dimension* out);
 
-  int64_t parts_ = 0;
+  int64_t parts_ = 0, listed_ = 0;
   int depth_ = 0;  // of the graph that is read
 };
 

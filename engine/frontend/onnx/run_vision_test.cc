@@ -1,5 +1,6 @@
 // Operators of vision whose sizes each run decides, compared with plain loops.
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "engine/frontend/onnx/test_run_sizes.h"
@@ -25,38 +26,32 @@ float OverlapOf(const Box& a, const Box& b) {
   return both / ((a.y2 - a.y1) * (a.x2 - a.x1) + (b.y2 - b.y1) * (b.x2 - b.x1) - both);
 }
 
-// 9 blocks of boxes, so that those of one suppress those of later ones, and half of the blocks
-// goes on without the other half.
-TEST(RunSizesOfVision, NonMaxSuppressionTakesTheBestBoxesOfEachClass) {
-  constexpr int64_t kBatch = 2, kClasses = 2, kBoxes = 540;
-  const OnnxPlan onnx =
-      Import(ModelWriter()
-                 .Input("boxes", DType::kFloat32, {kBatch, kBoxes, 4})
-                 .Input("scores", DType::kFloat32, {kBatch, kClasses, kBoxes})
-                 .Input("most", DType::kInt64, {1})
-                 .Input("overlap", DType::kFloat32, {1})
-                 .Input("least", DType::kFloat32, {1})
-                 .Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"y"})
-                 .Output("y")
-                 .File(13));
-  std::mt19937_64 random(4);
-  std::uniform_real_distribution<float> uniform(0, 1);
-  for (const auto& [most, overlap, least] :
-       std::vector<std::tuple<int64_t, float, float>>{{kBoxes, 0.3f, 0.2f},
-                                                      {5, 0.5f, 0.f},
-                                                      {kBoxes, 0.99f, 0.9f},
-                                                      {0, 0.5f, 0.f},
-                                                      {7, 0.1f, 2.f},
-                                                      {kBoxes, -1.f, 0.5f}}) {
-    std::vector<float> corners, scores;
-    std::vector<Box> boxes;
+struct Suppressing {
+  int64_t most;
+  float overlap, least;
+};
+
+// Boxes with scores, some of which several boxes have, and two of which are infinite.
+struct Scene {
+  static constexpr int64_t kBatch = 2, kClasses = 2, kBoxes = 540;
+
+  explicit Scene(std::mt19937_64* random) {
+    std::uniform_real_distribution<float> uniform(0, 1);
     for (int64_t i = 0; i < kBatch * kBoxes; ++i) {
-      const float y = 3 * uniform(random), x = 3 * uniform(random);
-      boxes.push_back({y, x, y + 0.2f + uniform(random), x + 0.2f + uniform(random)});
+      const float y = 3 * uniform(*random), x = 3 * uniform(*random);
+      boxes.push_back({y, x, y + 0.2f + uniform(*random), x + 0.2f + uniform(*random)});
       corners.insert(corners.end(),
                      {boxes.back().y1, boxes.back().x1, boxes.back().y2, boxes.back().x2});
     }
-    for (int64_t i = 0; i < kBatch * kClasses * kBoxes; ++i) scores.push_back(uniform(random));
+    for (int64_t i = 0; i < kBatch * kClasses * kBoxes; ++i) {
+      scores.push_back(i % 5 == 0 ? 0.75f : uniform(*random));
+    }
+    scores[3] = std::numeric_limits<float>::infinity();
+    scores[kBoxes + 9] = -std::numeric_limits<float>::infinity();
+  }
+
+  // By plain loops: batch, class and box of each that is taken.
+  Ints Taken(const Suppressing& by) const {
     Ints want;
     for (int64_t row = 0; row < kBatch * kClasses; ++row) {
       std::vector<int64_t> order(kBoxes), taken;
@@ -65,21 +60,74 @@ TEST(RunSizesOfVision, NonMaxSuppressionTakesTheBestBoxesOfEachClass) {
       std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return of[a] > of[b]; });
       const Box* mine = boxes.data() + row / kClasses * kBoxes;
       for (const int64_t i : order) {
-        if (of[i] <= least || static_cast<int64_t>(taken.size()) == most) continue;
-        const auto covers = [&](int64_t j) { return OverlapOf(mine[i], mine[j]) > overlap; };
+        if (of[i] <= by.least || static_cast<int64_t>(taken.size()) == by.most) continue;
+        const auto covers = [&](int64_t j) { return OverlapOf(mine[i], mine[j]) > by.overlap; };
         if (std::ranges::any_of(taken, covers)) continue;
         taken.push_back(i);
         want.insert(want.end(), {row / kClasses, row % kClasses, i});
       }
     }
-    const auto got =
-        Results(onnx, {HostTensor::Of<float>({kBatch, kBoxes, 4}, corners),
-                       HostTensor::Of<float>({kBatch, kClasses, kBoxes}, scores),
-                       HostTensor::Of<int64_t>({1}, {most}), HostTensor::Of<float>({1}, {overlap}),
-                       HostTensor::Of<float>({1}, {least})});
-    SCOPED_TRACE(want.size());
-    EXPECT_THAT(got[0].shape, ElementsAre(want.size() / 3, 3));
-    EXPECT_EQ(got[0].Values<int64_t>(), want);
+    return want;
+  }
+
+  std::vector<float> corners, scores;
+  std::vector<Box> boxes;
+};
+
+// `most` is an input of the model where it is below 0, else it has that value.
+ModelWriter Suppression(int64_t most) {
+  ModelWriter model;
+  model.Input("boxes", DType::kFloat32, {Scene::kBatch, Scene::kBoxes, 4})
+      .Input("scores", DType::kFloat32, {Scene::kBatch, Scene::kClasses, Scene::kBoxes});
+  if (most < 0) model.Input("most", DType::kInt64, {1});
+  if (most >= 0) model.Initializer("most", HostTensor::Of<int64_t>({1}, {most}));
+  return model.Input("overlap", DType::kFloat32, {1})
+      .Input("least", DType::kFloat32, {1})
+      .Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"y"})
+      .Output("y");
+}
+
+void ExpectTaken(const Suppressing& by, bool fixed, std::mt19937_64* random) {
+  const OnnxPlan onnx = Import(Suppression(fixed ? by.most : -1).File(13));
+  const Scene scene(random);
+  std::vector<HostTensor> inputs = {
+      HostTensor::Of<float>({Scene::kBatch, Scene::kBoxes, 4}, scene.corners),
+      HostTensor::Of<float>({Scene::kBatch, Scene::kClasses, Scene::kBoxes}, scene.scores)};
+  if (!fixed) inputs.push_back(HostTensor::Of<int64_t>({1}, {by.most}));
+  inputs.push_back(HostTensor::Of<float>({1}, {by.overlap}));
+  inputs.push_back(HostTensor::Of<float>({1}, {by.least}));
+  const Ints want = scene.Taken(by);
+  const auto got = Results(onnx, inputs);
+  SCOPED_TRACE(want.size());
+  EXPECT_THAT(got[0].shape, ElementsAre(want.size() / 3, 3));
+  EXPECT_EQ(got[0].Values<int64_t>(), want);
+}
+
+// 9 blocks of boxes, so that those of one suppress those of later ones, and half of the blocks
+// goes on without the other half.
+TEST(RunSizesOfVision, NonMaxSuppressionTakesTheBestBoxesOfEachClass) {
+  std::mt19937_64 random(4);
+  for (const Suppressing& by : std::vector<Suppressing>{{Scene::kBoxes, 0.3f, 0.2f},
+                                                        {5, 0.5f, 0.f},
+                                                        {Scene::kBoxes, 0.99f, 0.9f},
+                                                        {0, 0.5f, 0.f},
+                                                        {7, 0.1f, 2.f},
+                                                        {Scene::kBoxes, -1.f, 0.5f}}) {
+    ExpectTaken(by, false, &random);
+  }
+}
+
+// Few of many are picked one by one.
+TEST(RunSizesOfVision, NonMaxSuppressionPicksTheBestBoxesOneByOne) {
+  std::mt19937_64 random(5);
+  for (const Suppressing& by : std::vector<Suppressing>{{0, 0.5f, 0.f},
+                                                        {1, 0.5f, 0.f},
+                                                        {9, 0.5f, 0.f},
+                                                        {70, 0.3f, 0.2f},
+                                                        {20, 0.1f, -1.f},
+                                                        {7, 0.1f, 2.f},
+                                                        {12, 0.1f, 0.98f}}) {
+    ExpectTaken(by, true, &random);
   }
 }
 

@@ -7,7 +7,13 @@
 // one is left. An element of the merged row is found by bisection: among its first o elements are
 // i of run a and o - i of run b, where i is the least with a[i] > b[o - 1 - i]. So each level is
 // one kernel of n log n steps without a dependence between elements, and there are log n levels.
+//
+// The k smallest of many: the row is cut into segments. Each of the k is in one of the k segments
+// with the smallest least elements, so these are found first, in the same way, and then only the
+// elements of these segments are sorted. With segments of sqrt(n / k) elements both are sorts of
+// about sqrt(n k).
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -22,6 +28,12 @@ namespace {
 constexpr int64_t kCounted = 1024;  // sorted by counting where it is all
 constexpr int64_t kRun = 256;       // or where it is a run of a longer row
 constexpr int64_t kLowest = int64_t{1} << 31;
+constexpr int64_t kAbove = int64_t{1} << 32;  // what a key is multiplied by
+
+constexpr int64_t kSegmented = 128;  // elements of a row from which segments of it pay
+constexpr int64_t kShortest = 4;     // of them
+// Begins what segments are filled up with, so that it is not what runs are filled up with.
+constexpr int64_t kSecondPadding = int64_t{1} << 30;
 
 // Integers in the order of x, of 32 bits or, of types of 64 bits, i64. -0 equals 0, NaN comes last.
 Tensor OrderKey(const Tensor& x) {
@@ -78,30 +90,24 @@ Tensor MergePairs(const Tensor& x) {
   return i.Lt(n).And(j.Ge(n).Or(a.Lt(c))).Where(a, c);
 }
 
-// Rows made longer, by numbers above all that sort.
-Tensor Lengthened(const Tensor& x, int64_t n) {
+// Rows made longer, by numbers above all that sort, which are different for other `from`.
+Tensor Lengthened(const Tensor& x, int64_t n, int64_t from) {
   const int64_t have = x.dim(1);
   if (have == n) return x;
   const Tensor position = x.builder()->Iota(DType::kInt64, n);
   return position.Lt(have).Where(x.Pad({0, 0, 0, n - have}),
-                                 std::numeric_limits<int64_t>::max() - position);
+                                 std::numeric_limits<int64_t>::max() - from - position);
 }
 
-// A matrix [rows, n] of distinct i64 in each row -> [rows, keep], the smallest ones in order.
-Tensor SortRows(Tensor x, int64_t keep) {
+// All of [rows, n] or fewer of its smallest, in order.
+Tensor SortWhole(Tensor x, int64_t keep) {
   const Dim rows = x.dims()[0];
-  // Few of many: those of each run, until there are few.
-  while (x.dim(1) > kCounted && keep <= kRun / 4) {
-    const int64_t runs = CeilDiv(x.dim(1), kRun);
-    const Tensor cut = Lengthened(x, runs * kRun).Reshape({rows, runs, kRun});
-    x = SortByCounting(cut, keep).Reshape({rows, runs * keep});
-  }
   int64_t runs = 1;
   if (x.dim(1) > kCounted) {
     while (CeilDiv(x.dim(1), runs) > kRun) runs *= 2;
   }
   const int64_t length = CeilDiv(x.dim(1), runs);
-  x = Lengthened(x, runs * length).Reshape({rows, runs, length});
+  x = Lengthened(x, runs * length, 0).Reshape({rows, runs, length});
   x = SortByCounting(x, runs == 1 ? keep : length);
   for (; x.dim(1) > 1; runs /= 2) {
     x = MergePairs(x.Reshape({rows, runs / 2, 2, x.dim(2)}));
@@ -109,9 +115,26 @@ Tensor SortRows(Tensor x, int64_t keep) {
   return x.Reshape({rows, x.dim(2)}).Slice(1, 0, keep);
 }
 
+// A matrix [rows, n] of distinct i64 in each row -> [rows, keep], the smallest ones in order. The
+// lower half of an element of column i is a position from i * span up to (i + 1) * span.
+Tensor SortRows(const Tensor& x, int64_t keep, int64_t span = 1) {
+  const Dim rows = x.dims()[0];
+  const int64_t n = x.dim(1);
+  const int64_t length = std::llround(std::sqrt(static_cast<double>(n / keep)));
+  if (n < kSegmented || length < kShortest || n >= kSecondPadding) return SortWhole(x, keep);
+  const int64_t segments = CeilDiv(n, length);
+  const Tensor all = Lengthened(x, segments * length, kSecondPadding).Contiguous();
+  const Tensor least = all.Reshape({rows, segments, length}).Min({2}).Contiguous();
+  const Tensor best = SortRows(least, keep, span * length);
+  Builder* b = x.builder();
+  const Tensor row = b->Iota(DType::kInt64, rows).Reshape(Dims{rows, 1});
+  const Tensor taken = best.And(kAbove - 1).FloorDiv(span * length) + row * segments;
+  const Tensor few = all.Reshape({rows, segments, length}).Flatten(0, 1).Gather(taken);
+  return SortWhole(few.Reshape({rows, keep * length}), keep);
+}
+
 // Positions [rows, keep] i32 of the smallest keys of 32 bits, stable.
 Tensor Positions32(const Tensor& key, int64_t keep) {
-  constexpr int64_t kAbove = int64_t{1} << 32;
   const Tensor position = key.builder()->Iota(DType::kInt64, key.dim(1));
   return SortRows(key * kAbove + position, keep).And(kAbove - 1).Cast(DType::kInt32);
 }
