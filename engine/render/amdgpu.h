@@ -25,6 +25,8 @@ class AmdgpuKernel final : public LlvmWorkgroupKernel {
   absl::Status Mma(UOp u) override;
   std::string ShuffleWord(std::string_view word, std::string_view lane) override;
   int64_t HardwareLanes() const override { return target_.warp; }
+  // To a base in scalar registers: the form SADDR of global loads and stores.
+  bool AddsBytes(const Address& at) const override { return at.memory->argument >= 0; }
   void CopyUnits(UOp copy, int64_t unit) override;
 
   // Orders the memory accesses of the threads that `scope` names on both sides of `barrier`.
