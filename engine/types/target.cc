@@ -20,12 +20,13 @@ std::string Target::Key() const {
          std::to_string(vector_lanes) + "|" + std::to_string(align) + "|" +
          std::to_string(unit_cycles) + "|" + std::to_string(static_cast<int>(matrix)) + "|" +
          std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
-         std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes);
+         std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
+         std::to_string(index_bits);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 22> parts;
+  std::array<std::string_view, 23> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -63,11 +64,13 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.winograd = number(19, 0) != 0;
   target.deterministic = number(20, 0) != 0;
   target.async_bytes = number(21, 0);
+  target.index_bits = number(22, 0);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   good &= target.vector_rate >= 1 && target.async_bytes >= 0;
+  good &= target.index_bits == 32 || target.index_bits == 64;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }
@@ -122,6 +125,7 @@ std::optional<Target> NvidiaTarget(int major, int minor, int multiprocessors, in
   target.cache_bytes = 0;             // none that a thread has to itself
   target.matrix = MatrixUnit::kSm80;  // later ones have its instructions too
   target.async_bytes = 4;             // cp.async
+  target.index_bits = 32;
   return target;
 }
 
@@ -156,6 +160,7 @@ Target AmdTarget(const AmdProcessor& processor, int multiprocessors, int64_t loc
   target.group_threads = 1024;
   target.local_bytes = local_bytes;
   target.cache_bytes = 0;
+  target.index_bits = 32;
   return target;
 }
 
@@ -169,6 +174,7 @@ Target OpenClTarget(int units) {
   target.group_threads = 256;
   target.local_bytes = int64_t{32} << 10;
   target.cache_bytes = 0;
+  target.index_bits = 32;
   return target;
 }
 
