@@ -1,7 +1,9 @@
-// What products and convolutions take on GPUs, counted: `product_counts [NAME]`. AMD's code objects
-// run on the interpreter of their machine code, NVIDIA's PTX on the fake driver that the variable
-// TELEGRAD_CUDA names; a few workgroups run, and counts are of all. Local loads and products are
-// those of the program.
+// What products, convolutions and other kernels take on GPUs, counted: `product_counts [--wide]
+// [NAME]`; --wide: with indices of 64 bits. AMD's code objects run on the interpreter of their
+// machine code, NVIDIA's PTX on the fake driver that the variable TELEGRAD_CUDA names; a few
+// workgroups run, and counts are of all. Local loads and products are those of the program. Where
+// NVIDIA's assembler is found (tests/nvptx/ptxas.h), the instructions that it makes are counted,
+// too.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -18,7 +20,9 @@
 #include "engine/schedule/schedule.h"
 #include "tests/amdgpu/run_on_machine.h"
 #include "tests/nvptx/ptx_kernels.h"
+#include "tests/nvptx/ptxas.h"
 #include "tests/nvptx/raw_cuda.h"
+#include "tests/nvptx/sass.h"
 
 namespace telegrad::testing {
 namespace {
@@ -28,6 +32,8 @@ struct CountedCase {
   Shape x, w;
   Window window = {};
   bool product = false;
+  Tensor (*other)(const Tensor& x, const Tensor& w) = nullptr;  // what is neither
+  DType w_type = DType::kVoid;                                  // kVoid: that of x
 };
 
 const CountedCase kCases[] = {
@@ -41,6 +47,39 @@ const CountedCase kCases[] = {
     {"groups", {2, 32, 9, 8}, {64, 16, 3, 3}, {.pads = {1, 1, 1, 1}}},
     {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
     {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
+    {.name = "sum of 1000x1001 and a row",
+     .x = {1000, 1001},
+     .w = {1001},
+     .other = [](const Tensor& x, const Tensor& w) { return x + w; }},
+    {.name = "transpose 2048x1536, plus a column",
+     .x = {2048, 1536},
+     .w = {1536, 1},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Transpose() + w; }},
+    {.name = "rows of 8000x768 by 512 i64",
+     .x = {8000, 768},
+     .w = {512},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Gather(w); },
+     .w_type = DType::kInt64},
+    {.name = "rows of 8000x768 by 512 i32",
+     .x = {8000, 768},
+     .w = {512},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Gather(w); },
+     .w_type = DType::kInt32},
+    {.name = "softmax of 512x1000, scaled",
+     .x = {512, 1000},
+     .w = {1000},
+     .other = [](const Tensor& x, const Tensor& w) { return (x * w).Softmax(); }},
+    {.name = "sums of columns 4096x1024",
+     .x = {4096, 1024},
+     .w = {1024},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Sum({0}) + w; }},
+    {.name = "largest of windows 3x3/2 8x64x112x112",
+     .x = {8, 64, 112, 112},
+     .w = {64, 1, 1},
+     .other =
+         [](const Tensor& x, const Tensor& w) {
+           return x.MaxPool({3, 3}, {.stride = {2, 2}, .pads = {1}}) + w;
+         }},
 };
 
 constexpr int64_t kGroups = 2;  // that run
@@ -85,11 +124,30 @@ ProgramCounts CountProgram(const Program& program) {
   return counts;
 }
 
+// What NVIDIA's assembler, where there is one, makes of a kernel.
+void PrintAssembled(const std::string& ptx, const Target& target) {
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) return;
+  const auto assembled = Assemble(ptxas, ptx, target.arch);
+  if (!assembled.ok()) return;
+  int instructions = 0;
+  if (const auto by_code = CountInstructions(assembled->code, "k"); by_code.ok()) {
+    for (const auto& [code, n] : *by_code) instructions += n;
+  }
+  std::printf("  assembled: %d instructions, %lld registers, %lld bytes spilled\n", instructions,
+              static_cast<long long>(assembled->registers),
+              static_cast<long long>(assembled->spill_stores));
+}
+
 void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* cuda,
              int64_t (*count)(const char*)) {
   Builder b;
-  const Tensor x = b.Param(dtype, c.x, "x"), w = b.Param(dtype, c.w, "w");
-  b.Output(c.product ? x.MatMul(w) : x.Conv(w, c.window, c.x[1] / c.w[1]), "y");
+  const Tensor x = b.Param(dtype, c.x, "x");
+  const Tensor w = b.Param(c.w_type == DType::kVoid ? dtype : c.w_type, c.w, "w");
+  b.Output(c.other != nullptr ? c.other(x, w)
+           : c.product        ? x.MatMul(w)
+                              : x.Conv(w, c.window, c.x[1] / c.w[1]),
+           "y");
   const auto plan = b.Finish();
   if (const char* file = std::getenv("DUMP")) {
     std::FILE* f = std::fopen(file, "w");
@@ -141,6 +199,7 @@ void Measure(const CountedCase& c, DType dtype, const Target& target, RawCuda* c
       std::printf("  instructions of warps %.0f\n",
                   static_cast<double>(count("instructions") - before) * all / 32);
     }
+    if (!target.arch.starts_with("gfx")) PrintAssembled(image->binary, target);
     std::fflush(stdout);
   }
 }
@@ -156,11 +215,16 @@ int main(int argc, char** argv) {
   void* loaded = dlopen(library == nullptr ? TELEGRAD_FAKE_CUDA : library, RTLD_NOW);
   auto* count = reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
   RawCuda* const driver = cuda.ok() && count != nullptr ? cuda->get() : nullptr;
+  const bool wide = argc > 1 && std::string(argv[1]) == "--wide";
+  if (wide) --argc, ++argv;
+  Target nvidia = *NvidiaTarget(8, 0, 108, 163840);
+  Target amd = AmdTarget(*FindAmdProcessor("gfx942"), 304);
+  if (wide) nvidia.index_bits = amd.index_bits = 64;
   for (const CountedCase& c : kCases) {
     if (argc > 1 && std::string(c.name).find(argv[1]) == std::string::npos) continue;
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-      Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), driver, count);
-      Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr, nullptr);
+      Measure(c, dtype, nvidia, driver, count);
+      Measure(c, dtype, amd, nullptr, nullptr);
     }
   }
   return 0;
