@@ -352,7 +352,7 @@ namespace {
 // Of so many elements from the one that the address names on.
 bool ProveInside(UOp address, int64_t elements, int64_t* work) {
   const UOp index = address.src(1);
-  if (index.dtype() != DType::kInt64) return false;
+  if (index.dtype() != DType::kInt64 && index.dtype() != DType::kInt32) return false;
   Prover prover(address);
   const WideBounds inside{0, NumElements(Memory(address).shape()) - elements};
   bool proved = prover.never() || prover.Value(index).within(inside);

@@ -239,6 +239,85 @@ TEST_F(BoundsProofTest, OverflowProvesNothing) {
   EXPECT_FALSE(ProveInside(At(100, huge)));
 }
 
+TEST_F(BoundsProofTest, IndicesOf32Bits) {
+  const auto range = [&](int64_t id, int64_t size) {
+    return g_.Range(id, AxisType::kLoop, g_.Const(DType::kInt32, size));
+  };
+  const auto constant = [&](int64_t c) { return g_.Const(DType::kInt32, c); };
+  const UOp i = range(0, 4), j = range(1, 8);
+  const UOp flat = Add(g_.Make(Op::kMul, {i, constant(8)}), j);
+  EXPECT_TRUE(ProveInside(At(32, flat)));
+  EXPECT_FALSE(ProveInside(At(31, flat)));
+  EXPECT_TRUE(ProveInside(At(31, flat, Lt(flat, constant(31)))));
+  // The sum is inside of the buffer where no more than 32 bits are computed, and negative.
+  const UOp far = Add(flat, constant(INT32_MAX - 30));
+  EXPECT_FALSE(ProveInside(At(int64_t{1} << 32, far)));
+  EXPECT_TRUE(ProveInside(At(int64_t{1} << 32, Add(flat, constant(INT32_MAX - 31)))));
+  // Sums that wrap on the way, and back.
+  EXPECT_TRUE(ProveInside(At(32, Add(far, constant(30 - INT32_MAX)))));
+  // A gate on a sum that wraps says nothing of the sum.
+  EXPECT_FALSE(ProveInside(At(31, flat, Lt(far, constant(INT32_MAX)))));
+  // A cast keeps what fits.
+  const UOp wide = Mul(Range(2, 8), 4);
+  const auto cast = [&](DType to, UOp u) { return g_.Make(Op::kCast, to, {u}); };
+  EXPECT_TRUE(ProveInside(At(29, cast(DType::kInt32, wide))));
+  EXPECT_FALSE(ProveInside(At(29, cast(DType::kInt32, Add(wide, g_.Index(int64_t{1} << 32))))));
+  EXPECT_FALSE(ProveInside(At(29, cast(DType::kInt8, wide))));  // of no other type
+}
+
+// Both widths and casts between them, near the values at which an i32 wraps.
+TEST_F(BoundsProofTest, NeverAcceptsAnIndexThatWrapsOutOfItsBuffer) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 rng(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % n); };
+  const auto wrap = [](int64_t x) { return static_cast<int64_t>(static_cast<int32_t>(x)); };
+  const auto high = [&] {
+    const int64_t steps[] = {
+        0, 0, int64_t{1} << 31, int64_t{1} << 30, -(int64_t{1} << 31), int64_t{1} << 32};
+    return steps[below(6)] + below(9) - 4;
+  };
+  constexpr DType kNarrow = DType::kInt32;
+  int proved = 0, inside = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const int64_t n = 1 + below(6), m = 1 + below(6), size = 1 + below(40);
+    // Factors that fit, and that wrap.
+    const int64_t a = below(3) == 0 ? wrap(high()) : below(9) - 3, b = below(9) - 3;
+    const int64_t c = wrap(high()), d = high(), e = wrap(high()), lo = below(9) - 4,
+                  hi = below(20) - 2;
+    const bool through_i64 = below(3) == 0, gated = below(2) == 0, divided = below(3) == 0;
+    const int64_t divisor = 1 + below(4);
+    const auto constant = [&](int64_t v) { return g_.Const(kNarrow, v); };
+    const UOp i = g_.Range(10, AxisType::kLoop, constant(n));
+    const UOp j = g_.Range(11, AxisType::kLoop, constant(m));
+    UOp index = Add(Add(g_.Make(Op::kMul, {i, constant(a)}), g_.Make(Op::kMul, {j, constant(b)})),
+                    constant(c));
+    if (through_i64) {
+      const UOp wide = Add(g_.Make(Op::kCast, DType::kInt64, {index}), g_.Index(d));
+      index = g_.Make(Op::kCast, kNarrow, {wide});
+    }
+    if (divided) index = g_.Make(Op::kFloorDiv, {index, constant(divisor)});
+    index = Add(index, constant(e));
+    const UOp gate = And(Lt(constant(lo), index), Lt(index, constant(hi)));
+    const bool accepted = ProveInside(gated ? At(size, index, gate) : At(size, index));
+    bool leaves = false;
+    for (int64_t x = 0; x < n; ++x) {
+      for (int64_t y = 0; y < m; ++y) {
+        int64_t at = wrap(wrap(wrap(a * x) + wrap(b * y)) + c);
+        if (through_i64) at = wrap(at + d);
+        if (divided) at = at >= 0 ? at / divisor : -((-at + divisor - 1) / divisor);
+        at = wrap(at + e);
+        if (gated && !(lo < at && at < hi)) continue;
+        leaves |= at < 0 || at >= size;
+      }
+    }
+    ASSERT_FALSE(accepted && leaves) << Print(index) << "gate " << gated << "\n" << Print(gate);
+    proved += accepted;
+    inside += !leaves;
+  }
+  EXPECT_GT(proved, inside / 4) << "of " << inside << " that stay inside";
+}
+
 TEST_F(BoundsProofTest, NeverAcceptsAnAccessThatLeavesItsBuffer) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -15,6 +15,7 @@
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/merge_ranges.h"
 #include "engine/lowering/moves/apply.h"
+#include "engine/lowering/narrow_indices.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/runtime_ends.h"
 #include "engine/lowering/runtime_window.h"
@@ -163,6 +164,11 @@ UOp GateUnproved(PassContext& c, UOp root) {
   return bounds.unproved.empty() ? root : AddGates(c.rewriter(kSimplify), root, bounds.unproved);
 }
 
+UOp Narrow(PassContext& c, UOp root) {
+  if (c.target().index_bits == 64) return root;
+  return OrFail(c.graph(), NarrowIndices(c.graph(), root, c.budget()));
+}
+
 // Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
 // that closes the nest's outermost range.
 Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
@@ -197,13 +203,18 @@ Program::Argument* ArgumentOf(UOp address, Program* program) {
 
 // Counts the program's work and marks what it does with its arguments. Of an argument no more bytes
 // count than its accesses can touch: a gather of a few rows does not move the whole table. `most`:
-// elements of the first arguments that its kernel touches.
-void CountWork(std::span<const double> most, Program* program) {
+// elements of the first arguments that its kernel touches. Indices are no work: integers as wide as
+// those that are computed from loops alone.
+void CountWork(const Target& target, std::span<const double> most, Program* program) {
+  const DType index = target.index_bits == 32 ? DType::kInt32 : DType::kInt64;
+  NodeMap<bool> loaded(*program->graph, false);  // whether the value is computed from a loaded one
   double iterations = 1;
   std::vector<double> outer;
   std::vector<double> touched(program->arguments.size(), 0);  // elements
   for (uint32_t id : program->order) {
     const UOp u = program->graph->at(id);
+    loaded[id] = u.is(Op::kLoad) ||
+                 std::ranges::any_of(u.src_ids(), [&](uint32_t s) { return loaded.at(s); });
     if (u.is(Op::kRange)) {
       outer.push_back(iterations);
       iterations *= static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 0));
@@ -214,7 +225,8 @@ void CountWork(std::span<const double> most, Program* program) {
     } else if (u.is(Op::kEnd)) {
       iterations = outer.back();
       outer.pop_back();
-    } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype())) {
+    } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype()) &&
+               (u.dtype() != index || loaded[id])) {
       const double operations = u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
     } else if (u.is(Op::kMma)) {
@@ -247,7 +259,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   program.packings = piece.packings;
   program.warp = c.target().warp;
   program.moves = piece.moves;
-  CountWork(piece.touched, &program);
+  CountWork(c.target(), piece.touched, &program);
   return program;
 }
 
@@ -300,6 +312,12 @@ constexpr PassRow kPasses[] = {
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "adds a run-time check to each access that is not proved inside its buffer", kBetween,
      kBetween, kSimplify, GraphPass{GateUnproved}},
+    {"narrow-indices",
+     "computes indices in 32 bits where they fit, on targets that are faster so",
+     kBetween,
+     kBetween,
+     {},
+     GraphPass{Narrow}},
     {"linearize",
      "puts the nodes into execution order",
      kBetween,

@@ -26,6 +26,8 @@ class AmdgpuKernel final : public LlvmWorkgroupKernel {
   std::string ShuffleWord(std::string_view word, std::string_view lane) override;
   int64_t HardwareLanes() const override { return target_.warp; }
   absl::Status CopyUnits(UOp copy, int64_t unit) override;
+  // To a base in scalar registers: the form SADDR of global loads and stores.
+  bool AddsBytes(const Address& at) const override { return at.memory->argument >= 0; }
 
   // Orders the memory accesses of the threads that `scope` names on both sides of `barrier`.
   void Synchronize(std::string_view scope, std::string_view barrier);

@@ -33,7 +33,9 @@ std::string CKernel::AsOffset(DType dtype, std::string_view x, int64_t lanes) co
 
 absl::Status CKernel::PointTo(UOp u, Address* at) {
   const UOp index = u.src(1);
-  const auto split = at->lanes == 1 ? LaneOffsets{{{index, 1}}, 0, {0}} : SplitLanes(index);
+  const LaneOffsets whole{{{index, 1}}, 0, {0}};
+  auto split = at->lanes == 1 && Info(index.dtype()).bits == 64 ? whole : SplitLanes(index);
+  if (!split && at->lanes == 1) split = whole;
   if (!split) {
     at->kind = Address::kLanes;
     TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(index, at->lanes));
@@ -44,11 +46,17 @@ absl::Status CKernel::PointTo(UOp u, Address* at) {
              : split->Stride() == 1 ? Address::kContiguous
                                     : Address::kSpread;
   at->offsets = split->lanes;
+  const std::optional<Interval> narrow = split->NarrowSum();
   std::string sum;
   for (const auto& [term, factor] : split->terms) {
     TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(term, 1));
-    StrAppend(&sum, sum.empty() ? "" : " + ", AsOffset(term.dtype(), text, 1));
-    if (factor != 1) StrAppend(&sum, " * ", static_cast<uint64_t>(factor), "ul");
+    StrAppend(&sum, sum.empty() ? "" : " + ", narrow ? text : AsOffset(term.dtype(), text, 1));
+    if (factor != 1 && narrow) StrAppend(&sum, " * ", static_cast<uint32_t>(factor), "u");
+    if (factor != 1 && !narrow) StrAppend(&sum, " * ", static_cast<uint64_t>(factor), "ul");
+  }
+  if (narrow && !sum.empty()) {
+    sum = StrCat("(", sum, ")");
+    sum = narrow->lo >= 0 ? StrCat("(ulong)", sum) : AsOffset(DType::kInt32, sum, 1);
   }
   if (sum.empty() || split->constant != 0) {
     StrAppend(&sum, sum.empty() ? "" : " + ", static_cast<uint64_t>(split->constant), "ul");

@@ -7,6 +7,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/ir/scalar.h"
+#include "engine/render/alu_facts.h"
 #include "engine/rules/fold.h"
 
 namespace telegrad {
@@ -28,20 +29,7 @@ int64_t PowerOfTwoIn(int64_t value) {
 
 // Lanes of a sum or product narrower than 64 bits are so far apart in memory as they say only if it
 // does not wrap. In 64 bits addresses wrap along with it.
-bool IsExact(UOp u) {
-  if (Info(u.dtype()).bits == 64) return true;
-  const Interval x = u.src(0).bounds(), y = u.src(1).bounds();
-  int64_t ends[4];
-  if (u.is(Op::kAdd)) {
-    return CheckedAdd(x.lo, y.lo, &ends[0]) && CheckedAdd(x.hi, y.hi, &ends[1]) &&
-           u.bounds() == Interval{ends[0], ends[1]};
-  }
-  if (!CheckedMul(x.lo, y.lo, &ends[0]) || !CheckedMul(x.lo, y.hi, &ends[1]) ||
-      !CheckedMul(x.hi, y.lo, &ends[2]) || !CheckedMul(x.hi, y.hi, &ends[3])) {
-    return false;
-  }
-  return u.bounds() == Interval{*std::ranges::min_element(ends), *std::ranges::max_element(ends)};
-}
+bool SplitsExactly(UOp u) { return Info(u.dtype()).bits == 64 || IsExact(u); }
 
 // The words of the lanes, one where all are equal; empty where they depend on anything.
 std::vector<int64_t> ConstantLanes(UOp u, int depth, int* steps) {
@@ -133,6 +121,24 @@ std::vector<int64_t> LaneOffsets::Divisors() const {
   return divisors;
 }
 
+std::optional<Interval> LaneOffsets::NarrowSum() const {
+  Interval sum{0, 0};
+  for (const Term& term : terms) {
+    int64_t low, high;
+    if (term.scalar.dtype() != DType::kInt32 ||
+        !CheckedMul(term.factor, term.scalar.vmin(), &low) ||
+        !CheckedMul(term.factor, term.scalar.vmax(), &high)) {
+      return std::nullopt;
+    }
+    const Interval product{std::min(low, high), std::max(low, high)};
+    const auto fits = [](const Interval& x) { return x.lo >= INT32_MIN && x.hi <= INT32_MAX; };
+    if (!fits(product) || term.factor < INT32_MIN || term.factor > INT32_MAX) return std::nullopt;
+    sum = {sum.lo + product.lo, sum.hi + product.hi};
+    if (!fits(sum)) return std::nullopt;
+  }
+  return sum;
+}
+
 std::optional<LaneOffsets> SplitLanes(UOp index) {
   LaneOffsets out;
   out.lanes.assign(LanesOf(index), 0);
@@ -146,7 +152,7 @@ std::optional<LaneOffsets> SplitLanes(UOp index) {
       continue;
     }
     const bool scalar = LanesOf(u) == 1;
-    if (scalar && !(u.is(Op::kAdd) && u.src(1).is_const() && IsExact(u))) {
+    if (scalar && !(u.is(Op::kAdd) && u.src(1).is_const() && SplitsExactly(u))) {
       out.terms.push_back({u, factor});
       continue;
     }
@@ -154,17 +160,17 @@ std::optional<LaneOffsets> SplitLanes(UOp index) {
       summands.emplace_back(u.src(0), factor);
       continue;
     }
-    if (u.is(Op::kAdd) && IsExact(u)) {
+    if (u.is(Op::kAdd) && SplitsExactly(u)) {
       summands.emplace_back(u.src(1), factor);
       summands.emplace_back(u.src(0), factor);
       continue;
     }
-    if (u.is(Op::kSub) && Info(u.dtype()).bits == 64) {
+    if (u.is(Op::kSub) && SplitsExactly(u)) {
       summands.emplace_back(u.src(1), Mul(factor, -1));
       summands.emplace_back(u.src(0), factor);
       continue;
     }
-    if (u.is(Op::kMul) && IsExact(u)) {
+    if (u.is(Op::kMul) && SplitsExactly(u)) {
       if (const auto [other, by] = ConstantFactor(u); by != 0) {
         summands.emplace_back(other, Mul(factor, by));
         continue;

@@ -23,6 +23,9 @@ struct LaneOffsets {
 
   // The distance from each lane to the next where all have the same; else 0.
   int64_t Stride() const;
+  // The bounds of the terms' sum where it can be computed in i32, in their order: all of them are
+  // i32, and no product and no sum wraps.
+  std::optional<Interval> NarrowSum() const;
   // Powers of two that divide the lanes' indices.
   std::vector<int64_t> Divisors() const;
 };

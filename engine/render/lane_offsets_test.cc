@@ -89,5 +89,27 @@ TEST_F(LaneOffsetsTest, DivisorsOfScalars) {
   EXPECT_EQ(DivisorOf(Do(Op::kAnd, i, -16)), 16);
 }
 
+TEST_F(LaneOffsetsTest, ASumThatFitsIsOf32Bits) {
+  const auto narrow = [&](UOp index) {
+    const auto split = SplitLanes(index);
+    return split ? split->NarrowSum() : std::nullopt;
+  };
+  constexpr DType kNarrow = DType::kInt32;
+  const UOp i = Range(0, 100, kNarrow), j = Range(1, 10, kNarrow), lanes = Iota(4, kNarrow);
+  const UOp index = Do(Op::kAdd, Do(Op::kSub, Do(Op::kMul, i, 16), Do(Op::kMul, j, 4)), lanes);
+  EXPECT_EQ(narrow(index), (Interval{-36, 1584}));
+  EXPECT_EQ(narrow(Do(Op::kAdd, Do(Op::kSub, lanes, j), 5)), (Interval{-9, 0}));
+  EXPECT_EQ(narrow(Do(Op::kAdd, Do(Op::kMul, Range(2, 100), 4), Iota(4))), std::nullopt);  // i64
+  EXPECT_EQ(narrow(lanes), (Interval{0, 0}));  // no terms
+}
+
+TEST_F(LaneOffsetsTest, ADifferenceThatMayWrapIsNotSplit) {
+  constexpr DType kNarrow = DType::kInt32;
+  const UOp far = Do(Op::kSub, Range(0, 4, kNarrow), Iota(4, kNarrow));
+  EXPECT_TRUE(SplitLanes(far).has_value());
+  const UOp edge = Do(Op::kAdd, Range(1, 2, kNarrow), INT32_MIN);
+  EXPECT_FALSE(SplitLanes(Do(Op::kSub, edge, Iota(4, kNarrow))).has_value());
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -22,6 +22,18 @@ std::string Plain(const LlvmAlu& a, std::string_view on_ints, std::string_view o
                    a.x[1]);
 }
 
+// ADD, SUB and MUL. Where integers of 32 bits are shown not to wrap, as those of indices are, LLVM
+// may extend a sum by extending its operands, and find what addresses have in common.
+std::string Arithmetic(const LlvmAlu& a, std::string_view op) {
+  std::string on_ints(op);
+  if (!a.vectors && a.node.dtype() == DType::kInt32 && IsExact(a.node)) {
+    const Interval x = a.node.src(0).bounds(), y = a.node.src(1).bounds();
+    const bool positive = x.lo >= 0 && y.lo >= 0 && (!a.node.is(Op::kSub) || x.lo >= y.hi);
+    on_ints += positive ? " nuw nsw" : " nsw";
+  }
+  return Plain(a, on_ints, StrCat("f", op));
+}
+
 std::string Intrinsic(const LlvmAlu& a, std::string_view name) {
   const std::string full = StrCat("llvm.", name, ".", a.suffix());
   switch (a.x.size()) {
@@ -71,27 +83,32 @@ std::string UnsignedDivision(const LlvmAlu& a, std::string_view op) {
 // x / c is x * (floor(2^(n + m) / c) + 1) / 2^(n + m) (Granlund and Montgomery, "Division by
 // Invariant Integers using Multiplication", theorem 4.2): for n of at most 31 a product of 64 bits.
 // Without this LLVM makes products of 128 bits of it, which take dozens of instructions where there
-// are only those of 32, as on the targets without vectors.
+// are only those of 32, as on the targets without vectors. Of an i32 this is done where the product
+// fits into 32 bits as well: LLVM knows less of the operand.
 std::string PlainDivision(const LlvmAlu& a, bool remainder) {
   const UOp divisor = a.node.src(1);
   const int64_t most = a.node.src(0).vmax();
-  const bool narrow = !a.vectors && a.lanes == 1 && Info(a.from()).bits == 64 &&
-                      divisor.is_const() && divisor.vmin() > 1 && divisor.vmax() <= most &&
-                      most <= std::numeric_limits<int32_t>::max();
-  if (!narrow) return Do(a, remainder ? "urem" : "udiv", a.x[0], a.x[1]);
+  const int bits = Info(a.from()).bits;
+  const std::string plain = remainder ? "urem" : "udiv";
+  const bool multiplies = !a.vectors && a.lanes == 1 && (bits == 64 || bits == 32) &&
+                          divisor.is_const() && divisor.vmin() > 1 && divisor.vmax() <= most &&
+                          most <= std::numeric_limits<int32_t>::max();
+  if (!multiplies) return Do(a, plain, a.x[0], a.x[1]);
   const auto c = static_cast<uint64_t>(divisor.vmin());
   const int n = std::bit_width(static_cast<uint64_t>(most)), m = std::bit_width(c - 1);
   const uint64_t factor = (uint64_t{1} << (n + m)) / c + 1;
   const bool short_product = n + std::bit_width(factor) <= 32;
+  if (bits == 32 && !short_product) return Do(a, plain, a.x[0], a.x[1]);
   const std::string type = short_product ? "i32" : "i64";
-  const std::string x = short_product ? a.out.Let("trunc i64 ", a.x[0], " to i32") : a.x[0];
+  const bool cut = short_product && bits == 64;
+  const std::string x = cut ? a.out.Let("trunc i64 ", a.x[0], " to i32") : std::string(a.x[0]);
   const std::string product = a.out.Let("mul nuw ", type, " ", x, ", ", factor);
   std::string result = a.out.Let("lshr ", type, " ", product, ", ", n + m);
   if (remainder) {
     const std::string multiple = a.out.Let("mul nuw ", type, " ", result, ", ", c);
     result = a.out.Let("sub nuw ", type, " ", x, ", ", multiple);
   }
-  return short_product ? a.out.Let("zext i32 ", result, " to i64") : result;
+  return cut ? a.out.Let("zext i32 ", result, " to i64") : result;
 }
 
 struct Divisor {
@@ -334,9 +351,9 @@ constexpr AluRow kAluRows[] = {
     {Op::kFloor, [](const LlvmAlu& a) { return Intrinsic(a, "floor"); }},
     {Op::kCast, Cast},
     {Op::kBitcast, Bitcast},
-    {Op::kAdd, [](const LlvmAlu& a) { return Plain(a, "add", "fadd"); }},
-    {Op::kSub, [](const LlvmAlu& a) { return Plain(a, "sub", "fsub"); }},
-    {Op::kMul, [](const LlvmAlu& a) { return Plain(a, "mul", "fmul"); }},
+    {Op::kAdd, [](const LlvmAlu& a) { return Arithmetic(a, "add"); }},
+    {Op::kSub, [](const LlvmAlu& a) { return Arithmetic(a, "sub"); }},
+    {Op::kMul, [](const LlvmAlu& a) { return Arithmetic(a, "mul"); }},
     {Op::kFDiv, [](const LlvmAlu& a) { return Plain(a, "", "fdiv"); }},
     {Op::kFloorDiv, FloorDiv},
     {Op::kFloorMod, FloorMod},

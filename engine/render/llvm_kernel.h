@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/status.h"
 #include "engine/ir/program.h"
+#include "engine/render/lane_offsets.h"
 #include "engine/render/llvm_writer.h"
 #include "engine/types/target.h"
 
@@ -51,6 +52,10 @@ class LlvmKernel {
     // of each lane's element a power of two that divides its number.
     std::string element;
     std::vector<int64_t> offsets, divisors;
+    // Where AddsBytes: an i32, by so many bytes and by `constant` elements is `pointer` beyond the
+    // beginning of the memory. Else empty.
+    std::string bytes;
+    int64_t constant = 0;
     int64_t stride = 0;      // of kSpread, where that is the same from lane to lane; else 0
     std::string gate;        // empty: always
     bool lane_gate = false;  // the gate is a vector
@@ -89,6 +94,8 @@ class LlvmKernel {
   virtual std::string LoopMetadata(UOp) { return ""; }
   // The ops of programs for many threads.
   virtual absl::Status ManyThreads(UOp u);
+  // Whether accesses of that memory add an unsigned i32 of bytes to a pointer by themselves.
+  virtual bool AddsBytes(const Address&) const { return false; }
   // The access itself, inside of the gate if that is not one of lanes.
   virtual absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at);
   virtual absl::Status StoreLanes(UOp u, const Address& at, const std::string& value);
@@ -151,6 +158,11 @@ class LlvmKernel {
 
   const Memory* MemoryOf(UOp index) const;
   absl::Status PointTo(UOp index, Address* at);
+  void PointByBytes(Address* at);
+  // The address for an access inside of its gate.
+  Address Inside(Address at);
+  // The terms' sum, an i32 where it has a NarrowSum and else an i64; empty where there are none.
+  absl::StatusOr<std::string> AddUp(const LaneOffsets& split);
 
   std::map<uint32_t, Address> addresses_;  // by INDEX
   std::string gate_from_;                  // the block in front of the open gate

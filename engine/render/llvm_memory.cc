@@ -10,6 +10,8 @@
 namespace telegrad {
 namespace {
 
+constexpr size_t kMaxConditions = 16;  // of a gate, that are looked at
+
 // What the lanes are beyond the first one, as a vector.
 std::string Steps(const std::vector<int64_t>& offsets) {
   std::string out = "<";
@@ -17,6 +19,29 @@ std::string Steps(const std::vector<int64_t>& offsets) {
     StrAppend(&out, i == 0 ? "" : ", ", "i64 ", offsets[i]);
   }
   return out + ">";
+}
+
+// Whether one of the gate's first conditions compares the index itself: then that is computed in
+// any case.
+bool IsCompared(UOp index, UOp gate) {
+  std::vector<UOp> conditions{gate};
+  for (size_t i = 0; i < conditions.size() && i < kMaxConditions; ++i) {
+    const UOp u = conditions[i];
+    if (u.is(Op::kAnd)) conditions.insert(conditions.end(), {u.src(0), u.src(1)});
+    if (u.is(Op::kCmpLt) && (u.src(0) == index || u.src(1) == index)) return true;
+  }
+  return false;
+}
+
+// An index of 64 bits is one term; of one of 32 bits the constant is taken out, because LLVM finds
+// less of what such addresses have in common.
+std::optional<LaneOffsets> SplitIndex(UOp u, int64_t lanes) {
+  const UOp index = u.src(1);
+  if (lanes > 1) return SplitLanes(index);
+  const bool whole =
+      Info(index.dtype()).bits == 64 || (u.num_src() == 3 && IsCompared(index, u.src(2)));
+  const auto split = whole ? std::nullopt : SplitLanes(index);
+  return split ? split : LaneOffsets{{{index, 1}}, 0, {0}};
 }
 
 }  // namespace
@@ -70,6 +95,24 @@ const LlvmKernel::Address* LlvmKernel::AddressOf(UOp u) const {
   return found == addresses_.end() ? nullptr : &found->second;
 }
 
+absl::StatusOr<std::string> LlvmKernel::AddUp(const LaneOffsets& split) {
+  const bool narrow = split.NarrowSum().has_value();
+  const auto positive = [](const LaneOffsets::Term& term) {
+    return term.factor >= 0 && term.scalar.vmin() >= 0;
+  };
+  const std::string_view type = !narrow                                      ? " i64 "
+                                : std::ranges::all_of(split.terms, positive) ? " nuw nsw i32 "
+                                                                             : " nsw i32 ";
+  std::string sum;
+  for (const auto& [term, factor] : split.terms) {
+    TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(term, 1));
+    std::string offset = narrow ? text : AsOffset(term.dtype(), text, 1);
+    if (factor != 1) offset = out_.Let("mul", type, offset, ", ", factor);
+    sum = sum.empty() ? offset : out_.Let("add", type, sum, ", ", offset);
+  }
+  return sum;
+}
+
 // Under a mask some lanes may lie outside of the buffer; all other addresses are used only when
 // inside.
 absl::Status LlvmKernel::PointTo(UOp u, Address* at) {
@@ -80,7 +123,7 @@ absl::Status LlvmKernel::PointTo(UOp u, Address* at) {
                             ", ", at->pointer_type(), " ", at->memory->pointer, ", ",
                             LlvmType(DType::kInt64, lanes), " ", offset);
   };
-  const auto split = at->lanes == 1 ? LaneOffsets{{{index, 1}}, 0, {0}} : SplitLanes(index);
+  const auto split = SplitIndex(u, at->lanes);
   if (!split) {
     at->kind = Address::kLanes;
     TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(index, at->lanes));
@@ -93,19 +136,33 @@ absl::Status LlvmKernel::PointTo(UOp u, Address* at) {
                                : Address::kSpread;
   at->offsets = split->lanes;
   at->divisors = split->Divisors();
-  for (const auto& [term, factor] : split->terms) {
-    TG_ASSIGN_OR_RETURN(const std::string text, ValueOf(term, 1));
-    std::string offset = AsOffset(term.dtype(), text, 1);
-    if (factor != 1) offset = out_.Let("mul i64 ", offset, ", ", factor);
-    at->element = at->element.empty() ? offset : out_.Let("add i64 ", at->element, ", ", offset);
+  TG_ASSIGN_OR_RETURN(at->element, AddUp(*split));
+  if (const auto sum = split->NarrowSum(); sum && !at->element.empty()) {
+    const int64_t size = ByteSize(at->dtype);
+    if (AddsBytes(*at) && sum->lo >= 0 && sum->hi <= UINT32_MAX / size) {
+      at->bytes = out_.Let("mul nuw i32 ", at->element, ", ", size);
+      at->constant = split->constant;
+    }
+    at->element = out_.Let(sum->lo >= 0 ? "zext" : "sext", " i32 ", at->element, " to i64");
   }
   if (at->element.empty()) {
     at->element = StrCat(split->constant);
   } else if (split->constant != 0) {
     at->element = out_.Let("add i64 ", at->element, ", ", split->constant);
   }
-  point(at->element, 1);
+  if (at->bytes.empty()) point(at->element, 1);
   return absl::OkStatus();
+}
+
+// What lies in front of the constant may be outside of the buffer.
+void LlvmKernel::PointByBytes(Address* at) {
+  const std::string_view inbounds = at->lane_gate || at->constant != 0 ? "" : "inbounds ";
+  const std::string wide = out_.Let("zext i32 ", at->bytes, " to i64");
+  at->pointer = out_.Let("getelementptr ", inbounds, "i8, ", at->pointer_type(), " ",
+                         at->memory->pointer, ", i64 ", wide);
+  if (at->constant == 0) return;
+  at->pointer = out_.Let("getelementptr ", LlvmMemoryType(at->dtype, 1), ", ", at->pointer_type(),
+                         " ", at->pointer, ", i64 ", at->constant);
 }
 
 absl::Status LlvmKernel::Index(UOp u) {
@@ -129,6 +186,13 @@ absl::Status LlvmKernel::Index(UOp u) {
   TG_RETURN_IF_ERROR(PointTo(u, &at));
   addresses_.emplace(u.id(), std::move(at));
   return absl::OkStatus();
+}
+
+// LLVM chooses instructions for each block by itself, and has to see there that an offset is one of
+// 32 bits.
+LlvmKernel::Address LlvmKernel::Inside(Address at) {
+  if (!at.bytes.empty()) PointByBytes(&at);
+  return at;
 }
 
 void LlvmKernel::OpenGate(UOp u, std::string_view gate) {
@@ -206,7 +270,7 @@ absl::Status LlvmKernel::Load(UOp u) {
   const std::string gate = at->lane_gate ? "" : at->gate;
   OpenGate(u, gate);
   const std::string before = gate_from_;
-  TG_ASSIGN_OR_RETURN(std::string value, LoadLanes(u, *at));
+  TG_ASSIGN_OR_RETURN(std::string value, LoadLanes(u, Inside(*at)));
   if (IsBool(at->dtype)) {
     value = out_.Let("icmp ne ", at->type(), " ", value, ", zeroinitializer");
   }
@@ -229,7 +293,7 @@ absl::Status LlvmKernel::Store(UOp u) {
   if (IsBool(at->dtype)) {
     value = out_.Let("zext ", LlvmType(at->dtype, at->lanes), " ", value, " to ", at->type());
   }
-  TG_RETURN_IF_ERROR(StoreLanes(u, *at, value));
+  TG_RETURN_IF_ERROR(StoreLanes(u, Inside(*at), value));
   CloseGate(u, gate);
   return absl::OkStatus();
 }

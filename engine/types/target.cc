@@ -24,6 +24,7 @@ struct TargetRow {
   DTypeSet converts;
   TilePadding padding;
   bool reorders;
+  int index_bits;
 };
 
 using enum ParallelLevel;
@@ -31,7 +32,7 @@ using enum ParallelLevel;
 #define TARGET_LIST(...) {__VA_ARGS__}
 constexpr TargetRow kTargets[] = {
 #define TARGET(kind, arch, levels, vector_bytes, registers, lanes, align, threads, warp, local, \
-               stages, async, cache, matrix, converts, padding, reorders)                       \
+               stages, async, cache, matrix, converts, padding, reorders, index_bits)           \
   {arch,                                                                                        \
    ParallelLevels TARGET_LIST levels,                                                           \
    vector_bytes,                                                                                \
@@ -47,7 +48,8 @@ constexpr TargetRow kTargets[] = {
    MatrixUnit::matrix,                                                                          \
    DTypeSet TARGET_LIST converts,                                                               \
    TilePadding::padding,                                                                        \
-   reorders},
+   reorders,                                                                                    \
+   index_bits},
 #include "engine/types/targets.def"
 #undef TARGET
 };
@@ -74,6 +76,7 @@ Target TargetOf(TargetKind kind) {
   target.converts = row.converts;
   target.padding = row.padding;
   target.reorders = row.reorders;
+  target.index_bits = row.index_bits;
   return target;
 }
 
@@ -89,12 +92,12 @@ std::string Target::Key() const {
          std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
          std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
          std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
-         std::to_string(reorders ? 1 : 0);
+         std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 25> parts;
+  std::array<std::string_view, 26> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -139,11 +142,13 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.reorders = number(24, 0) != 0;
   good &= levels < uint32_t{1} << kParallelLevels;
   good &= padding >= 0 && padding <= static_cast<int>(TilePadding::kGates);
+  target.index_bits = number(25, 0);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   good &= target.vector_rate >= 1 && target.async_bytes >= 0;
+  good &= target.index_bits == 32 || target.index_bits == 64;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
 }

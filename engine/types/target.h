@@ -57,6 +57,7 @@ struct Target {
       0;  // its threads go on while pieces of at least so many are copied; 0: none are
   int vector_lanes = 1024;  // the most that a vector has, whatever its elements
   int align = 1;            // bytes: where a buffer must start, beyond its element
+  int index_bits = 64;      // of an index that fits into them: 32 or 64
   MatrixUnit matrix = MatrixUnit::kNone;
   ParallelLevels levels = {ParallelLevel::kWorkers, ParallelLevel::kLanes};
   TilePadding padding = TilePadding::kMovesBack;

@@ -1,8 +1,10 @@
-// What products and convolutions take on GPUs, counted: `product_counts [NAME]`. AMD's code objects
-// run on the interpreter of their machine code, NVIDIA's PTX on the fake driver that the variable
-// TELEGRAD_CUDA names; a few workgroups run, and counts are of all. Local loads and products are
-// those of the program. With BINARY=FILE it writes each kernel's code to FILE.ARCH, and with
-// DUMP=FILE only a case's graph to FILE.
+// What products, convolutions and other kernels take on GPUs, counted: `product_counts [--wide]
+// [NAME]`; --wide: with indices of 64 bits. AMD's code objects run on the interpreter of their
+// machine code, NVIDIA's PTX on the fake driver that the variable TELEGRAD_CUDA names; a few
+// workgroups run, and counts are of all. Local loads and products are those of the program. Where
+// NVIDIA's assembler is found (tests/nvptx/ptxas.h), the instructions that it makes are counted,
+// too. With BINARY=FILE it writes each kernel's code to FILE.ARCH, and with DUMP=FILE only a case's
+// graph to FILE.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,7 +22,9 @@
 #include "tests/amdgpu/run_on_machine.h"
 #include "tests/nvptx/issue.h"
 #include "tests/nvptx/ptx_kernels.h"
+#include "tests/nvptx/ptxas.h"
 #include "tests/nvptx/raw_cuda.h"
+#include "tests/nvptx/sass.h"
 
 namespace telegrad::testing {
 namespace {
@@ -31,6 +35,8 @@ struct CountedCase {
   Window window = {};
   bool product = false;
   std::vector<DType> types = {DType::kFloat32, DType::kFloat16};
+  Tensor (*other)(const Tensor& x, const Tensor& w) = nullptr;  // what is neither
+  DType w_type = DType::kVoid;                                  // kVoid: that of x
 };
 
 const CountedCase kCases[] = {
@@ -48,6 +54,39 @@ const CountedCase kCases[] = {
     {"decode 8x4096x4096", {8, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
     {"decode 16x4096x4096", {16, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
     {"decode 32x4096x4096", {32, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
+    {.name = "sum of 1000x1001 and a row",
+     .x = {1000, 1001},
+     .w = {1001},
+     .other = [](const Tensor& x, const Tensor& w) { return x + w; }},
+    {.name = "transpose 2048x1536, plus a column",
+     .x = {2048, 1536},
+     .w = {1536, 1},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Transpose() + w; }},
+    {.name = "rows of 8000x768 by 512 i64",
+     .x = {8000, 768},
+     .w = {512},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Gather(w); },
+     .w_type = DType::kInt64},
+    {.name = "rows of 8000x768 by 512 i32",
+     .x = {8000, 768},
+     .w = {512},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Gather(w); },
+     .w_type = DType::kInt32},
+    {.name = "softmax of 512x1000, scaled",
+     .x = {512, 1000},
+     .w = {1000},
+     .other = [](const Tensor& x, const Tensor& w) { return (x * w).Softmax(); }},
+    {.name = "sums of columns 4096x1024",
+     .x = {4096, 1024},
+     .w = {1024},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Sum({0}) + w; }},
+    {.name = "largest of windows 3x3/2 8x64x112x112",
+     .x = {8, 64, 112, 112},
+     .w = {64, 1, 1},
+     .other =
+         [](const Tensor& x, const Tensor& w) {
+           return x.MaxPool({3, 3}, {.stride = {2, 2}, .pads = {1}}) + w;
+         }},
 };
 
 constexpr int64_t kGroups = 2;  // that run
@@ -95,6 +134,21 @@ ProgramCounts CountProgram(const Program& program) {
   return counts;
 }
 
+// What NVIDIA's assembler, where there is one, makes of a kernel.
+void PrintAssembled(const std::string& ptx, const Target& target) {
+  const std::string ptxas = FindPtxas();
+  if (ptxas.empty()) return;
+  const auto assembled = Assemble(ptxas, ptx, target.arch);
+  if (!assembled.ok()) return;
+  int instructions = 0;
+  if (const auto by_code = CountInstructions(assembled->code, "k"); by_code.ok()) {
+    for (const auto& [code, n] : *by_code) instructions += n;
+  }
+  std::printf("  assembled: %d instructions, %lld registers, %lld bytes spilled\n", instructions,
+              static_cast<long long>(assembled->registers),
+              static_cast<long long>(assembled->spill_stores));
+}
+
 struct CompiledKernel {
   Program program;
   ProgramImage image;
@@ -112,8 +166,12 @@ struct CompiledKernel {
 
 std::vector<CompiledKernel> KernelsOf(const CountedCase& c, DType dtype, const Target& target) {
   Builder b;
-  const Tensor x = b.Param(dtype, c.x, "x"), w = b.Param(dtype, c.w, "w");
-  b.Output(c.product ? x.MatMul(w) : x.Conv(w, c.window, c.x[1] / c.w[1]), "y");
+  const Tensor x = b.Param(dtype, c.x, "x");
+  const Tensor w = b.Param(c.w_type == DType::kVoid ? dtype : c.w_type, c.w, "w");
+  b.Output(c.other != nullptr ? c.other(x, w)
+           : c.product        ? x.MatMul(w)
+                              : x.Conv(w, c.window, c.x[1] / c.w[1]),
+           "y");
   const auto plan = b.Finish();
   std::vector<CompiledKernel> kernels;
   if (const char* file = std::getenv("DUMP")) {
@@ -215,6 +273,7 @@ void Measure(const CountedCase& c, DType dtype, const Target& target,
         MeasureLoop(c, dtype, target, kernel, counts, *driver);
       }
     }
+    if (!target.arch.starts_with("gfx")) PrintAssembled(kernel.image.binary, target);
     std::fflush(stdout);
   }
 }
@@ -232,11 +291,16 @@ int main(int argc, char** argv) {
   auto* count = reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
   const CountingDriver counting{cuda.ok() ? cuda->get() : nullptr, count};
   const bool counts = cuda.ok() && count != nullptr;
+  const bool wide = argc > 1 && std::string(argv[1]) == "--wide";
+  if (wide) --argc, ++argv;
+  Target nvidia = *NvidiaTarget(8, 0, 108, 163840);
+  Target amd = AmdTarget(*FindAmdProcessor("gfx942"), 304);
+  if (wide) nvidia.index_bits = amd.index_bits = 64;
   for (const CountedCase& c : kCases) {
     if (argc > 1 && std::string(c.name).find(argv[1]) == std::string::npos) continue;
     for (const DType dtype : c.types) {
-      Measure(c, dtype, *NvidiaTarget(8, 0, 108, 163840), counts ? &counting : nullptr);
-      Measure(c, dtype, AmdTarget(*FindAmdProcessor("gfx942"), 304), nullptr);
+      Measure(c, dtype, nvidia, counts ? &counting : nullptr);
+      Measure(c, dtype, amd, nullptr);
     }
   }
   return 0;

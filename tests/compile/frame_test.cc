@@ -145,6 +145,7 @@ TEST(Target, KeysReadBack) {
   target.stages = false;
   target.vector_lanes = 16;
   target.align = 64;
+  target.index_bits = 32;
   target.unit_cycles = 9;
   target.winograd = true;
   target.matrix = MatrixUnit::kMfma;
@@ -156,6 +157,9 @@ TEST(Target, KeysReadBack) {
         key.substr(0, key.rfind('|')), key.substr(key.find('|') + 1)}) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
+  target.index_bits = 16;
+  EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
+  target.index_bits = 64;
   target.threads = 0;
   EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
 }

@@ -1,6 +1,7 @@
 // Random graphs three ways: evaluated node by node (the judge), scheduled and lowered and
-// interpreted for two vector widths, and compiled and run on the CPU device. All must agree. A
-// graph where they do not is made small before it is printed.
+// interpreted for two vector widths and for workgroups, and compiled and run on the CPU device,
+// with indices of 64 and of 32 bits. All must agree. A graph where they do not is made small before
+// it is printed.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -37,6 +38,30 @@ TEST(DifferentialDevice, CompiledProgramsAgreeWithTheTensorEvaluator) {
             testing::CompareMany([&](UOp sink, std::span<const VarValue> variables,
                                      Slots* slots) { return (*cpu)->Run(sink, variables, slots); },
                                  kCases));
+}
+
+// A processor has no use for them, but its renderer accepts both widths.
+TEST(DifferentialDevice, CompiledProgramsWithIndicesOf32BitsAgree) {
+  Target target = HostTarget(0);
+  target.index_bits = 32;
+  auto cpu = testing::CpuRunner::Open({}, target);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ("",
+            testing::CompareMany([&](UOp sink, std::span<const VarValue> variables,
+                                     Slots* slots) { return (*cpu)->Run(sink, variables, slots); },
+                                 kCases / 3));
+}
+
+TEST(DifferentialWorkgroups, ProgramsWithIndicesOfEitherWidthAgree) {
+  for (const int bits : {32, 64}) {
+    Target target = OpenClTarget(4);
+    target.index_bits = bits;
+    EXPECT_EQ("", testing::CompareMany(
+                      [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+                        return testing::RunLowered(sink, target, variables, slots);
+                      },
+                      kCases));
+  }
 }
 
 // The tests above, with their default seeds, run every op and every dtype of the tensor level.

@@ -1,7 +1,8 @@
 // Mutants of lowered programs against the bounds proof. A mutation changes one thing of the final
 // linear program (an offset, the end of a range, the width of vectors, a gate, a constant, the size
-// of a buffer); the interpreter, which knows nothing of proofs, says whether the mutant then leaves
-// its memory. Each one that does must have an access that the proof does not accept.
+// of a buffer, the width of an index); the interpreter, which knows nothing of proofs, says whether
+// the mutant then leaves its memory. Each one that does must have an access that the proof does not
+// accept.
 //
 // TELEGRAD_SEED and TELEGRAD_CASES choose the random graphs, as in differential_test.
 #include <gtest/gtest.h>
@@ -28,9 +29,9 @@
 namespace telegrad {
 namespace {
 
-enum Kind { kOffset, kRangeEnd, kWidth, kGate, kConstant, kBuffer, kNumKinds };
-constexpr std::string_view kNames[] = {"offset", "range end", "width",
-                                       "gate",   "constant",  "buffer"};
+enum Kind { kOffset, kRangeEnd, kWidth, kGate, kConstant, kBuffer, kNarrow, kNumKinds };
+constexpr std::string_view kNames[] = {"offset",   "range end", "width",    "gate",
+                                       "constant", "buffer",    "narrowing"};
 
 struct Counts {
   int64_t mutants = 0;
@@ -65,11 +66,14 @@ class Mutator {
     static constexpr int64_t kDeltas[] = {1, -1, 1, -1, 2, -2, 4, -4, 8, 15, -16, 1000};
     return kDeltas[Below(std::size(kDeltas))];
   }
-  static bool IsIndexConst(UOp u) { return u.is_const() && u.dtype() == DType::kInt64; }
+  static bool IsIndexConst(UOp u) {
+    return u.is_const() && (u.dtype() == DType::kInt64 || u.dtype() == DType::kInt32);
+  }
 
   bool Suits(Kind kind, UOp u) const {
     switch (kind) {
       case kOffset:
+      case kNarrow:
         return u.is(Op::kIndex);
       case kRangeEnd:
         return u.is(Op::kRange) && u.src(0).is_const();
@@ -114,12 +118,18 @@ class Mutator {
   void Change(Kind kind, UOp u, std::vector<UOp>* src, std::vector<int64_t>* arg) {
     switch (kind) {
       case kOffset:
-        (*src)[1] = Place(graph_->Make(Op::kAdd, {(*src)[1], Place(graph_->Index(Delta()))}));
+        (*src)[1] = Do(Op::kAdd, (*src)[1], Delta());
+        break;
+      case kNarrow:
+        (*src)[1] = Narrowed((*src)[1]);
         break;
       case kRangeEnd: {
         const int64_t end = u.src(0).const_word() + 1 + Below(3);
         (*src)[0] = Place(graph_->Const(u.dtype(), end));
-        if (AxisType{u.arg(1)} == AxisType::kThread) out_.iterations = end;
+        const AxisType type{u.arg(1)};
+        if (type == AxisType::kThread || type == AxisType::kGroup) {
+          out_.iterations = out_.iterations / u.src(0).const_word() * end;
+        }
         break;
       }
       case kWidth:
@@ -132,14 +142,43 @@ class Mutator {
         const int at = IsIndexConst(u.src(1)) ? 1 : 0;
         const int64_t c = u.src(at).const_word();
         int64_t changed;  // wraps where it overflows
-        CheckedAdd(c, Below(4) == 0 ? c : Delta(), &changed);
-        (*src)[at] = Place(graph_->Index(changed));
+        CheckedAdd(c, Below(4) == 0 ? c : Below(8) == 0 ? HighBits() : Delta(), &changed);
+        (*src)[at] = Place(graph_->Const(u.src(at).dtype(), changed));
         break;
       }
       default: {
         int64_t& elements = out_.arguments[u.arg(0)].elements;
         elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
         (*arg)[2] = elements;
+      }
+    }
+  }
+
+  UOp Do(Op op, UOp x, int64_t y) {
+    return Place(graph_->Make(op, {x, Place(graph_->Const(x.dtype(), y))}));
+  }
+  UOp Cast(DType to, UOp x) { return Place(graph_->Make(Op::kCast, to, {x})); }
+
+  // What makes an i32 wrap that it is added to, or nearly.
+  int64_t HighBits() {
+    const int64_t high = int64_t{1} << (29 + Below(4));
+    return (Below(2) == 0 ? high : -high) - Below(4);
+  }
+
+  // The index by way of a type that is too narrow for what is computed there.
+  UOp Narrowed(UOp index) {
+    switch (Below(4)) {
+      case 0:
+        return Cast(DType::kInt32, Do(Op::kAdd, Cast(DType::kInt64, index), HighBits()));
+      case 1:
+        return Do(Op::kAdd, Cast(DType::kInt32, index), HighBits());
+      case 2: {
+        const UOp product = Do(Op::kMul, Cast(DType::kInt32, index), HighBits() + 1 + Below(4));
+        return Do(Op::kFloorDiv, product, 1 + Below(8));
+      }
+      default: {
+        const UOp sum = Do(Op::kAdd, index, 120 + Below(30));
+        return Do(Op::kAdd, Cast(DType::kInt32, Cast(DType::kInt8, sum)), -120);
       }
     }
   }
@@ -193,6 +232,13 @@ class Mutants : public ::testing::Test {
     return reference::Run(program, spans, 0, program.iterations);
   }
 
+  static bool HasNarrowIndex(const Program& program) {
+    return std::ranges::any_of(program.order, [&](uint32_t id) {
+      const UOp u = program.graph->at(id);
+      return u.is(Op::kIndex) && u.src(1).dtype() == DType::kInt32 && !u.src(1).is_const();
+    });
+  }
+
   static double Work(const Program& program) {
     double iterations = 1, work = 0;
     std::vector<double> outer;
@@ -212,6 +258,7 @@ class Mutants : public ::testing::Test {
 
   void MutateProgram(const Program& program, int times) {
     if (Work(program) > most_work_) return;  // each mutant is interpreted
+    const bool narrow = HasNarrowIndex(program);
     Budget::Limits limits;
     limits.steps = INT64_MAX;
     Budget budget(limits);
@@ -226,6 +273,7 @@ class Mutants : public ::testing::Test {
       const absl::Status status = Interpret(*mutant);
       Counts& c = counts_[kind];
       ++c.mutants;
+      of_narrow_ += narrow ? 1 : 0;
       if (LeavesMemory(status)) {
         ++c.leave;
         ASSERT_FALSE(accepted) << kNames[kind] << ": " << status << "\n" << Print(*mutant);
@@ -235,12 +283,23 @@ class Mutants : public ::testing::Test {
     }
   }
 
-  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
-    for (const int64_t vector_bytes : {16, 64}) {
-      Target target;
-      target.vector_bytes = vector_bytes;
+  // Processors with vectors of two sizes, one that indexes in 32 bits, and a GPU, which does so,
+  // too.
+  static std::vector<Target> Targets() {
+    std::vector<Target> targets(3);
+    for (Target& target : targets) {
+      target.vector_bytes = 16;
       target.vector_registers = 16;
       target.threads = 2;
+    }
+    targets[1].vector_bytes = 64;
+    targets[2].index_bits = 32;
+    targets.push_back(OpenClTarget(2));
+    return targets;
+  }
+
+  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
+    for (const Target& target : Targets()) {
       Budget budget;
       const auto schedule = ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
@@ -265,14 +324,16 @@ class Mutants : public ::testing::Test {
       all.leave += c.leave;
     }
     std::cout << all.mutants << " mutants of " << programs_ << " programs, " << all.leave
-              << " leave memory\n";
+              << " leave memory; " << of_narrow_ << " of programs with indices of 32 bits\n";
     EXPECT_GE(all.mutants, at_least);
+    EXPECT_GE(of_narrow_, at_least / 4);
   }
 
   double most_work_ = 60'000;  // of a program that is tried
   std::mt19937_64 random_;
   std::array<Counts, kNumKinds> counts_;
   int programs_ = 0;
+  int64_t of_narrow_ = 0;  // mutants of programs that have indices of 32 bits
 };
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {

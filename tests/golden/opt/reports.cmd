@@ -71,6 +71,7 @@ eval: after stage: kernels, not run
 eval: after share: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
+eval: after narrow-indices: kernels, not run
 eval: after linearize: equal
 eval: after prove: equal
 $ telegrad-opt --eval tests/golden/opt/two_programs.uop
