@@ -41,7 +41,7 @@ int FdOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_
 
 int WriteBytes(BIO* bio, const char* data, size_t size, size_t* written) {
   BIO_clear_retry_flags(bio);
-  const ssize_t n = send(FdOf(bio), data, size, MSG_NOSIGNAL);
+  const ssize_t n = send(FdOf(bio), data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
   *written = n > 0 ? static_cast<size_t>(n) : 0;
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
   return n > 0 ? 1 : 0;
@@ -49,7 +49,7 @@ int WriteBytes(BIO* bio, const char* data, size_t size, size_t* written) {
 
 int ReadBytes(BIO* bio, char* data, size_t size, size_t* read) {
   BIO_clear_retry_flags(bio);
-  const ssize_t n = recv(FdOf(bio), data, size, 0);
+  const ssize_t n = recv(FdOf(bio), data, size, MSG_DONTWAIT);
   *read = n > 0 ? static_cast<size_t>(n) : 0;
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
   return n > 0 ? 1 : 0;
@@ -178,7 +178,7 @@ class TlsSocket final : public StreamSocket {
   }
 
  protected:
-  absl::StatusOr<Moved> TryReceive(std::span<std::byte> into) override {
+  absl::StatusOr<Moved> TryReceive(std::span<std::byte> into, bool /*may_wait*/) override {
     MutexLock lock(mutex_);
     ERR_clear_error();  // what other users of OpenSSL left on this thread
     size_t bytes = 0;

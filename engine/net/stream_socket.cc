@@ -41,14 +41,14 @@ bool StreamSocket::KeepsBytes() const {
 
 StreamSocket::StreamSocket(UniqueFd fd, std::chrono::milliseconds stall)
     : fd_(std::move(fd)), stall_(stall) {
-  fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_NONBLOCK);
+  fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_NONBLOCK);  // each call says it itself
 }
 
 absl::Status StreamSocket::Receive(std::span<std::byte> into) {
   while (!into.empty()) {
     TG_RETURN_IF_ERROR(CheckDeadline());
     TG_ASSIGN_OR_RETURN(const Moved moved,
-                        TryReceive(into.first(std::min(into.size(), kCallBytes))));
+                        TryReceive(into.first(std::min(into.size(), kCallBytes)), false));
     into = into.subspan(moved.bytes);
     if (moved.bytes == 0) TG_RETURN_IF_ERROR(Await(moved.wait_for));
   }
@@ -68,7 +68,7 @@ absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
 
 absl::StatusOr<size_t> StreamSocket::ReceiveSome(std::span<std::byte> into) {
   while (true) {
-    TG_ASSIGN_OR_RETURN(const Moved moved, TryReceive(into));
+    TG_ASSIGN_OR_RETURN(const Moved moved, TryReceive(into, true));
     if (moved.bytes > 0) return moved.bytes;
     // TLS may have to send before it can receive. What it has of a record already does not help:
     // the rest is still to come.
@@ -124,9 +124,10 @@ void StreamSocket::EndSending() { shutdown(fd_.get(), SHUT_WR); }
 
 void StreamSocket::Shutdown() { shutdown(fd_.get(), SHUT_RDWR); }
 
-absl::StatusOr<StreamSocket::Moved> StreamSocket::TryReceive(std::span<std::byte> into) {
+absl::StatusOr<StreamSocket::Moved> StreamSocket::TryReceive(std::span<std::byte> into,
+                                                             bool may_wait) {
   while (true) {
-    const ssize_t n = recv(fd_.get(), into.data(), into.size(), 0);
+    const ssize_t n = recv(fd_.get(), into.data(), into.size(), may_wait ? 0 : MSG_DONTWAIT);
     if (n > 0) return Moved{static_cast<size_t>(n)};
     if (n == 0) return Broken("the peer closed it");
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Moved{0, POLLIN};
@@ -137,8 +138,8 @@ absl::StatusOr<StreamSocket::Moved> StreamSocket::TryReceive(std::span<std::byte
 absl::StatusOr<StreamSocket::Moved> StreamSocket::TrySend(std::span<const std::byte> bytes,
                                                           bool more) {
   while (true) {
-    const ssize_t n =
-        send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    const ssize_t n = send(fd_.get(), bytes.data(), bytes.size(),
+                           MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
     if (n > 0) return Moved{static_cast<size_t>(n)};
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Moved{0, POLLOUT};
     if (errno != EINTR) return Broken(std::strerror(errno));

@@ -60,7 +60,8 @@ class StreamSocket {
     size_t bytes = 0;
     short wait_for = 0;  // POLLIN or POLLOUT
   };
-  virtual absl::StatusOr<Moved> TryReceive(std::span<std::byte> into);
+  // `may_wait`: it may also wait, as long as it takes for the first byte.
+  virtual absl::StatusOr<Moved> TryReceive(std::span<std::byte> into, bool may_wait);
   virtual absl::StatusOr<Moved> TrySend(std::span<const std::byte> bytes, bool more);
   // Bytes that the kernel has no more, be they less than what can be received at once.
   virtual bool HasReceived() const { return false; }

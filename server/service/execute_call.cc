@@ -26,9 +26,9 @@ constexpr int kMaxHeld = 32;
 constexpr size_t kHeldBytes = 4096;  // none that is longer
 // For which one message holds up the others that its thread has. Many short operations take less.
 constexpr int64_t kLongestAcceptNs = 1'000'000;
-// A read is put off once so many messages in a row came only after all before had been answered;
-// after so many more one is not, because a message that comes early is seen only then.
-constexpr int kWaits = 8, kPutOff = 16;
+// A read is put off once a client has waited for answers so many times in a row; after so many more
+// one is not, because a message that comes early is seen only then.
+constexpr int kWaits = 3, kPutOff = 32;
 // For which it may be put off.
 constexpr int64_t kLongestLateNs = 2'000'000;
 constexpr size_t kShortMessage = 4096;  // no longer one has a read put off behind it
@@ -92,12 +92,12 @@ void ExecuteCall::Drain() {
 }
 
 void ExecuteCall::OnReceived(bool ok) {
-  const bool waited =
-      session_ != nullptr && session_->Idle() && ok && incoming_.Length() <= kShortMessage;
+  const bool idle = session_ != nullptr && session_->Idle();
+  const bool is_short = ok && incoming_.Length() <= kShortMessage;
   bool take;
   {
     const MutexLock lock(mutex_);
-    CountWaitLocked(waited && answers_.empty());
+    CountWaitLocked(idle && answers_.empty() && is_short);
     if (!ok) input_ended_ = true;
     take = accepting_ = !input_ended_ && !finished_ && !aborted_;
   }
@@ -337,7 +337,7 @@ void ExecuteCall::Pump() {
   while (!finished_) {
     // No operation follows once the input has ended, so that an idle session stays idle.
     const bool ended = input_ended_ && !accepting_;
-    const bool waits = !reading_ && waits_ >= kWaits && answers_.empty();
+    const bool waits = !reading_ && answers_.empty();
     const std::shared_ptr<Session> session = session_;
     lock.unlock();
     const bool idle = (ended || waits) && (session == nullptr || session->Idle());
@@ -379,18 +379,21 @@ void ExecuteCall::Pump() {
   }
 }
 
-// How many messages in a row came when everything before had been answered.
+// How many messages in a row came when everything before had been answered, though some of it was
+// under way for a while. What was done at once says nothing of a client.
 void ExecuteCall::CountWaitLocked(bool waited) {
   if (!waited) {
     waits_ = 0;
-  } else if (++waits_ > kWaits + kPutOff) {
+  } else if (under_way_ && ++waits_ > kWaits + kPutOff) {
     waits_ = kWaits - 1;
   }
+  under_way_ = false;
 }
 
 // Whether the next read begins behind the answer. `waits`: the client does, for one that is not
 // there yet.
 bool ExecuteCall::PutsOffReadLocked(bool waits) {
+  if (waits) under_way_ = true;
   if (!waits || waits_ < kWaits || !answers_.empty()) {
     late_until_ns_ = 0;
     return false;

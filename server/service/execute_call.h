@@ -102,8 +102,10 @@ class ExecuteCall final : public RawStream,
       0;  // messages that the transport may hold back for the next one
   int starting_ TG_GUARDED_BY(mutex_) = 0;
   bool reading_ TG_GUARDED_BY(mutex_) = false;
-  int waits_ TG_GUARDED_BY(mutex_) = 0;           // see CountWaitLocked
-  std::atomic<int64_t> late_until_ns_ = 0;        // the next read is put off; 0: it is not
+  int waits_ TG_GUARDED_BY(mutex_) = 0;  // see CountWaitLocked
+  bool under_way_ TG_GUARDED_BY(mutex_) =
+      false;                                // something was, when the message before was taken
+  std::atomic<int64_t> late_until_ns_ = 0;  // the next read is put off; 0: it is not
   bool accepting_ TG_GUARDED_BY(mutex_) = false;  // a message is on its way to the session
   bool more_ TG_GUARDED_BY(mutex_) = false;       // some of gathered_ are to be accepted
   bool gathers_ TG_GUARDED_BY(mutex_) = false;    // the client takes gathered answers
