@@ -37,6 +37,9 @@ struct CastRules {
 absl::StatusOr<CastRules> ReadCastRules(NodeContext& c);
 Tensor CastTo(const Tensor& x, DType to, const CastRules& rules = {});
 
+// Elements of `bits` each, the lowest first, out of bytes, as i32: the last axis grows.
+Tensor Unpacked(const Tensor& bytes, int64_t bits);
+
 // The least and the largest integer of a type of at most 32 bits, and those of i64.
 struct IntegerRange {
   double low, high;

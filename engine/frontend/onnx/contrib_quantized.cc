@@ -55,7 +55,8 @@ absl::Status QuantizedUnary(NodeContext& c, F f) {
   return c.Output(out);
 }
 
-// Elements of `bits` each, the lowest first, out of bytes: the last axis grows.
+}  // namespace
+
 Tensor Unpacked(const Tensor& bytes, int64_t bits) {
   if (bits == 8) return bytes.Cast(DType::kInt32);
   std::vector<Tensor> parts;
@@ -64,8 +65,6 @@ Tensor Unpacked(const Tensor& bytes, int64_t bits) {
   }
   return Stack(parts, -1).Flatten(-2, -1).Cast(DType::kInt32);
 }
-
-}  // namespace
 
 absl::Status QLinearAddOp(NodeContext& c) {
   return QuantizedBinary(c, [](const Tensor& a, const Tensor& b) { return a + b; });
@@ -184,7 +183,8 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
   const Tensor range = (high - low) / 255;
   const Tensor scale = range.Eq(0).Where(1, range);
   const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
-  const Tensor whole = ((a / scale).Round() + zero).Maximum(0).Minimum(255) - zero;
+  const Tensor bytes = ((a / scale).Round() + zero).Maximum(0).Minimum(255).Cast(DType::kUInt8);
+  const Tensor whole = bytes.Cast(DType::kInt32) - zero.Cast(DType::kUInt8).Cast(DType::kInt32);
   Tensor factors = b.Cast(DType::kInt32);
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor b_zero, c.Input(3));
@@ -226,7 +226,7 @@ namespace {
 constexpr int64_t kFewRows = 8;
 
 // [N, K] of a few bits each, in blocks of a row with a scale and a zero point.
-struct Matrix {
+struct PackedMatrix {
   Tensor bytes;        // u8 [N, blocks, bytes of a block]
   Tensor zero, scale;  // floats [N or 1, blocks or 1, 1]
   int64_t bits = 0, k = 0;
@@ -241,7 +241,7 @@ struct Matrix {
 // a [..., K] times the matrix transposed. Whole bytes are read in their order, and each of their
 // parts is multiplied by what belongs to it, where elements of their own would be gathered from
 // bytes; the zero points are subtracted from the sums.
-Tensor FewRows(const Tensor& a, const Matrix& b) {
+Tensor FewRows(const Tensor& a, const PackedMatrix& b) {
   const int64_t parts = 8 / b.bits, blocks = b.bytes.dim(1), bytes = b.bytes.dim(2);
   const int64_t rows = a.size() / b.k;
   const Tensor by_part = a.Reshape({rows, 1, blocks, bytes, parts});
@@ -300,8 +300,8 @@ absl::Status MatMulNBitsOp(NodeContext& c) {
                  .Reshape({n->i, blocks, 1});
     }
   }
-  const Matrix b{packed.Reshape({n->i, blocks, bytes}), zero,
-                 scales.Cast(wide).Reshape({n->i, blocks, 1}), bits, k->i};
+  const PackedMatrix b{packed.Reshape({n->i, blocks, bytes}), zero,
+                       scales.Cast(wide).Reshape({n->i, blocks, 1}), bits, k->i};
   Axes outer = AllAxes(a.rank());
   if (!outer.empty()) outer.pop_back();
   const Dim rows(a.SizeOf(outer));

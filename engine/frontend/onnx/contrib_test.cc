@@ -178,5 +178,44 @@ TEST(MatMulNBits, MultipliesFewAndManyRows) {
   }
 }
 
+// Blocks of 16 of rows of 40: the last one ends with the row. Index -1 is the last row.
+TEST(GatherBlockQuantized, RowsOfATable) {
+  std::mt19937_64 random(8);
+  constexpr int64_t kRows = 5, kK = 40, kBlock = 16, kBlocks = 3;
+  for (const int64_t bits : {4, 8}) {
+    for (const bool zero : {false, true}) {
+      SCOPED_TRACE(StrCat(bits, zero ? " bits, zero points" : " bits"));
+      const int64_t per = 8 / bits, points_row = (kBlocks + per - 1) / per;
+      std::vector<uint8_t> data(kRows * kK / per), points(kRows * points_row);
+      for (uint8_t& byte : data) byte = static_cast<uint8_t>(random());
+      for (uint8_t& byte : points) byte = static_cast<uint8_t>(random());
+      const HostTensor scales = test::Random({kRows, kBlocks}, &random);
+      const std::vector<float> scale = scales.Values<float>();
+      const auto element = [&](const std::vector<uint8_t>& of, int64_t begin, int64_t i) {
+        return (of[begin + i / per] >> (i % per * bits)) & ((1 << bits) - 1);
+      };
+      std::vector<float> want;
+      for (const int64_t row : {4, 0, 2, 4}) {
+        for (int64_t k = 0; k < kK; ++k) {
+          const int middle = zero ? element(points, row * points_row, k / kBlock) : 1 << (bits - 1);
+          want.push_back(static_cast<float>(element(data, row * kK / per, k) - middle) *
+                         scale[row * kBlocks + k / kBlock]);
+        }
+      }
+      std::vector<HostTensor> inputs = {HostTensor::Of<uint8_t>({kRows, kK / per}, data),
+                                        HostTensor::Of<int64_t>({2, 2}, {-1, 0, 2, 4}), scales};
+      if (zero) inputs.push_back(HostTensor::Of<uint8_t>({kRows, points_row}, points));
+      Expect(MsNode("GatherBlockQuantized", inputs, {{"bits", bits}, {"block_size", kBlock}}),
+             HostTensor::Of<float>({2, 2, kK}, want));
+    }
+  }
+}
+
+TEST(CDist, BetweenRows) {
+  const std::vector<HostTensor> rows = {Floats({2, 2}, {0, 0, 3, 1}), Floats({1, 2}, {3, 4})};
+  Expect(MsNode("CDist", rows, {{"metric", std::string("euclidean")}}), Floats({2, 1}, {5, 3}));
+  Expect(MsNode("CDist", rows), Floats({2, 1}, {25, 9}));
+}
+
 }  // namespace
 }  // namespace telegrad::onnx

@@ -80,6 +80,9 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c);
 absl::Status MatMulIntegerToFloatOp(NodeContext& c);
 absl::Status MatMulNBitsOp(NodeContext& c);
 
+absl::Status CDistOp(NodeContext& c);  // contrib_lookup.cc
+absl::Status GatherBlockQuantizedOp(NodeContext& c);
+
 absl::Status MlScalerOp(NodeContext& c);  // ml_features.cc
 absl::Status MlBinarizerOp(NodeContext& c);
 absl::Status MlNormalizerOp(NodeContext& c);

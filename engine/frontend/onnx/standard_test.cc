@@ -77,6 +77,10 @@ without an S) the shape or branch is computed when the model is imported, from c
 the caller gives, as `telegrad run` does. For other values of those inputs the model is imported again. The column of
 element types has those that the standard lists for the first input; an unsupported combination is refused with an error.
 
+RNN, LSTM and GRU become up to 4,096 steps one after the other, Scan and Loop up to 65,536 rounds. Steps
+that differ only in the rows that they read are the same kernels, which are compiled once, so that the time to load grows
+slowly with the steps. Sums of products of 8-bit integers are computed in f32 where that is exact, and are the same bits.
+
 Where other implementations of the standard differ from each other, `tests/onnx/differences.md` states what Telegrad does and
 why. Maps are not supported: CastMap and DictVectorizer are refused, and the result of ZipMap is the tensor of the scores, in
 the order of the labels. ImageDecoder, like the string operators, runs on the host while the model is imported. It decodes

@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kCounted = 1024;  // sorted by counting where it is all
 constexpr int64_t kRun = 256;       // or where it is a run of a longer row
 constexpr int64_t kLowest = int64_t{1} << 31;
-constexpr int64_t kAbove = int64_t{1} << 32;  // what a key is multiplied by
+constexpr int64_t kKeyUnit = int64_t{1} << 32;  // what a key is multiplied by
 
 constexpr int64_t kSegmented = 128;  // elements of a row from which segments of it pay
 constexpr int64_t kShortest = 4;     // of them
@@ -128,7 +128,7 @@ Tensor SortRows(const Tensor& x, int64_t keep, int64_t span = 1) {
   const Tensor best = SortRows(least, keep, span * length);
   Builder* b = x.builder();
   const Tensor row = b->Iota(DType::kInt64, rows).Reshape(Dims{rows, 1});
-  const Tensor taken = best.And(kAbove - 1).FloorDiv(span * length) + row * segments;
+  const Tensor taken = best.And(kKeyUnit - 1).FloorDiv(span * length) + row * segments;
   const Tensor few = all.Reshape({rows, segments, length}).Flatten(0, 1).Gather(taken);
   return SortWhole(few.Reshape({rows, keep * length}), keep);
 }
@@ -136,7 +136,7 @@ Tensor SortRows(const Tensor& x, int64_t keep, int64_t span = 1) {
 // Positions [rows, keep] i32 of the smallest keys of 32 bits, stable.
 Tensor Positions32(const Tensor& key, int64_t keep) {
   const Tensor position = key.builder()->Iota(DType::kInt64, key.dim(1));
-  return SortRows(key * kAbove + position, keep).And(kAbove - 1).Cast(DType::kInt32);
+  return SortRows(key * kKeyUnit + position, keep).And(kKeyUnit - 1).Cast(DType::kInt32);
 }
 
 // The i64 keys' positions, in order.
