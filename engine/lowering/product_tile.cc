@@ -13,11 +13,12 @@ double Groups(const ProductSizes& p, const ProductTile& tile) {
   return p.batch * Tiles(p.m, tile.rows()) * Tiles(p.n, tile.columns());
 }
 
-bool Fits(const ProductSizes& p, const ProductTile& tile) {
+bool Fits(const ProductSizes& p, const ProductTile& tile, bool any_rows) {
   const auto ceil = [](int64_t size) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
   };
-  return tile.rows() <= ceil(p.m) && tile.columns() <= ceil(p.n) && tile.k <= ceil(p.k);
+  return (any_rows || tile.rows() <= ceil(p.m)) && tile.columns() <= ceil(p.n) &&
+         tile.k <= ceil(p.k);
 }
 
 }  // namespace
@@ -57,9 +58,9 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
-  const auto consider = [&](const ProductTile& tile) {
+  const auto consider = [&](const ProductTile& tile, bool any_rows = false) {
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
-    if (!Fits(p, tile) || elements * ByteSize(p.dtype) > target.local_bytes) return;
+    if (!Fits(p, tile, any_rows) || elements * ByteSize(p.dtype) > target.local_bytes) return;
     const double cost = CostOfProduct(p, tile, /*scattered=*/false, target);
     if (best && cost >= least) return;
     best = tile;
@@ -67,6 +68,9 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   };
   for (const ProductTile& tile : narrow ? costs.instruction_tiles : costs.register_tiles) {
     consider(tile);
+  }
+  if (narrow) {
+    for (const ProductTile& tile : costs.skinny_tiles) consider(tile, /*any_rows=*/true);
   }
   if (!best && narrow) {  // for what is too small for these
     for (const MmaInfo& mma : AllMmas()) {

@@ -18,8 +18,9 @@ struct ProductSizes {
 };
 
 // The tile of the target's row with the least cost, of those that are not much larger than the
-// product; a single instruction's where all are. nullopt: the product is smaller than that, or the
-// target has neither local memory that is worth copying to nor, for 16-bit floats, an instruction.
+// product, or skinny; a single instruction's where all are. nullopt: the product is smaller than
+// that, or the target has neither local memory that is worth copying to nor, for 16-bit floats, an
+// instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
 
 // The instruction for such a tile of the target: the one with the most columns that divide the

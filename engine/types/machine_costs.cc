@@ -78,6 +78,7 @@ constexpr ProductTile kMatrixTiles[] = {
     {2, 2, 4 * 16, 8 * 8, 2 * 16}, {2, 2, 2 * 16, 8 * 8, 2 * 16}, {2, 2, 2 * 16, 4 * 8, 2 * 16},
     {2, 2, 16, 4 * 8, 2 * 16},     {2, 2, 16, 2 * 8, 2 * 16},
 };
+constexpr ProductTile kSkinnyTiles[] = {{1, 4, 16, 2 * 8, 4 * 16}, {1, 2, 16, 2 * 8, 4 * 16}};
 constexpr ProductTile kRegisterTiles[] = {
     {16, 16, 8, 8, 8}, {16, 16, 4, 4, 8}, {8, 16, 4, 4, 8}, {8, 8, 4, 4, 8}};
 
@@ -95,11 +96,13 @@ constexpr GroupCosts kGroup{.threads = 256,
                             .instruction_tiles = kInstructionTiles,
                             .register_tiles = kRegisterTiles};
 
-constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> tiles) {
+constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> tiles,
+                               std::span<const ProductTile> skinny) {
   costs.instruction_tiles = tiles;
+  costs.skinny_tiles = skinny;
   return costs;
 }
-constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles);
+constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles, kSkinnyTiles);
 
 // By the start of Target::arch, the first that fits. All have the same parts but for the tiles of
 // NVIDIA's matrix instructions, as no other machine was measured than those named above. A target

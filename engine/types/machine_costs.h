@@ -108,6 +108,9 @@ struct GroupCosts {
   double copied, instruction_rate;
   // Of matrix instructions and of registers, the largest first.
   std::span<const ProductTile> instruction_tiles, register_tiles;
+  // Of matrix instructions, also for products of fewer rows than these have: what counts there is
+  // that each element of the other operand is read once.
+  std::span<const ProductTile> skinny_tiles = {};
 };
 
 struct MachineCosts {

@@ -45,6 +45,9 @@ const CountedCase kCases[] = {
     {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
     {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
     {"matmul 4096x4096x4096", {1, 4096, 4096}, {1, 4096, 4096}, {}, true, {DType::kBFloat16}},
+    {"decode 8x4096x4096", {8, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
+    {"decode 16x4096x4096", {16, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
+    {"decode 32x4096x4096", {32, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
 };
 
 constexpr int64_t kGroups = 2;  // that run

@@ -123,13 +123,18 @@ constexpr Case kCases[] = {
     {"not_multiples", DType::kFloat16, 136, 200, 104},
     {"not_aligned", DType::kBFloat16, 131, 133, 67},
     {"eight_columns", DType::kFloat16, 64, 8, 64},
+    {"eight_rows", DType::kBFloat16, 8, 128, 192},
+    {"three_rows", DType::kFloat16, 3, 100, 256},
 };
 INSTANTIATE_TEST_SUITE_P(All, MatrixProducts, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
-int64_t (*Counter())(const char*) {
+using CountFunction = int64_t (*)(const char*);
+
+// Of the fake driver; null on a GPU.
+CountFunction CounterFunction() {
   void* loaded = dlopen(Library().c_str(), RTLD_NOW);
-  return reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
+  return reinterpret_cast<CountFunction>(dlsym(loaded, "fakeCudaCount"));
 }
 
 class LargestTiles : public ::testing::TestWithParam<Case> {
@@ -143,14 +148,14 @@ class LargestTiles : public ::testing::TestWithParam<Case> {
     const auto image = CompileKernel(program, target);
     EXPECT_TRUE(image.ok()) << image.status();
     std::vector<Bytes> arguments = ArgumentsOf(program);
-    const IssueCounts before(Counter());
+    const IssueCounts before(CounterFunction());
     EXPECT_EQ((*Driver())->Run(*image, {{0, 1}}, &arguments), absl::OkStatus());
-    return IssueCounts(Counter()) - before;
+    return IssueCounts(CounterFunction()) - before;
   }
 };
 
 TEST_P(LargestTiles, AreMostlyMatrixInstructionsWithoutConflicts) {
-  if (Counter() == nullptr) GTEST_SKIP() << "only the fake driver counts";
+  if (CounterFunction() == nullptr) GTEST_SKIP() << "only the fake driver counts";
   const IssueCounts less = Counts(8 * kTileK), more = Counts(24 * kTileK);
   const IssueCounts loop = more - less;  // 16 iterations of 4 warps
   EXPECT_EQ(loop.matrix(), 16 * 4 * 64);
@@ -177,6 +182,27 @@ TEST_P(LargestTiles, FitTwiceIntoAProcessor) {
   ASSERT_TRUE(assembled.ok()) << assembled.status();
   EXPECT_EQ(assembled->spill_stores + assembled->spill_loads + assembled->stack, 0);
   EXPECT_LE(assembled->registers, 255);
+}
+
+// A product with few rows, as of a model that decodes: what is read of the large operand is read
+// once, and the small one once for each tile.
+TEST(SkinnyTiles, ReadTheLargeOperandOnce) {
+  if (CounterFunction() == nullptr) GTEST_SKIP() << "only the fake driver counts";
+  constexpr int64_t kRows = 8, kColumns = 512, kReduced = 512, kTileColumns = 32;
+  const Target target = *NvidiaTarget(8, 0, 108, kLocalBytes);
+  const Program program = Lowered({"decode", DType::kBFloat16, kRows, kColumns, kReduced}, target);
+  EXPECT_THAT(program.moves, HasSubstr("TENSORCORE"));
+  const auto image = CompileKernel(program, target);
+  ASSERT_TRUE(image.ok()) << image.status();
+  std::vector<Bytes> arguments = ArgumentsOf(program);
+  const IssueCounts before(CounterFunction());
+  ASSERT_EQ((*Driver())->Run(*image, {{0, program.iterations}}, &arguments), absl::OkStatus());
+  const IssueCounts counts = IssueCounts(CounterFunction()) - before;
+  const int64_t elements =
+      kReduced * kColumns + kColumns / kTileColumns * kRows * kReduced + kRows * kColumns;
+  EXPECT_LE(counts["global_bytes"], 2 * elements);
+  EXPECT_EQ(counts["load_conflicts"], 0);
+  EXPECT_EQ(counts["store_conflicts"], 0);
 }
 
 constexpr Case kLargest[] = {
