@@ -104,7 +104,8 @@ TEST_P(MatrixProducts, ComputeWhatTheReferenceComputes) {
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_LE(image->signature.local_bytes, local_bytes);
     EXPECT_THAT(image->binary, HasSubstr("ldmatrix.sync.aligned.m8n8.x4"));
-    const PtxKernel kernel{program, ArgumentsOf(program), {}};
+    const PtxKernel kernel{program, ArgumentsOf(program), {"y", "x", "w"}};
+    ASSERT_EQ(kernel.arguments.size(), kernel.names.size());
     std::vector<Bytes> want = kernel.arguments, got = kernel.arguments;
     const std::vector<std::span<uint8_t>> buffers(want.begin(), want.end());
     ASSERT_EQ(reference::Run(program, buffers, 0, program.iterations), absl::OkStatus());

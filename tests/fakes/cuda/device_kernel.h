@@ -25,7 +25,7 @@ struct KernelEnd {
   Result result = CUDA_SUCCESS;
   std::string message;
   uint64_t instructions = 0;
-  LaunchCounts counts;
+  LaunchCounts counts = {};
 };
 
 class DeviceKernel {

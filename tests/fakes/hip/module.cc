@@ -57,7 +57,9 @@ class AmdKernel final : public fakecuda::DeviceKernel {
     launch.budget = run.budget;
     fakeamd::Counts counts;
     const fakeamd::Fault fault = fakeamd::Run(launch, &counts);
-    return {ResultOf(fault.code), fault.message, counts.instructions};
+    return {.result = ResultOf(fault.code),
+            .message = fault.message,
+            .instructions = counts.instructions};
   }
 
  private:

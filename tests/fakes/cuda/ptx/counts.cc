@@ -1,16 +1,17 @@
+// The kind of an instruction is decided by how its text begins and what else is in it.
 #include "tests/fakes/cuda/ptx/counts.h"
 
 namespace fakecuda {
 namespace {
 
-struct Row {
+struct KindRow {
   std::string_view begin;
   std::string_view within;  // also has this
   InstructionKind kind;
 };
 
 // The first that fits.
-constexpr Row kRows[] = {
+constexpr KindRow kKindRows[] = {
     {"mma.", "", InstructionKind::matrix_instructions},
     {"ldmatrix.", "", InstructionKind::shared_loads},
     {"ld.", ".shared", InstructionKind::shared_loads},
@@ -30,7 +31,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 InstructionKind KindOf(std::string_view opcode) {
-  for (const Row& row : kRows) {
+  for (const KindRow& row : kKindRows) {
     if (opcode.starts_with(row.begin) && opcode.find(row.within) != std::string_view::npos) {
       return row.kind;
     }
