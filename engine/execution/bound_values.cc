@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
 #include "engine/execution/charged_memory.h"
@@ -19,8 +20,8 @@ absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
   BufferView staged;
   Slices copy;
   if (memory->host() == nullptr) {
-    TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> host,
-                        AllocHostCharged(device, device, bytes, account));
+    // Not pinned, which drivers take long for: they copy a few bytes at once.
+    TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> host, AllocHostMemory(bytes));
     staged = {std::move(host), 0, bytes};
     std::vector<PredictedCommand> commands;
     AddCopy({.to = {0, 0}, .from = {1, 0}, .length = bytes}, device, &commands);

@@ -4,7 +4,9 @@
 // another:
 //   RANGE opens a loop over [0, src 0), END with the one source RANGE closes it; loops nest
 //     properly. A range of AxisType::kThread (at most one, outermost, first) runs over the launch's
-//     [begin, end) within [0, src 0) instead.
+//     [begin, end) within [0, src 0) instead. Where src 0 is computed, it runs over that part of
+//     [0, src 0) which [begin, end) is of the program's iterations: launches that share these
+//     evenly share those evenly, too.
 //   PARAM(slot) is the flat buffer that the launch passes as argument `slot`, VAR(id) the value
 //   that
 //     it passes for that id. BUFFER(register) is private.

@@ -68,6 +68,14 @@ std::vector<UOp> ConditionsIn(UOp condition) {
   return out;
 }
 
+bool ReadsNumbers(UOp sink) {
+  const std::vector<uint32_t> order = PostOrder(sink);
+  return std::ranges::any_of(order, [&](uint32_t id) {
+    const UOp u = sink.graph()->at(id);
+    return u.is(Op::kLoad) && IsInt(u.dtype()) && u.src(0).src(1).is_const();
+  });
+}
+
 Activity::Activity(UOp sink, const Dependence& dependence)
     : graph_(*sink.graph()), dependence_(dependence) {
   for (uint32_t id : PostOrder(sink)) {

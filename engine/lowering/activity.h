@@ -11,6 +11,9 @@ namespace telegrad {
 // The comparisons that all hold where `condition` does.
 std::vector<UOp> ConditionsIn(UOp condition);
 
+// Whether a kernel reads single numbers at all; without one, a run gives nothing.
+bool ReadsNumbers(UOp sink);
+
 class Activity {
  public:
   Activity(UOp sink, const Dependence& dependence);

@@ -37,15 +37,36 @@ class LoopEnder {
     }
   }
 
+  // All loops whose ends are the same everywhere.
   UOp Run() {
     FindConditions();
     Replacements with;
-    for (size_t r = 0; r < d_.ranges.size(); ++r) EndRange(r, &with);
+    for (size_t r = 0; r < d_.ranges.size(); ++r) {
+      around_ = Around(r);
+      EndRange(r, &with);
+    }
     return with.empty() ? sink_ : Substitute(b_, sink_, with);
   }
 
+  // One loop whose end also depends on loops around it.
+  UOp RunInner() {
+    inner_ = true;
+    FindConditions();
+    for (size_t r = 0; r < d_.ranges.size(); ++r) {
+      around_ = Around(r);
+      if (around_ == 0) continue;
+      Replacements with;
+      EndRange(r, &with);
+      if (!with.empty()) return Substitute(b_, sink_, with);
+    }
+    return sink_;
+  }
+
  private:
-  using Conditions = std::vector<UOp>;
+  struct Closing {
+    UOp by;  // an END or a REDUCE
+    std::vector<UOp> conditions;
+  };
 
   // Of all that closes each range.
   void FindConditions() {
@@ -53,10 +74,10 @@ class LoopEnder {
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kEnd) && !u.is(Op::kReduce)) continue;
-      const Conditions conditions = activity_.Needs(u);
+      const Closing closing{u, activity_.Needs(u)};
       for (int i = 1; i < u.num_src(); ++i) {
         if (IsOwn(u, u.src(i))) continue;
-        closed_[static_cast<size_t>(d_.IndexOf(u.src(i)))].push_back(conditions);
+        closed_[static_cast<size_t>(d_.IndexOf(u.src(i)))].push_back(closing);
       }
     }
   }
@@ -100,6 +121,9 @@ class LoopEnder {
       } else if (activity_.IsGiven(u)) {
         given = true;
         rest = b_.Make(Op::kAdd, {rest, Times(u, c)});
+      } else if (IsAround(u)) {
+        if (!inner_) return std::nullopt;  // that one is better
+        rest = b_.Make(Op::kAdd, {rest, Times(u, c)});
       } else {
         least += c * (c > 0 ? u.vmin() : u.vmax());
         holds = false;
@@ -139,14 +163,25 @@ class LoopEnder {
                         IsType(range, AxisType::kThread));
   }
 
+  // The loops that a range is inside of, where one REDUCE alone closes it.
+  RangeSet Around(size_t r) const {
+    const bool one = closed_[r].size() == 1 && closed_[r][0].by.is(Op::kReduce);
+    return one ? d_.of[closed_[r][0].by.id()] : 0;
+  }
+  bool IsAround(UOp u) const {
+    return u.is(Op::kRange) && Has(around_, d_.IndexOf(u)) &&
+           (IsType(u, AxisType::kLoop) || IsType(u, AxisType::kReduce) ||
+            IsType(u, AxisType::kThread) || IsType(u, AxisType::kGroup));
+  }
+
   void EndRange(size_t r, Replacements* with) {
     const UOp range = d_.ranges[r];
     if (!MayEnd(range) || !range.src(0).is_const() || closed_[r].empty()) return;
     std::vector<UOp> ends;
     std::vector<UOp> held;  // conditions
-    for (const Conditions& conditions : closed_[r]) {
+    for (const Closing& closing : closed_[r]) {
       UOp end;
-      for (UOp condition : conditions) {
+      for (UOp condition : closing.conditions) {
         const std::optional<RunEnd> one = EndOf(condition, range);
         if (!one) continue;
         end = end.valid() && end != one->end ? Least(end, one->end) : one->end;
@@ -172,15 +207,25 @@ class LoopEnder {
   const std::vector<uint32_t> order_;
   const Dependence& d_;
   const Activity activity_;
-  bool shares_ = false;                          // memory of a workgroup
-  std::vector<std::vector<Conditions>> closed_;  // by range, of what closes it
+  RangeSet around_ = 0;                       // loops that an end may depend on
+  bool inner_ = false;                        // whether it is to
+  bool shares_ = false;                       // memory of a workgroup
+  std::vector<std::vector<Closing>> closed_;  // by range
 };
 
 }  // namespace
 
 UOp EndLoops(Rewriter& b, UOp sink) {
-  const std::optional<Dependence> d = FindDependence(sink);
-  return d ? LoopEnder(b, sink, *d).Run() : sink;
+  if (!ReadsNumbers(sink)) return sink;
+  constexpr int kMostInner = 8;  // that depend on loops around them
+  for (int i = 0; i <= kMostInner && sink.valid(); ++i) {
+    const std::optional<Dependence> d = FindDependence(sink);
+    if (!d) return sink;
+    const UOp ended = i == 0 ? LoopEnder(b, sink, *d).Run() : LoopEnder(b, sink, *d).RunInner();
+    if (i > 0 && ended == sink) return sink;
+    sink = ended;
+  }
+  return sink;
 }
 
 }  // namespace telegrad

@@ -105,6 +105,7 @@ class WindowMover {
 }  // namespace
 
 UOp MoveWindows(Rewriter& b, UOp sink) {
+  if (!ReadsNumbers(sink)) return sink;
   const std::optional<Dependence> d = FindDependence(sink);
   return d ? WindowMover(b, sink, *d).Run() : sink;
 }

@@ -144,13 +144,23 @@ absl::Status Machine::Advance(Thread& t, int64_t steps, uint32_t stop) {
   return absl::OkStatus();
 }
 
+// What `i` of the program's iterations is of `size`.
+int64_t Machine::PartOf(int64_t i, int64_t size) const {
+  return static_cast<int64_t>(__int128{i} * size / std::max<int64_t>(program_.iterations, 1));
+}
+
 absl::Status Machine::EnterRange(Thread& t, const Instruction& in) {
   const int64_t size = LaneAsIndex(in.type, At(t, in.src[0], 0));
   int64_t begin = 0, end = size;
   switch (in.axis) {
     case AxisType::kThread:
-      begin = begin_;
-      end = std::min(end_, size);
+      if (g_.op(g_.src(in.node)[0]) == Op::kConst) {
+        begin = begin_;
+        end = std::min(end_, size);
+      } else {
+        begin = PartOf(begin_, std::max<int64_t>(size, 0));
+        end = PartOf(end_, std::max<int64_t>(size, 0));
+      }
       break;
     case AxisType::kGroup: {
       if (sizing_) group_sizes_.push_back(std::max<int64_t>(size, 0));

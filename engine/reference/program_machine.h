@@ -102,6 +102,7 @@ class Machine {
   // Executes at most `steps` instructions, up to `stop` or until the thread waits.
   absl::Status Advance(Thread& t, int64_t steps, uint32_t stop);
   absl::Status EnterRange(Thread& t, const Instruction& in);
+  int64_t PartOf(int64_t i, int64_t size) const;
   void EnterRole(Thread& t, const Instruction& in);
   void Next(Thread& t);
   absl::Status FreshBuffer(Thread& t, const Instruction& in);

@@ -20,7 +20,8 @@ inline constexpr int64_t kMaxPrivateBytes = int64_t{2} << 20;
 // kernel_attributes.h.
 //
 // x86-64: `void NAME(ptr buffers, i64 begin, i64 end)`, which runs the iterations [begin, end) of
-// the program's kThread range, cut to what the range has, and everything if it has none.
+// the program's kThread range, cut to what the range has, as program.h says, and everything if it
+// has none.
 // buffers[slot] is the address of argument `slot`, aligned to its element.
 //
 // sm_80, sm_90a: a kernel `void NAME(ptr addrspace(1) argument..., i64 begin)` for a launch of

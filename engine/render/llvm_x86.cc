@@ -132,6 +132,7 @@ std::string X86Kernel::Assemble() {
 }
 
 // The launch's part of the thread range, cut to the range: the bounds of all indices rest on it.
+// Where the range's end is computed, the launch's part of all iterations is one of those there are.
 absl::Status X86Kernel::OpenParallel(UOp u) {
   if (!u.is(Op::kRange) || AxisType{u.arg(1)} != AxisType::kThread) {
     return LlvmKernel::OpenParallel(u);
@@ -145,7 +146,20 @@ absl::Status X86Kernel::OpenParallel(UOp u) {
   TG_ASSIGN_OR_RETURN(std::string end, ValueOf(u.src(0), 1));
   end = AsOffset(dtype, end, 1);
   std::string begin = out_.Call("llvm.smax.i64", "i64", {{"i64", "%begin"}, {"i64", "0"}});
-  end = out_.Call("llvm.smin.i64", "i64", {{"i64", "%end"}, {"i64", end}});
+  std::string last = "%end";
+  const int64_t all = program_.iterations;
+  const int64_t most = std::max(all, u.src(0).vmax());
+  if (!u.src(0).is_const() && all > 0 && most <= INT32_MAX) {  // no product overflows
+    const std::string there = out_.Call("llvm.smax.i64", "i64", {{"i64", end}, {"i64", "0"}});
+    const auto scaled = [&](const std::string& x) {
+      const std::string within =
+          out_.Call("llvm.smin.i64", "i64", {{"i64", x}, {"i64", StrCat(all)}});
+      return out_.Let("sdiv i64 ", out_.Let("mul nsw i64 ", within, ", ", there), ", ", all);
+    };
+    begin = scaled(begin);
+    last = scaled(out_.Call("llvm.smax.i64", "i64", {{"i64", last}, {"i64", "0"}}));
+  }
+  end = out_.Call("llvm.smin.i64", "i64", {{"i64", last}, {"i64", end}});
   begin = out_.Call("llvm.smin.i64", "i64", {{"i64", begin}, {"i64", end}});
   if (type != "i64") {
     // An empty part may end below 0, which a narrow unsigned counter cannot say.

@@ -11,6 +11,8 @@
 #include "engine/execution/unread_parts.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/rewrite/generalize.h"
 #include "tests/conformance/run_lowered.h"
@@ -134,6 +136,17 @@ constexpr Case kThroughTemporaries[] = {
       %21 = store %20 %18
       %22 = sink %21)"},
 };
+// Each row ends where the rows before it leave off: at 0 where these are all there is.
+constexpr Case kSumOfRows = {"sums of rows of a part", R"(
+      %0 = param f32 [16384] slot=0
+      %1 = var i64 id=0 min=0 max=16384 multiple=1
+      %2 = shrink f32 [16384] %0 %1 pairs=[0, -2]
+      %3 = pad f32 [16384] %2 pairs=[0, 16384]
+      %4 = reshape f32 [8, 2048] %3 dims=[8, 2048]
+      %5 = reduce f32 [8, 1] %4 kind=add axes=[1]
+      %6 = param f32 [8, 1] slot=1
+      %7 = store %6 %5
+      %8 = sink %7)"};
 // Two rows of a cache are written from a variable on: as much work wherever they are.
 constexpr Case kRowsOfACache = {"rows of a cache", R"(
       %0 = param f32 [1026, 32] slot=0
@@ -150,7 +163,7 @@ class RuntimeEnds : public ::testing::Test {
     Slots slots = EmptySlots(sink);
     for (uint32_t id : PostOrder(sink)) {
       const UOp u = sink.graph()->at(id);
-      if (!u.is(Op::kParam)) continue;
+      if (!u.is(Op::kParam) || u.dtype() == DType::kInt64) continue;
       std::vector<uint8_t>& bytes = slots[static_cast<size_t>(u.arg(0))];
       for (int64_t i = 0; i < NumElements(u.shape()); ++i) {
         const auto whole = static_cast<int32_t>(i * 7 % 13 - 6);
@@ -216,12 +229,47 @@ TEST_F(RuntimeEnds, WorkFollowsTheValue) {
   }
 }
 
+TEST_F(RuntimeEnds, InnerLoopsEndByOuterOnes) {
+  for (const int vector_bytes : {4, 32}) {
+    const int64_t all = Steps(kSumOfRows, Cpu(vector_bytes), 16384);
+    EXPECT_LT(Steps(kSumOfRows, Cpu(vector_bytes), 100), all / 8) << vector_bytes;
+    EXPECT_LT(Steps(kSumOfRows, Cpu(vector_bytes), 4000), all / 3) << vector_bytes;
+  }
+}
+
 TEST_F(RuntimeEnds, WhatIsWrittenToACacheCostsItsRows) {
   const int64_t most = 2 * 32 * 16;  // instructions, of 16 for each element
   for (const int64_t value : {0, 1, 7, 500, 1023, 1024}) {
     EXPECT_LT(Steps(kRowsOfACache, Cpu(4), value), most) << value;
     Steps(kRowsOfACache, Cpu(32), value);
   }
+}
+
+// The two halves of a launch do as much as each other, though most of its iterations are not there.
+TEST_F(RuntimeEnds, ThreadsShareWhatThereIs) {
+  Graph graph;
+  const auto sink = Parse(kCases[3].text, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  Budget budget;
+  const auto form = Generalize(*sink, RangesOf(*sink), &budget);
+  ASSERT_TRUE(form.ok()) << form.status();
+  const auto schedule = ScheduleGraph(form->graph.root(), &budget, ScheduleOptions::For(Cpu(32)));
+  ASSERT_TRUE(schedule.ok() && schedule->kernels.size() == 1) << schedule.status();
+  const auto program = Lower(schedule->kernels[0].graph, Cpu(32), "k", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_GT(program->iterations, 8);
+  Slots slots = SlotsOf(form->graph.root());
+  const int64_t value = 256;
+  std::memcpy(slots[static_cast<size_t>(form->slot)].data(), &value, sizeof value);
+  std::vector<std::span<uint8_t>> buffers;
+  for (const BufferRef ref : schedule->kernels[0].arguments) buffers.emplace_back(slots[ref.index]);
+  int64_t steps[2] = {0, 0};
+  const int64_t half = program->iterations / 2;
+  ASSERT_EQ(reference::Run(*program, buffers, 0, half, {.steps = &steps[0]}), absl::OkStatus());
+  ASSERT_EQ(reference::Run(*program, buffers, half, program->iterations, {.steps = &steps[1]}),
+            absl::OkStatus());
+  EXPECT_GT(steps[1], steps[0] * 9 / 10);
+  EXPECT_GT(steps[0], steps[1] * 9 / 10);
 }
 
 TEST_F(RuntimeEnds, ResultsAreTheSame) {

@@ -130,7 +130,7 @@ class ProgramsTest(DaemonTest):
         run_async(run())
 
     def test_most_sizes_compile_nothing(self):
-        """The server makes forms for the first sizes, and general ones for ranges of the others."""
+        """The server makes one form for all sizes, and others only for sizes that come again and again."""
         g = Graph()
         n = g.size("n", 1, 64)
         x = g.input("x", (n, 8))
