@@ -221,9 +221,14 @@ struct CountingDriver {
 void PrintCounts(const IssueCounts& counts, double scale) {
   for (const Counter& c : kIssueCounters) {
     const double n = static_cast<double>(counts[c.name]) * scale;
-    if (n != 0) std::printf(" %s %.10g,", std::string(c.name).c_str(), n);
+    if (n != 0 && c.name != "instructions") {
+      std::printf(" %s %.10g,", std::string(c.name).c_str(), n);
+    }
   }
-  std::printf(" instructions %.10g\n", static_cast<double>(counts.instructions()) * scale);
+  // Of warps, each of which may have few active threads; and of threads, as if all were active.
+  std::printf(" instructions %.10g, of threads / 32 %.10g\n",
+              static_cast<double>(counts.instructions()) * scale,
+              static_cast<double>(counts["instructions"]) * scale / 32);
 }
 
 // What twice as much to reduce adds is the inner loop's.

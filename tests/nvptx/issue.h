@@ -22,10 +22,9 @@ inline constexpr Counter kIssueCounters[] = {
 #define KIND(name, meaning) {#name, true},
 #include "tests/fakes/cuda/ptx/kinds.def"
 #undef KIND
-    {"load_conflicts", false},
-    {"store_conflicts", false},
-    {"global_bytes", false},
-    {"global_sectors", false},
+    {"instructions", false},  // of threads
+    {"load_conflicts", false}, {"store_conflicts", false},
+    {"global_bytes", false},   {"global_sectors", false},
 };
 
 // NVIDIA A100 Tensor Core GPU Architecture (whitepaper, 2020), "A100 SM Architecture": a
