@@ -29,7 +29,7 @@ class CallEventsTest : public DaemonTest {
     thread_.join();
   }
   static void Write(RemoteSession& session, int value) {
-    session.Write(1, 0, std::as_bytes(std::span(&value, 1)));
+    session.WriteCopy(1, 0, std::as_bytes(std::span(&value, 1)));
   }
   static int Read(RemoteSession& session) {
     int value = 0;
