@@ -75,9 +75,10 @@ std::optional<Digit> DigitOf(UOp index, UOp range, int64_t elements) {
 }
 
 // What must hold for the value of each node to matter, as the ids of comparisons.
-class Guards {
+class ReadConditions {
  public:
-  explicit Guards(UOp root) : g_(*root.graph()), of_(root.id() + 1), known_(root.id() + 1, false) {
+  explicit ReadConditions(UOp root)
+      : g_(*root.graph()), of_(root.id() + 1), known_(root.id() + 1, false) {
     const std::vector<uint32_t> order = PostOrder(root);
     Meet(root.id(), {});
     for (size_t i = order.size(); i-- > 0;) Pass(g_.at(order[i]));
@@ -180,7 +181,7 @@ class Trimmer {
   void AddNeeds(const ScheduledKernel& kernel, bool own, std::vector<Need>* needs) {
     const UOp root = kernel.graph.root();
     const std::optional<Dependence> d = FindDependence(root);
-    const Guards guards(root);
+    const ReadConditions guards(root);
     std::optional<Activity> activity;
     if (d) activity.emplace(root, *d);
     ForEach(kernel, Op::kLoad, [&](UOp load, BufferRef ref) {

@@ -12,7 +12,7 @@ constexpr size_t kMostConditions = 64;
 
 bool IsFalse(UOp u) { return u.is_const() && IsBool(u.dtype()) && u.const_word() == 0; }
 
-void AddConditions(UOp root, std::vector<UOp>* out) {
+void AddComparisons(UOp root, std::vector<UOp>* out) {
   std::vector<UOp> stack{root};
   while (!stack.empty() && out->size() < kMostConditions) {
     const UOp u = stack.back();
@@ -32,9 +32,9 @@ std::vector<UOp> NeedsOfEffect(UOp store) {
   while (store.is(Op::kEnd)) store = store.src(0);
   if (!store.is(Op::kStore)) return out;
   const UOp address = store.src(0), value = store.src(1);
-  if (address.num_src() == 3) AddConditions(address.src(2), &out);
+  if (address.num_src() == 3) AddComparisons(address.src(2), &out);
   if (value.is(Op::kWhere) && value.src(2).is(Op::kLoad) && value.src(2).src(0) == address) {
-    AddConditions(value.src(0), &out);
+    AddComparisons(value.src(0), &out);
   }
   return out;
 }
@@ -45,7 +45,7 @@ std::vector<UOp> NeedsOfReduce(UOp reduce) {
   UOp u = reduce.src(0);
   while (true) {
     if (u.is(Op::kWhere) && u.src(2).is_const() && u.src(2).const_word() == identity) {
-      AddConditions(u.src(0), &out);
+      AddComparisons(u.src(0), &out);
       u = u.src(1);
     } else if (u.is(Op::kCast) && identity == 0 && !IsBool(u.src(0).dtype())) {
       u = u.src(0);  // 0 is 0 in every type
@@ -54,9 +54,9 @@ std::vector<UOp> NeedsOfReduce(UOp reduce) {
     }
   }
   if (u.is(Op::kLoad) && identity == 0 && u.src(0).num_src() == 3) {
-    AddConditions(u.src(0).src(2), &out);
+    AddComparisons(u.src(0).src(2), &out);
   }
-  if (IsBool(u.dtype()) && identity == 0) AddConditions(u, &out);
+  if (IsBool(u.dtype()) && identity == 0) AddComparisons(u, &out);
   return out;
 }
 
@@ -64,7 +64,7 @@ std::vector<UOp> NeedsOfReduce(UOp reduce) {
 
 std::vector<UOp> ConditionsIn(UOp condition) {
   std::vector<UOp> out;
-  AddConditions(condition, &out);
+  AddComparisons(condition, &out);
   return out;
 }
 
