@@ -16,12 +16,18 @@ struct Sum {
   UOp value;
   int64_t number;
 };
-Sum SumOf(UOp index) {
-  const bool sum = index.is(Op::kAdd) && index.dtype() == DType::kInt64 && index.src(1).is_const();
-  return sum ? Sum{index.src(0), index.src(1).const_word()} : Sum{index, 0};
-}
-
 bool Fits32Bits(int64_t x) { return x >= INT32_MIN && x <= INT32_MAX; }
+
+// Of 32 bits, where it is known that the sum does not wrap: then the value may be extended first.
+Sum SumOf(UOp index) {
+  if (!index.is(Op::kAdd) || !index.src(1).is_const()) return {index, 0};
+  const UOp value = index.src(0);
+  const int64_t number = index.src(1).const_word();
+  if (index.dtype() == DType::kInt64) return {value, number};
+  const bool whole = index.dtype() == DType::kInt32 && Fits32Bits(value.vmin() + number) &&
+                     Fits32Bits(value.vmax() + number);
+  return whole ? Sum{value, number} : Sum{index, 0};
+}
 
 }  // namespace
 
