@@ -59,6 +59,7 @@ eval: after the input: run
 eval: after algebra: equal
 eval: after schedule: kernels, not run
 eval: after derive: kernels, not run
+eval: after windows: kernels, not run
 eval: after limit: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
@@ -69,6 +70,7 @@ eval: after peel: kernels, not run
 eval: after moves: kernels, not run
 eval: after stage: kernels, not run
 eval: after share: kernels, not run
+eval: after runtime-ends: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
 eval: after narrow-indices: kernels, not run
