@@ -103,8 +103,9 @@ TEST_P(NetworksOnHip, Agree) {
     const auto plan = network.plan();
     ASSERT_TRUE(plan.ok()) << plan.status();
     testing::Slots want = FirstValues(*plan, /*seed=*/1), got = want;
-    DeviceGraphRunner cpu(OpenHost({.threads = 2, .memory_limit = int64_t{6} << 30, .target = HostTarget(2)}),
-                          {CompileInProcess(), nullptr, {}});
+    DeviceGraphRunner cpu(
+        OpenHost({.threads = 2, .memory_limit = int64_t{6} << 30, .target = HostTarget(2)}),
+        {CompileInProcess(), nullptr, {}});
     absl::Status status = cpu.Run(plan->graph.root(), {}, &want);
     ASSERT_TRUE(status.ok()) << status;
     FakeHip fake;
