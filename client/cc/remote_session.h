@@ -204,8 +204,8 @@ class RemoteSession {
   void ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
                 const Future<Done>& told);
   void SyncTold(const Future<Done>& told);
-  // What runs are predicted to take, told with the hash where the graph is compiled at once.
-  // It is where there are devices: those by the graph's numbers.
+  // Compiles the graph at once for `devices`, by the graph's numbers, and tells what runs there are
+  // predicted to take. Without devices the graph is only stored.
   Future<PutInfo> PutTold(std::string graph, std::span<const std::string> devices);
   // Whether so many more operations can be sent without waiting.
   bool HasRoom(size_t operations) const;

@@ -251,44 +251,48 @@ class Trimmer {
     return Limit{*digit, end};
   }
 
-  // A number of a kernel in given_, where a PARAM's slot is the graph's; invalid where one is
-  // written.
-  UOp Import(UOp root, const ScheduledKernel& kernel) {
+  // The same number in the graph `to`, with the slots of its PARAMs as `slot` gives them; invalid
+  // where it gives none.
+  template <typename SlotOf>
+  static UOp CopyNumber(UOp root, Graph* to, SlotOf slot) {
     absl::flat_hash_map<uint32_t, UOp> made;
     std::vector<UOp> src;
     for (uint32_t id : PostOrder(root)) {
       const UOp u = root.graph()->at(id);
       std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
       if (u.is(Op::kParam)) {
-        const BufferRef ref = kernel.arguments[static_cast<size_t>(arg[0])];
-        if (IsTemporary(ref) || std::ranges::find(stored_, ref.index) != stored_.end()) return {};
-        arg[0] = ref.index;
-      }
-      src.clear();
-      for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
-      made[id] = given_.Make(u.op(), u.dtype(), src, arg);
-    }
-    return made.at(root.id());
-  }
-
-  // The same number in the graph of a kernel, which gets the arguments that it needs.
-  static UOp Export(UOp root, Graph* to, std::vector<BufferRef>* arguments) {
-    absl::flat_hash_map<uint32_t, UOp> made;
-    std::vector<UOp> src;
-    for (uint32_t id : PostOrder(root)) {
-      const UOp u = root.graph()->at(id);
-      std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-      if (u.is(Op::kParam)) {
-        const BufferRef ref{BufferRef::Kind::kSlot, static_cast<int32_t>(arg[0])};
-        const auto known = std::ranges::find(*arguments, ref);
-        arg[0] = known - arguments->begin();
-        if (known == arguments->end()) arguments->push_back(ref);
+        const std::optional<int64_t> other = slot(arg[0]);
+        if (!other) return {};
+        arg[0] = *other;
       }
       src.clear();
       for (uint32_t s : u.src_ids()) src.push_back(made.at(s));
       made[id] = to->Make(u.op(), u.dtype(), src, arg);
     }
     return made.at(root.id());
+  }
+
+  // A number of a kernel in given_, where a PARAM's slot is the graph's; invalid where one is
+  // written.
+  UOp Import(UOp root, const ScheduledKernel& kernel) {
+    return CopyNumber(root, &given_, [&](int64_t slot) -> std::optional<int64_t> {
+      const BufferRef ref = kernel.arguments[static_cast<size_t>(slot)];
+      if (IsTemporary(ref) || std::ranges::find(stored_, ref.index) != stored_.end()) {
+        return std::nullopt;
+      }
+      return ref.index;
+    });
+  }
+
+  // The same number in the graph of a kernel, which gets the arguments that it needs.
+  static UOp Export(UOp root, Graph* to, std::vector<BufferRef>* arguments) {
+    return CopyNumber(root, to, [&](int64_t slot) -> std::optional<int64_t> {
+      const BufferRef ref{BufferRef::Kind::kSlot, static_cast<int32_t>(slot)};
+      const auto known = std::ranges::find(*arguments, ref);
+      const int64_t argument = known - arguments->begin();
+      if (known == arguments->end()) arguments->push_back(ref);
+      return argument;
+    });
   }
 
   // Gates what the kernel stores in temporaries.

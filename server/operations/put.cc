@@ -3,11 +3,14 @@
 
 #include <utility>
 
+#include "engine/base/status.h"
 #include "server/operations/compiling.h"
 #include "server/session/turn.h"
 
 namespace telegrad {
 namespace {
+
+constexpr size_t kMaxDevices = 256;
 
 class PutAction final : public Action {
  public:
@@ -21,6 +24,11 @@ class PutAction final : public Action {
     const int64_t now_ns = turn.env().clock->Ns();
     absl::Status allowed = tenant.TakeCompileTime(now_ns);
     if (allowed.ok()) allowed = tenant.TakeTransfer(static_cast<uint64_t>(op_.bytes), now_ns);
+    if (op_.devices.size() > kMaxDevices) {
+      return turn.Fail(InvalidArgument("put: ", op_.devices.size(),
+                                       " devices to compile for, expected at most ", kMaxDevices,
+                                       ", the numbers that a graph can have"));
+    }
     for (const std::string& name : op_.devices) {
       if (allowed.ok()) allowed = turn.env().devices->Find(name).status();
     }

@@ -42,6 +42,7 @@ const Network kNetworks[] = {
 // all.
 testing::Slots FirstValues(const Plan& plan, uint64_t seed) {
   std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
   testing::Slots slots;
   for (const Slot& slot : plan.slots) {
     const auto bytes = static_cast<size_t>(BytesOf(slot.dtype, NumElements(slot.shape)));
@@ -52,9 +53,7 @@ testing::Slots FirstValues(const Plan& plan, uint64_t seed) {
       if (value.ok()) std::memcpy(out.data(), value->bytes.data(), bytes);
     } else if (slot.role == SlotRole::kInput && slot.dtype == DType::kFloat32) {
       for (size_t i = 0; i < bytes; i += 4) {
-        const auto mean = static_cast<float>(slot.name == "mask" ? 1 : 0);
-        std::normal_distribution<float> normal;
-        const float x = slot.name == "mask" ? mean : normal(random);
+        const float x = slot.name == "mask" ? 1 : normal(random);
         std::memcpy(out.data() + i, &x, 4);
       }
     } else if (slot.role == SlotRole::kInput) {

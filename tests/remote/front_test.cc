@@ -4,6 +4,7 @@
 
 #include "engine/base/device_lost.h"
 #include "engine/ir/content_hash.h"
+#include "engine/wire/graph_bytes.h"
 #include "tests/remote/two_daemons.h"
 
 namespace telegrad {
@@ -89,6 +90,14 @@ TEST_F(TwoDaemons, GraphsAreNotCompiledForDevicesThatAreNone) {
       session->Put(IncrementGraph(4).root(), /*compile=*/true).Get().status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("b/CPU:7"));
+}
+
+TEST_F(TwoDaemons, GraphsAreNotCompiledForMoreDevicesThanTheyCanHave) {
+  const auto session = *connection_->OpenSession();
+  const std::vector<std::string> devices(257, "CPU:0");
+  const auto put = session->PutTold(GraphBytes(IncrementGraph(4).root()), devices);
+  EXPECT_TRUE(absl::IsInvalidArgument(put.Get().status())) << put.Get().status();
+  EXPECT_THAT(std::string(put.Get().status().message()), HasSubstr("at most 256"));
 }
 
 // Nothing of what the far server answers comes through, and yet it has carried out all of a chain
