@@ -188,6 +188,21 @@ TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
   EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
 }
 
+// Of an operand that the worker's cache does not have, a tile reads two lines of each row at least:
+// columns are lanes, though fewer loads would be needed if rows, of which the weight is packed,
+// were.
+TEST(Lower, OfWhatTheCacheDoesNotHaveLinesAreReadTogether) {
+  const int32_t weights[] = {1};
+  Budget budget;
+  const auto program = Lower(Product(64, 3136, 256, DType::kFloat32, Form::kPlain), Cpu(),
+                             "product", &budget, nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_EQ(program->packings.size(), 1u);
+  for (UOp u : Of(*program, Op::kLoad)) {
+    EXPECT_EQ(u.shape().empty(), Memory(u.src(0)).arg(0) == program->packings[0].copy);
+  }
+}
+
 // A weight's rows are lanes where columns would overhang: 49 columns are 4 vectors of 16, of which
 // the last one has a single column. Units that are half as wide as the registers make it count.
 TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {

@@ -264,6 +264,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
     (a.store ? stores : memory) += cycles;
     if (a.store) continue;
     if (reuse > 1 && !std::isinf(reuse) && IsRough(a, tile)) again += RereadCycles(work, a, tile);
+    if (reuse == 1) again += FarCycles(work, a, tile);
     bytes += reuse > 1 ? static_cast<double>(tile.Copies(a.ranges) * a.bytes * tile.width)
                        : BytesOf(work, a, tile);
     operands += tile.Copies(a.ranges);
@@ -324,6 +325,17 @@ double TileCost::RereadCycles(const Work& work, const MemoryAccess& a, const Til
     cycles += (copies - 1) * bytes * costs_.shared;
   }
   return cycles;
+}
+
+double TileCost::FarCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+  if (!WalksLines(work, a) || a.buffer_bytes <= static_cast<double>(target_.cache_bytes)) return 0;
+  int64_t row = 1;
+  for (RangeSet set = a.ranges; set != 0; set &= set - 1) {
+    const int r = std::countr_zero(set);
+    if (a.stride[r] == 1) row = std::max(row, tile.Of(r));
+  }
+  const bool near = static_cast<double>(row * a.bytes) >= 2 * costs_.line_bytes;
+  return near ? 0 : costs_.missed * a.buffer_bytes;
 }
 
 double TileCost::FoldedIterations(const Work& work, const Tile& tile) const {

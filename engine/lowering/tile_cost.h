@@ -88,6 +88,11 @@ class TileCost {
   bool WalksLines(const Work& work, const MemoryAccess& a) const;
   double BytesOfLines(const MemoryAccess& a, const Tile& tile) const;
 
+  // What it costs to bring an operand from beyond the worker's cache of which the tile reads less
+  // than two lines of a row before the reduction goes on to the next one: nothing in that order
+  // tells the processor what comes next.
+  double FarCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+
   // Of other operands that do not stay in the worker's cache: each copy of `a` reads them again.
   double RereadCycles(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 

@@ -49,6 +49,26 @@ bool MultiplyBy(UOp range, int64_t* iterations) {
 constexpr int64_t kLeastRowBytes = 512;
 // Of a loop over rows; over blocks of rows, the next one is far enough.
 constexpr int64_t kRowsAhead = 16;
+// Of each row of a tile: more are contiguous to a processor.
+constexpr int64_t kMaxTileLines = 8;
+constexpr int64_t kLeastFarBytes = 64 << 10;
+
+// How many elements a tile reads of its row, from `*before` ones before the one at hand.
+int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t* before) {
+  const auto same = [](const Linear::Term& a, const Linear::Term& b) {
+    return a.atom == b.atom && a.coefficient == b.coefficient;
+  };
+  int64_t last = 0;
+  *before = 0;
+  for (const UOp other : others) {
+    const std::optional<Linear> there = FormOf(other);
+    if (!there || !std::ranges::equal(there->terms(), form.terms(), same)) continue;
+    const int64_t lanes = other.shape().empty() ? 1 : other.shape()[0];
+    *before = std::max(*before, form.constant() - there->constant());
+    last = std::max(last, there->constant() - form.constant() + lanes - 1);
+  }
+  return *before + last + 1;
+}
 
 }  // namespace
 
@@ -110,6 +130,33 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64
     contiguous = std::max(contiguous, step * trips);
   }
   return std::nullopt;
+}
+
+std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
+                                       std::span<const UOp> loops, int64_t elements,
+                                       int64_t element_bytes) {
+  const bool ranges = std::ranges::all_of(loops, [](UOp loop) { return loop.is(Op::kRange); });
+  if (!ranges || loops.empty() || !IsFold(loops.back())) return std::nullopt;
+  if (elements * element_bytes < kLeastFarBytes) return std::nullopt;
+  const std::optional<Linear> form = FormOf(index);
+  if (!form || CoefficientOf(loops.back(), *form) * element_bytes < kLeastRowBytes) {
+    return std::nullopt;
+  }
+  int64_t passes = 1;
+  size_t next = loops.size() - 1;  // the loop that goes on to the next tile
+  while (IsFold(loops[next]) || CoefficientOf(loops[next], *form) == 0) {
+    if (!IsFold(loops[next]) && !MultiplyBy(loops[next], &passes)) return std::nullopt;
+    if (next-- == 0) return std::nullopt;
+  }
+  const int64_t step = CoefficientOf(loops[next], *form);
+  if (step < 0 || static_cast<double>(passes) > kMaxPasses) return std::nullopt;
+  int64_t before = 0;
+  const int64_t row = RowOfTile(*form, others, &before);
+  const int64_t fetched = std::min(step, row) * element_bytes;
+  TileAhead out{.last = step - before + row - 1,
+                .lines = (fetched + kFetchedLineBytes - 1) / kFetchedLineBytes};
+  if (out.lines > kMaxTileLines) return std::nullopt;
+  return out;
 }
 
 }  // namespace telegrad

@@ -2,7 +2,8 @@
 // uses is larger than the caches. A packed copy is read panel by panel, in order: while a reduction
 // reads one panel, it can prefetch the next one. A matrix that is multiplied by a vector is read
 // once, a part of each row at a time: the part of a later row can be prefetched, which a processor
-// that follows contiguous reads alone does not do.
+// that follows contiguous reads alone does not do. So can what the next tile of a matrix reads of
+// each row.
 #pragma once
 
 #include <cstdint>
@@ -41,5 +42,21 @@ std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, 
 // argument is so small that a cache may still have it.
 std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64_t elements,
                                     int64_t element_bytes, const Target& target);
+
+// What an iteration of a reduction asks for, of what the next tile reads in the same iteration.
+struct TileAhead {
+  int64_t last = 0;   // elements from the load at hand to the last one that the next tile reads
+  int64_t lines = 1;  // of memory, this one's and those before it
+};
+
+// `index`: of a load from an argument of `elements` inside of `loops`, outermost first, whose
+// innermost one is a reduction of which each iteration reads another row, as the sum over the
+// channels of an image does: of each row a tile reads a few lines, which a processor that follows
+// contiguous reads does not fetch ahead. `others`: the indices of all loads from the argument
+// there. nullopt where rows are contiguous, where no loop goes on from tile to tile, where a tile
+// is read so often that the first time is no matter, and where a cache may still have the argument.
+std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
+                                       std::span<const UOp> loops, int64_t elements,
+                                       int64_t element_bytes);
 
 }  // namespace telegrad

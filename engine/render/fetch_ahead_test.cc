@@ -130,5 +130,66 @@ TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   EXPECT_EQ(plan(window, {row, all, tap}, 831 * 256), std::nullopt);
 }
 
+// for tile (56) { for channel (passes) { for k (256) { x[k * 784 + tile * 14 + 0 ... 13] } } }
+struct Tiles {
+  static constexpr int64_t kTiles = 56, kRow = 784, kRows = 256;
+  Graph g;
+  UOp tile = g.Range(0, AxisType::kThread, g.Index(kTiles));
+  UOp channel, k;
+  std::vector<UOp> loops, indices;
+  explicit Tiles(int64_t passes = 2, AxisType innermost = AxisType::kReduce)
+      : channel(g.Range(1, AxisType::kLoop, g.Index(passes))),
+        k(g.Range(2, innermost, g.Index(kRows))),
+        loops{tile, channel, k} {
+    for (int64_t j = 0; j < 14; ++j) indices.push_back(At(kRow, 14, j));
+  }
+  UOp At(int64_t row, int64_t step, int64_t constant) {
+    const UOp of_tile = g.Make(Op::kMul, {tile, g.Index(step)});
+    const UOp of_row = g.Make(Op::kMul, {k, g.Index(row)});
+    return g.Make(Op::kAdd, {g.Make(Op::kAdd, {of_row, of_tile}), g.Index(constant)});
+  }
+  std::optional<TileAhead> Plan(size_t first = 0, int64_t elements = kRows * kRow) const {
+    return PlanTileAhead(indices[first], indices, loops, elements, kBytes);
+  }
+};
+
+TEST(TileAhead, OfEachRowWhatTheNextTileReadsIsAskedFor) {
+  for (const size_t first : {0, 5, 13}) {
+    const Tiles tiles;
+    const auto ahead = tiles.Plan(first);
+    ASSERT_TRUE(ahead.has_value()) << first;
+    for (int64_t tile = 0; tile + 1 < Tiles::kTiles; ++tile) {
+      for (const int64_t k : {0, 1, 100}) {
+        const auto line = [&](int64_t t, int64_t j) {
+          return (k * Tiles::kRow + t * 14 + j) * kBytes / kFetchedLineBytes;
+        };
+        std::set<int64_t> there = {line(tile, 0), line(tile, 13)};  // this tile reads them itself
+        const int64_t last = line(tile, static_cast<int64_t>(first) + ahead->last);
+        for (int64_t i = 0; i < ahead->lines; ++i) there.insert(last - i);
+        EXPECT_TRUE(there.contains(line(tile + 1, 0)) && there.contains(line(tile + 1, 13)))
+            << tile << " of row " << k;
+        EXPECT_LE(last, line(tile + 1, 13));
+      }
+    }
+  }
+}
+
+TEST(TileAhead, OnlyWhereTheProcessorDoesNotFetchAheadItself) {
+  EXPECT_EQ(Tiles().Plan()->lines, 1);
+  EXPECT_EQ(Tiles(16).Plan()->lines, 1);
+  EXPECT_FALSE(Tiles(17).Plan().has_value()) << "17 channels read what the first one has fetched";
+  EXPECT_FALSE(Tiles(2, AxisType::kLoop).Plan().has_value()) << "no reduction";
+  EXPECT_FALSE(Tiles().Plan(0, 16 << 10 >> 2).has_value()) << "a small argument stays in the cache";
+  Tiles near;
+  for (size_t j = 0; j < 14; ++j) near.indices[j] = near.At(16, 14, static_cast<int64_t>(j));
+  EXPECT_FALSE(near.Plan().has_value()) << "rows that lie beside each other";
+  Tiles one;
+  one.loops = {one.channel, one.k};
+  EXPECT_FALSE(one.Plan().has_value()) << "no loop over tiles";
+  Tiles wide;  // of which a tile reads 2,048 neighbours of a row
+  wide.indices = {wide.At(4096, 2048, 0), wide.At(4096, 2048, 2047)};
+  EXPECT_FALSE(wide.Plan(0, 1 << 20).has_value()) << "contiguous to a processor";
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -350,9 +350,37 @@ void X86Kernel::FetchRowAhead(UOp load, const Address& at) {
   }
 }
 
+// Once for all loads of the tile, at the first of them.
+void X86Kernel::FetchTileAhead(UOp load, const Address& at) {
+  const bool one = at.kind == Address::kScalar || at.kind == Address::kContiguous;
+  const int64_t slot = at.memory->argument;
+  if (!one || slot < 0 || !at.gate.empty() || open_.empty()) return;
+  if (!fetched_.emplace(open_.back().id(), slot).second) return;
+  std::vector<UOp> loads;
+  for (const uint32_t id : program_.order) {
+    const UOp u = program_.graph->at(id);
+    if (u.is(Op::kLoad) && u.src(0).src(0) == load.src(0).src(0)) loads.push_back(u.src(0).src(1));
+  }
+  const auto ahead = PlanTileAhead(load.src(0).src(1), loads, open_, at.memory->elements,
+                                   ByteSize(at.dtype));
+  if (!ahead) return;
+  const std::string beyond = out_.Let("add i64 ", at.element, ", ", ahead->last);
+  const std::string index = out_.Call("llvm.umin.i64", "i64",
+                                      {{"i64", beyond}, {"i64", StrCat(at.memory->elements - 1)}});
+  const std::string last = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
+                                    at.memory->pointer, ", i64 ", index);
+  for (int64_t line = 0; line < ahead->lines; ++line) {
+    Prefetch(line == 0
+                 ? last
+                 : out_.Let("getelementptr i8, ptr ", last, ", i64 ", -line * kFetchedLineBytes),
+             kAllLevels);
+  }
+}
+
 absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
   FetchAheadOf(u, at);
   FetchRowAhead(u, at);
+  FetchTileAhead(u, at);
   if (const auto it = rectangle_.find(u.id()); it != rectangle_.end()) {
     if (!transposed_.contains(u.id())) LoadTransposed(u, at, rectangles_[it->second]);
     return transposed_.at(u.id());

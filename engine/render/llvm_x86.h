@@ -44,6 +44,7 @@ class X86Kernel final : public LlvmKernel {
   // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
   void FetchAheadOf(UOp load, const Address& at);
   void FetchRowAhead(UOp load, const Address& at);
+  void FetchTileAhead(UOp load, const Address& at);
   void Prefetch(const std::string& pointer, std::string_view levels);
   // Whether stores to the argument go past the caches where it is aligned.
   bool Streams(int64_t slot) const;

@@ -30,7 +30,7 @@ constexpr double kWeights[kPoints][kTaps] = {  // G
     {1.0 / 24, -1.0 / 12, 1.0 / 6},
     {0, 0, 1}};
 
-constexpr double kWorthIt = 0.85;  // of the predicted cycles of the convolution itself
+constexpr double kWorthIt = 0.95;  // of the predicted cycles of the convolution itself
 
 int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
 int64_t TilesOf(UOp range) { return (SizeOf(range) + kTile - 1) / kTile; }
@@ -158,9 +158,10 @@ class Transformer {
     const double points = kPoints * kPoints * static_cast<double>(tiles_);
     const double direct = kTaps * kTaps * pixels * products / rate;
     const ScheduleCosts& costs = options.machine->schedule;
-    const double transformed = points * products / rate + products * costs.transformed_weight +
-                               points * (costs.transformed_input * static_cast<double>(channels_) +
-                                         costs.transformed_product * static_cast<double>(outputs_));
+    const double moved = costs.transformed_input * static_cast<double>(channels_) +
+                         costs.transformed_product * static_cast<double>(outputs_);
+    const double transformed =
+        points * (products + moved) / rate + products * costs.transformed_weight;
     return transformed < kWorthIt * direct;
   }
 

@@ -26,8 +26,8 @@ constexpr ScheduleCosts kSchedule{.load_byte = 0.5,
                                             .parts = 64,
                                             .elements = int64_t{1} << 17,
                                             .part_elements = int64_t{1} << 22},
-                                  .transformed_input = 5.5,
-                                  .transformed_product = 3,
+                                  .transformed_input = 48,
+                                  .transformed_product = 38,
                                   .transformed_weight = 27};
 
 // Measured on one that loads twice in each cycle.

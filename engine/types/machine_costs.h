@@ -40,8 +40,9 @@ struct ScheduleCosts {
   double shared_bytes;  // of one that the cache of all threads keeps for all of a row's
   int64_t kept_bytes;   // of a thread's private memory, beside its accumulators and copies
   ReductionSplit split;
-  // Cycles of a thread for an element of a convolution's transformed input, and of the products:
-  // computing it, which reads or writes scattered memory, and moving it between the kernels.
+  // What an element of a convolution's transformed input, and of the products, takes, in
+  // multiply-adds of one element: computing it, which reads or writes scattered memory, and moving
+  // it between the kernels.
   double transformed_input, transformed_product;
   // For an element of the weight: the transformed one has 27 more bytes for each that it has, which
   // a run reads from memory.

@@ -5,9 +5,12 @@
 //
 // Once it is compiled, prints a line with the sum of the magnitudes of each float output of a run
 // whose inputs are those of Fill; then, for each line of its input, which is a number of runs, the
-// median of their times in ms. With a folder, inputs are read from its files NAME.npy, outputs are
-// written to files there by their names, and the line has the seconds that import and compilation
-// took, and the numbers of launches of a run and of kernels that were compiled.
+// median of their times in ms. A negative number: that many runs are traced, and each kernel gets a
+// line, the slowest first: how often a run launches it, the ms that all its launches take in the
+// median run, and what it does in that time. With a folder, inputs are read from its files
+// NAME.npy, outputs are written to files there by their names, and the line has the seconds that
+// import and compilation took, and the numbers of launches of a run and of kernels that were
+// compiled.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,9 +19,13 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <numeric>
+#include <ranges>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "devices/api/trace.h"
 #include "devices/cpu/cpu_device.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
@@ -123,6 +130,46 @@ class Bench {
     return absl::OkStatus();
   }
 
+  absl::Status Kernels(int runs) {
+    struct Kernel {
+      int launches = 0;
+      double flops = 0, bytes = 0;  // of all launches of a run
+      std::vector<double> ms = {};
+    };
+    std::map<std::string, Kernel> kernels;
+    for (int i = 0; i < runs; ++i) {
+      const auto trace = std::make_shared<RunTrace>();
+      TG_RETURN_IF_ERROR(Run(trace).status());
+      std::map<std::string, Kernel> of_run;
+      for (const TraceEvent& event : trace->events()) {
+        Kernel& kernel = of_run[event.name];
+        ++kernel.launches;
+        kernel.flops += event.flops;
+        kernel.bytes += event.bytes;
+        kernel.ms.push_back(static_cast<double>(event.end_ns - event.begin_ns) / 1e6);
+      }
+      for (Kernel& kernel : of_run | std::views::values) {
+        kernel.ms = {std::accumulate(kernel.ms.begin(), kernel.ms.end(), 0.0)};
+      }
+      for (auto& [name, kernel] : of_run) {
+        kernel.ms.insert(kernel.ms.end(), kernels[name].ms.begin(), kernels[name].ms.end());
+        kernels[name] = std::move(kernel);
+      }
+    }
+    std::vector<std::pair<double, std::string>> lines;
+    for (auto& [name, kernel] : kernels) {
+      std::ranges::sort(kernel.ms);
+      const double ms = kernel.ms[kernel.ms.size() / 2];
+      char text[128];
+      std::snprintf(text, sizeof(text), " x%-3d %9.3f ms %8.1f GFLOP/s %7.1f GB/s", kernel.launches,
+                    ms, kernel.flops / ms / 1e6, kernel.bytes / ms / 1e6);
+      lines.emplace_back(ms, name + text);
+    }
+    std::ranges::sort(lines, std::greater());
+    for (const auto& [ms, line] : lines) std::printf("%s\n", line.c_str());
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<double> Median(int runs) {
     std::vector<double> times;
     for (int i = 0; i < runs; ++i) {
@@ -178,9 +225,10 @@ class Bench {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<double> Run() {
+  absl::StatusOr<double> Run(std::shared_ptr<RunTrace> trace = nullptr) {
     const auto begin = std::chrono::steady_clock::now();
-    TG_ASSIGN_OR_RETURN(const TimelinePoint end, executable_->Submit(bindings_, {}));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint end,
+                        executable_->Submit(bindings_, {}, std::move(trace)));
     TG_RETURN_IF_ERROR(end.Wait());
     const auto took = std::chrono::steady_clock::now() - begin;
     return std::chrono::duration<double, std::milli>(took).count();
@@ -200,7 +248,12 @@ absl::Status Main(const std::string& path, int threads, const std::string& optio
   TG_RETURN_IF_ERROR(bench.Load(path, threads, deterministic, deterministic ? "" : option));
   std::fflush(stdout);
   int runs = 0;
-  while (std::cin >> runs && runs > 0) {
+  while (std::cin >> runs && runs != 0) {
+    if (runs < 0) {
+      TG_RETURN_IF_ERROR(bench.Kernels(-runs));
+      std::fflush(stdout);
+      continue;
+    }
     TG_ASSIGN_OR_RETURN(const double ms, bench.Median(runs));
     std::printf("%.6f\n", ms);
     std::fflush(stdout);

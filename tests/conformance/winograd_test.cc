@@ -14,6 +14,7 @@
 #include "engine/lowering/lower.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/schedule/schedule.h"
+#include "engine/types/machine_costs.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/run_lowered.h"
 
@@ -73,10 +74,22 @@ Slots RandomSlots(UOp sink, uint32_t seed) {
   return slots;
 }
 
-// With products so slow that the smallest convolutions are worth it.
+// Of a machine whose products are so slow beside all else that even small convolutions are worth
+// it.
+const MachineCosts& SlowProducts() {
+  static const MachineCosts machine = [] {
+    MachineCosts costs = CostsOf("x86-64");
+    costs.schedule.transformed_input = 5;
+    costs.schedule.transformed_product = 3;
+    return costs;
+  }();
+  return machine;
+}
+
 absl::StatusOr<Schedule> ScheduleOf(const FrozenGraph& graph) {
   Budget budget;
-  return ScheduleGraph(graph.root(), &budget, {.private_bytes = 1 << 20, .multiply_adds = 1});
+  return ScheduleGraph(graph.root(), &budget,
+                       {.machine = &SlowProducts(), .private_bytes = 1 << 20, .multiply_adds = 1});
 }
 
 bool IsTransformed(const Schedule& schedule) {
@@ -217,9 +230,11 @@ TEST(Winograd, WhatIsTransformedIsBounded) {
   for (const auto& [bytes, transformed] :
        {std::pair(weight, true), std::pair(weight - 1, false), std::pair(int64_t{0}, false)}) {
     Budget budget;
-    const auto schedule =
-        ScheduleGraph(graph.root(), &budget,
-                      {.private_bytes = 1 << 20, .multiply_adds = 1, .transformed_bytes = bytes});
+    const auto schedule = ScheduleGraph(graph.root(), &budget,
+                                        {.machine = &SlowProducts(),
+                                         .private_bytes = 1 << 20,
+                                         .multiply_adds = 1,
+                                         .transformed_bytes = bytes});
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     EXPECT_EQ(IsTransformed(*schedule), transformed) << bytes;
   }
