@@ -93,7 +93,9 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));
   const ScheduleCosts& costs = options_.costs;
-  const double redone = (computed - elements) * work;
+  const bool inner = u.is(Op::kReduce) &&
+                     std::ranges::any_of(uses, [](const KernelUse& use) { return use.tiled; });
+  const double redone = (computed - elements) * work * (inner ? options_.costs.inner_reduction : 1);
   const double moved = bytes * (elements * costs.store_byte + loaded * costs.load_byte);
   const double launch = Home(u, uses) >= 0 ? 0 : costs.launch;
   if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;

@@ -28,10 +28,13 @@ struct ScheduleCosts {
   double launch;
   double division;  // and a square root
   double gather;    // of the access to an element whose place is computed
-  double near;      // recomputing what takes no more is nearer than any memory
-  double spread;    // less work is not worth spreading over threads
-  double busy;      // iterations: of fewer, threads are left without work
-  double shared;    // iterations: loops of fewer do not make one kernel of two
+  // How many times as much a reduction takes inside of a sum of products, where no tile shares what
+  // it loads.
+  double inner_reduction;
+  double near;    // recomputing what takes no more is nearer than any memory
+  double spread;  // less work is not worth spreading over threads
+  double busy;    // iterations: of fewer, threads are left without work
+  double shared;  // iterations: loops of fewer do not make one kernel of two
   // Iterations of a loop that a sum of products computes together and so reads once: rows of the
   // largest register tile, and f32 of the widest vector.
   int64_t tile;
