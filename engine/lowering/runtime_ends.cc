@@ -162,6 +162,20 @@ class LoopEnder {
   std::vector<std::vector<Closing>> closed_;  // by range
 };
 
+// Of several ranges of workgroups one that the run ends comes first: then the workgroups that there
+// are have the first numbers, and a launch may leave out the others.
+UOp PutEndedGroupsFirst(Graph& g, UOp sink) {
+  const auto is_group = [](UOp u) { return u.is(Op::kRange) && IsType(u, AxisType::kGroup); };
+  return Rebuild(g, sink, [&](UOp u, std::vector<UOp>* src) {
+    if (!u.is(Op::kEnd)) return WithSources(g, u, *src);
+    const auto begin = std::find_if(src->begin() + 1, src->end(), is_group);
+    const auto end = std::find_if_not(begin, src->end(), is_group);
+    const auto ended = std::find_if(begin, end, [](UOp r) { return !r.src(0).is_const(); });
+    if (ended != end) std::rotate(begin, ended, ended + 1);
+    return WithSources(g, u, *src);
+  });
+}
+
 }  // namespace
 
 UOp EndLoops(Rewriter& b, UOp sink) {
@@ -171,10 +185,10 @@ UOp EndLoops(Rewriter& b, UOp sink) {
     const std::optional<Dependence> d = FindDependence(sink);
     if (!d) return sink;
     const UOp ended = i == 0 ? LoopEnder(b, sink, *d).Run() : LoopEnder(b, sink, *d).RunInner();
-    if (i > 0 && ended == sink) return sink;
+    if (i > 0 && ended == sink) break;
     sink = ended;
   }
-  return sink;
+  return sink.valid() ? PutEndedGroupsFirst(*b.graph(), sink) : sink;
 }
 
 }  // namespace telegrad

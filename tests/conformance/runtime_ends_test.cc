@@ -12,6 +12,7 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/run_groups.h"
 #include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/rewrite/generalize.h"
@@ -424,6 +425,50 @@ TEST_F(RuntimeEnds, AFixedOrderOfSumsHasNoTails) {
            !u.src(0).is_const();
   });
   EXPECT_EQ(loops, 1);
+}
+
+// On GPUs a launch may leave out what RunGroups says: these workgroups write nothing.
+TEST_F(RuntimeEnds, WorkgroupsThatDoNothingAreTheLastOnes) {
+  int found = 0;
+  const Target targets[] = {OpenClTarget(2), *NvidiaTarget(8, 0, 108, int64_t{160} << 10)};
+  for (const Target& target : targets) {
+    for (const Case& c : {kCases[2], kCases[3], kAlongLanes[3]}) {
+      SCOPED_TRACE(c.name);
+      Graph graph;
+      const auto sink = Parse(c.text, &graph);
+      ASSERT_TRUE(sink.ok()) << sink.status();
+      Budget budget;
+      const auto form = Generalize(*sink, RangesOf(*sink), &budget);
+      ASSERT_TRUE(form.ok()) << form.status();
+      const auto schedule =
+          ScheduleGraph(form->graph.root(), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok() && schedule->kernels.size() == 1) << schedule.status();
+      const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const auto number = RunGroups(*program);
+      if (!number) continue;  // threads and vectors have all of the variable
+      ++found;
+      for (const int64_t value : {0, 1, 8, 100, 1024}) {
+        const auto groups = ValueOf(*number, std::span(&value, 1));
+        ASSERT_TRUE(groups.has_value());
+        ASSERT_LE(*groups, program->iterations);
+        if (value == 8) EXPECT_LE(*groups, program->iterations / 2);
+        Slots slots = SlotsOf(form->graph.root());
+        std::memcpy(slots[static_cast<size_t>(form->slot)].data(), &value, sizeof value);
+        const Slots before = slots;
+        std::vector<std::span<uint8_t>> buffers;
+        for (const BufferRef ref : schedule->kernels[0].arguments) {
+          buffers.emplace_back(slots[ref.index]);
+        }
+        if (*groups < program->iterations) {
+          ASSERT_EQ(reference::Run(*program, buffers, *groups, program->iterations),
+                    absl::OkStatus());
+        }
+        EXPECT_EQ(slots, before) << value;
+      }
+    }
+  }
+  EXPECT_GE(found, 5);
 }
 
 // The two halves of a launch do as much as each other, though most of its iterations are not there.
