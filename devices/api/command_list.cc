@@ -114,6 +114,9 @@ absl::Status CommandList::Add(const Command& command) {
   } else {
     TG_RETURN_IF_ERROR(CheckVariables(launch));
   }
+  for (const int32_t part : {launch.groups, launch.share}) {
+    if (part != -1) TG_RETURN_IF_ERROR(AddScalar(part));
+  }
   for (size_t i = 0; i < launch.arguments.size(); ++i) {
     if (const absl::Status status = AddArgument(launch.arguments[i]); !status.ok()) {
       return InvalidArgument("argument ", i, ": ", ToStd(status.message()));
@@ -122,14 +125,16 @@ absl::Status CommandList::Add(const Command& command) {
   return absl::OkStatus();
 }
 
+absl::Status CommandList::AddScalar(int32_t index) {
+  if (index < 0 || index >= kMaxBindings)
+    return InvalidArgument("scalar ", index, " of a submission");
+  scalars_ = std::max(scalars_, static_cast<size_t>(index) + 1);
+  return absl::OkStatus();
+}
+
 absl::Status CommandList::AddArgument(const LaunchArgument& argument) {
   if (!argument.is_bound()) {
-    if (argument.is_constant()) return absl::OkStatus();
-    if (argument.scalar() < 0 || argument.scalar() >= kMaxBindings) {
-      return InvalidArgument("scalar ", argument.scalar(), " of a submission");
-    }
-    scalars_ = std::max(scalars_, static_cast<size_t>(argument.scalar()) + 1);
-    return absl::OkStatus();
+    return argument.is_constant() ? absl::OkStatus() : AddScalar(argument.scalar());
   }
   TG_RETURN_IF_ERROR(argument.map() != nullptr ? AddMap(argument) : Need(argument.part(), 0));
   if (argument.writes()) written_[argument.part().binding] = true;

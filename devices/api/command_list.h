@@ -56,6 +56,7 @@ class CommandList : public CommandBuffer {
 
  private:
   absl::Status Need(const BoundPart& part, int64_t length);
+  absl::Status AddScalar(int32_t index);
   absl::Status AddArgument(const LaunchArgument& argument);
   absl::Status AddMap(const LaunchArgument& argument);
   absl::Status Add(const Command& command);

@@ -41,7 +41,8 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(QueueWork work,
   const auto is_reached = [](const TimelinePoint& p) {
     return p.timeline == nullptr || p.timeline->value() >= p.value;
   };
-  const bool quick = runner_->IsQuick(*work.commands) && std::ranges::all_of(waits, is_reached);
+  const bool quick =
+      runner_->IsQuick(*work.commands, work.scalars) && std::ranges::all_of(waits, is_reached);
   TimelinePoint point{timeline_, 0};
   Submission submission{std::move(work), {waits.begin(), waits.end()}};
   bool here, ring;
@@ -111,7 +112,7 @@ void HostQueue::Serve() {
       busy_.store(true);
       submission = std::move(ring_[value % ring_.size()]);
     }
-    if (!runner_->IsQuick(*submission.work.commands)) Burst::Flush();
+    if (!runner_->IsQuick(*submission.work.commands, submission.work.scalars)) Burst::Flush();
     Complete(value, std::move(submission));
   }
 }

@@ -34,8 +34,9 @@ class QueueRunner {
   // the queue's Waker.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 
-  // Whether commands that passed Check are so short that the submitter may run them itself.
-  virtual bool IsQuick(const CommandBuffer&) const { return false; }
+  // Whether commands that passed Check are so short, with these scalars, that the submitter may run
+  // them itself.
+  virtual bool IsQuick(const CommandBuffer&, std::span<const uint64_t>) const { return false; }
 
   // On one thread at a time, the queue's or, if IsQuick, a submitter's: runs what passed Check. The
   // events are one for each command that ran or failed, without the queue's name.

@@ -26,7 +26,7 @@ class FakeRunner final : public QueueRunner {
   absl::Status Check(const CommandBuffer*, std::span<const BufferView>) const override {
     return absl::OkStatus();
   }
-  bool IsQuick(const CommandBuffer& commands) const override {
+  bool IsQuick(const CommandBuffer& commands, std::span<const uint64_t>) const override {
     return static_cast<const FakeCommands&>(commands).quick;
   }
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView>,

@@ -15,9 +15,10 @@ namespace telegrad {
 absl::StatusOr<std::shared_ptr<const CpuCommandBuffer>> CpuCommandBuffer::Encode(
     std::vector<Command> commands, int threads) {
   auto buffer = std::make_shared<CpuCommandBuffer>();
+  buffer->threads_ = threads;
   TG_RETURN_IF_ERROR(buffer->Fill(std::move(commands)));
   for (size_t i = 0; i < buffer->commands().size(); ++i) {
-    const absl::Status status = buffer->AddStep(buffer->commands()[i], threads);
+    const absl::Status status = buffer->AddStep(buffer->commands()[i]);
     if (!status.ok()) return InvalidArgument("command ", i, ": ", ToStd(status.message()));
   }
   return buffer;
@@ -34,11 +35,10 @@ CpuCommandBuffer::Patch CpuCommandBuffer::PatchOf(const LaunchArgument& argument
   return {1 + static_cast<uint32_t>(argument.scalar()), 0};
 }
 
-absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
+absl::Status CpuCommandBuffer::AddStep(const Command& command) {
   Step step{.first = static_cast<int64_t>(patches_.size())};
   if (command.kind == CommandKind::kCopy) {
     step.amount = command.copy.length;
-    micros_ += PredictedMicros(0, 2.0 * static_cast<double>(step.amount));
     patches_.insert(patches_.end(), {PatchOf(command.copy.to), PatchOf(command.copy.from)});
   } else {
     const Launch& launch = command.launch;
@@ -48,14 +48,12 @@ absl::Status CpuCommandBuffer::AddStep(const Command& command, int threads) {
     step.entry = program->entry();
     step.begin = launch.begin;
     step.amount = launch.grid.x;
-    step.helpers = HelpersWorthWaking(launch, threads);
-    micros_ += PredictedMicros(launch.flops, launch.bytes);
     for (const Launch::Argument& argument : launch.arguments) {
       if (argument.map() != nullptr) maps_.push_back({patches_.size(), argument.map()});
       patches_.push_back(PatchOf(argument));
     }
   }
-  micros_ += kStepMicros;
+  times_.Add(command);
   steps_.push_back(step);
   return absl::OkStatus();
 }
@@ -71,9 +69,10 @@ absl::Status CpuCommandBuffer::Check(std::span<const BufferView> bindings) const
 }
 
 // False if it was ended before its end.
-bool CpuCommandBuffer::RunStep(const Step& step, const uint64_t* words, WorkerPool& pool) {
+bool CpuCommandBuffer::RunStep(const Step& step, const uint64_t* words, int helpers,
+                               WorkerPool& pool) {
   if (step.entry != nullptr) {
-    return pool.Run(step.entry, words, step.begin, step.begin + step.amount, step.helpers);
+    return pool.Run(step.entry, words, step.begin, step.begin + step.amount, helpers);
   }
   if (step.amount > 0) {
     std::memcpy(reinterpret_cast<void*>(words[0]), reinterpret_cast<const void*>(words[1]),
@@ -104,7 +103,8 @@ absl::Status CpuCommandBuffer::Run(std::span<const BufferView> bindings, WorkerP
   const uint64_t* const words = scratch->words.data();
   watch.Begin(control.cancellation);
   const absl::Status status = RunEach(control, [&](size_t i) {
-    const bool whole = RunStep(steps_[i], words + steps_[i].first, pool);
+    const int helpers = times_.helpers(i, control.scalars, threads_);
+    const bool whole = RunStep(steps_[i], words + steps_[i].first, helpers, pool);
     return whole ? absl::OkStatus() : watch.why();
   });
   watch.End();

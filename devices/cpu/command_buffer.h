@@ -25,7 +25,7 @@ class CpuCommandBuffer : public CommandList {
   absl::Status Check(std::span<const BufferView> bindings) const;
 
   // Whether running it takes less than waking a thread for it.
-  bool quick() const { return micros_ < kQuickMicros; }
+  bool quick(std::span<const uint64_t> scalars) const { return times_.quick(scalars); }
 
   // Where a run keeps its addresses; to be reused.
   struct Scratch {
@@ -44,11 +44,10 @@ class CpuCommandBuffer : public CommandList {
     int64_t first = 0;                 // its arguments in patches_
     int64_t begin = 0;                 // the first workgroup
     int64_t amount = 0;                // workgroups or bytes
-    int helpers = 0;                   // workers worth waking
   };
 
-  absl::Status AddStep(const Command& command, int threads);
-  static bool RunStep(const Step& step, const uint64_t* words, WorkerPool& pool);
+  absl::Status AddStep(const Command& command);
+  static bool RunStep(const Step& step, const uint64_t* words, int helpers, WorkerPool& pool);
 
   // A word of an argument: what is added to a base of the run.
   struct Patch {
@@ -67,7 +66,8 @@ class CpuCommandBuffer : public CommandList {
     const TensorMap* map = nullptr;  // of the commands
   };
   std::vector<Map> maps_;
-  double micros_ = 0;  // predicted, on one thread
+  PredictedTimes times_;
+  int threads_ = 1;
 };
 
 }  // namespace telegrad

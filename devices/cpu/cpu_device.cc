@@ -45,8 +45,8 @@ class CpuRunner : public QueueRunner {
     return encoded->Check(bindings);
   }
 
-  bool IsQuick(const CommandBuffer& commands) const override {
-    return static_cast<const CpuCommandBuffer&>(commands).quick();
+  bool IsQuick(const CommandBuffer& commands, std::span<const uint64_t> scalars) const override {
+    return static_cast<const CpuCommandBuffer&>(commands).quick(scalars);
   }
 
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "devices/api/device.h"
 #include "devices/cpu/rates.h"
@@ -25,14 +28,55 @@ inline absl::Status CheckHostGrid(const Launch& launch) {
                          " in y and z; a CPU has one of x alone");
 }
 
-// Of `threads` - 1. Waking one takes some 25 microseconds: below 20 it is not worth it, and each
-// gets at least 10.
-inline int HelpersWorthWaking(const Launch& launch, int threads) {
+// Of `threads` - 1, for a launch of so many workgroups that takes so long on one. Waking one takes
+// some 25 microseconds: below 20 it is not worth it, and each gets at least 10.
+inline int HelpersWorthWaking(double micros, int64_t groups, int threads) {
   constexpr double kWorthSplitting = 20, kWorthAThread = 10;
-  const double time = PredictedMicros(launch.flops, launch.bytes);
-  if (!(time >= kWorthSplitting)) return 0;
-  const double most = static_cast<double>(std::min<int64_t>(threads, launch.grid.x));
-  return std::max(0, static_cast<int>(std::min(most, std::floor(time / kWorthAThread))) - 1);
+  if (!(micros >= kWorthSplitting)) return 0;
+  const double most = static_cast<double>(std::min<int64_t>(threads, groups));
+  return std::max(0, static_cast<int>(std::min(most, std::floor(micros / kWorthAThread))) - 1);
 }
+
+// What commands are predicted to take on one thread, one after the other, whatever a submission
+// does of their launches.
+class PredictedTimes {
+ public:
+  void Add(const Command& command) {
+    const bool copies = command.kind == CommandKind::kCopy;
+    const Launch& launch = command.launch;
+    times_.push_back({copies ? PredictedMicros(0, 2.0 * static_cast<double>(command.copy.length))
+                             : PredictedMicros(launch.flops, launch.bytes),
+                      copies ? 1 : launch.grid.x, copies ? -1 : launch.share});
+    whole_ += times_.back().micros + kStepMicros;
+    varies_ |= times_.back().share >= 0;
+  }
+
+  // Whether that is less than waking a thread takes.
+  bool quick(std::span<const uint64_t> scalars) const {
+    if (!varies_) return whole_ < kQuickMicros;
+    double micros = 0;
+    for (const Time& time : times_) micros += MicrosOf(time, scalars) + kStepMicros;
+    return micros < kQuickMicros;
+  }
+  // Of `threads` - 1, for that command.
+  int helpers(size_t command, std::span<const uint64_t> scalars, int threads) const {
+    const Time& time = times_[command];
+    return HelpersWorthWaking(MicrosOf(time, scalars), time.groups, threads);
+  }
+
+ private:
+  struct Time {
+    double micros = 0;
+    int64_t groups = 1;
+    int32_t share = -1;  // as a Launch's
+  };
+  static double MicrosOf(const Time& time, std::span<const uint64_t> scalars) {
+    return time.micros * Launch::PartOf(time.share, scalars);
+  }
+
+  std::vector<Time> times_;  // by command
+  double whole_ = 0;
+  bool varies_ = false;
+};
 
 }  // namespace telegrad

@@ -106,7 +106,7 @@ absl::Status StreamCommandBuffer::Prepare(const Rates& rates) {
       seconds += Seconds(command, rates);
       batch.working.push_back(&command);
       const bool copies = command.kind == CommandKind::kCopy;
-      arguments += copies ? 2 : command.launch.arguments.size();
+      arguments += WordsOf(command);
       too_long |= copies && command.copy.length > kNodeBytes;
       if (copies) copies_.push_back(&command.copy);
     }
@@ -161,6 +161,9 @@ std::vector<Address> StreamCommandBuffer::Words(std::span<const BufferView> bind
       for (const Launch::Argument& argument : command->launch.arguments) {
         out.push_back(argument.is_bound() ? AddressOf(argument.part(), bindings)
                                           : argument.bits(scalars));
+      }
+      if (command->launch.groups >= 0) {
+        out.push_back(static_cast<Address>(command->launch.GroupsOf(scalars)));
       }
     }
   }

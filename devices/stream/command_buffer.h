@@ -37,8 +37,8 @@ class StreamCommandBuffer : public CommandList {
   // Whether it is worth a graph and can be one, if all bindings are the GPU's own memory.
   bool graphable() const { return graphable_; }
 
-  // The arguments of the working commands, one after the other: where a buffer or a map's tensor
-  // is, or the bits of a scalar. Null for the host's buffers.
+  // The words of the working commands, one after the other (WordsOf): where a buffer or a map's
+  // tensor is, the bits of a scalar, or workgroups. Null for the host's buffers.
   std::vector<Address> Words(std::span<const BufferView> bindings,
                              std::span<const uint64_t> scalars) const;
 

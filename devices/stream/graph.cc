@@ -10,16 +10,18 @@
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
-namespace {
 
-size_t ArgumentsOf(const Command& command) {
-  return command.kind == CommandKind::kCopy ? 2 : command.launch.arguments.size();
+size_t WordsOf(const Command& command) {
+  if (command.kind == CommandKind::kCopy) return 2;
+  return command.launch.arguments.size() + (command.launch.groups >= 0 ? 1 : 0);
 }
 
-}  // namespace
-
 KernelCall::KernelCall(const Launch& launch, std::span<const Address> words)
-    : launch_(launch), words_(words.begin(), words.end()) {
+    : launch_(launch), words_(words.begin(), words.end()), grid_(launch.grid) {
+  if (launch.groups >= 0) {
+    grid_.x = static_cast<int64_t>(words_.back());
+    words_.pop_back();
+  }
   words_.push_back(static_cast<Address>(launch.begin));
 }
 
@@ -49,9 +51,9 @@ absl::StatusOr<KernelLaunch> KernelCall::Node(Context& context) {
     return std::array{static_cast<unsigned int>(of.x), static_cast<unsigned int>(of.y),
                       static_cast<unsigned int>(of.z)};
   };
-  return KernelLaunch{static_cast<const StreamProgram&>(*launch_.program).function(),
-                      size(launch_.grid), size(launch_.group),
-                      static_cast<unsigned int>(launch_.local_bytes), pointers_.data()};
+  return KernelLaunch{static_cast<const StreamProgram&>(*launch_.program).function(), size(grid_),
+                      size(launch_.group), static_cast<unsigned int>(launch_.local_bytes),
+                      pointers_.data()};
 }
 
 absl::Status KernelCall::Enqueue(Context& context, StreamHandle stream) {
@@ -73,7 +75,7 @@ absl::Status Graph::Build() {
   TG_RETURN_IF_ERROR(TG_STREAM(*context_, graph_create, &graph_, 0));
   std::span<const Address> rest = addresses_;
   for (const Command* command : commands_) {
-    const size_t count = ArgumentsOf(*command);
+    const size_t count = WordsOf(*command);
     TG_RETURN_IF_ERROR(AddNode(*command, rest.first(count)));
     rest = rest.subspan(count);
   }
@@ -112,7 +114,7 @@ absl::Status Graph::UpdateNode(size_t index, std::span<const Address> addresses)
 absl::Status Graph::Update(std::span<const Address> addresses) {
   size_t at = 0;
   for (size_t i = 0; i < commands_.size(); ++i) {
-    const size_t count = ArgumentsOf(*commands_[i]);
+    const size_t count = WordsOf(*commands_[i]);
     const auto now = addresses.subspan(at, count);
     const auto before = std::span(addresses_).subspan(at, count);
     at += count;

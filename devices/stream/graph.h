@@ -17,7 +17,7 @@ namespace telegrad::stream {
 class KernelCall {
  public:
   // `words`: for each of its arguments the address of a buffer or of a map's tensor, or a scalar's
-  // bits.
+  // bits; then, where that depends on the submission, how many workgroups in x there are.
   KernelCall(const Launch& launch, std::span<const Address> words);
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
@@ -29,14 +29,18 @@ class KernelCall {
  private:
   const Launch& launch_;
   std::vector<Address> words_;  // and where the launch begins
+  GridSize grid_;
   std::vector<EncodedTensorMap> maps_;
   std::vector<void*> pointers_;
 };
 
+// How many words a command has in a submission: of a copy to and from, of a launch see KernelCall.
+size_t WordsOf(const Command& command);
+
 class Graph {
  public:
-  // Of `commands`, each of which does something; `addresses` are their arguments', one after the
-  // other, a copy's to and from.
+  // Of `commands`, each of which does something; `addresses` are their words (WordsOf), one after
+  // the other.
   static absl::StatusOr<std::unique_ptr<Graph>> Create(std::shared_ptr<Context> context,
                                                        std::span<const Command* const> commands,
                                                        std::span<const Address> addresses);

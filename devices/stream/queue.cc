@@ -277,7 +277,7 @@ absl::Status StreamQueue::PutCommands(Flight* flight, const StreamCommandBuffer:
     absl::Status status;
     if (next < batch.working.size() && batch.working[next] == &command) {
       ++next;
-      const size_t count = command.kind == CommandKind::kCopy ? 2 : command.launch.arguments.size();
+      const size_t count = WordsOf(command);
       status = PutCommand(command, work.bindings, addresses.first(count));
       addresses = addresses.subspan(count);
     }

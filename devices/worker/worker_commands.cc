@@ -7,7 +7,6 @@
 #include <deque>
 #include <utility>
 
-#include "devices/cpu/launch_cost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -30,13 +29,10 @@ absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
   auto out = std::make_shared<WorkerCommands>();
   out->slot_ = std::move(slot);
   TG_RETURN_IF_ERROR(out->Fill(std::move(commands)));
-  double micros = 0;
+  out->threads_ = threads;
   for (const Command& command : out->commands()) {
     std::shared_ptr<const WorkerProgram> program;
-    uint32_t helpers = 0;
-    if (command.kind == CommandKind::kCopy) {
-      micros += PredictedMicros(0, 2.0 * static_cast<double>(command.copy.length));
-    } else {
+    if (command.kind == CommandKind::kLaunch) {
       const size_t index = out->programs_.size();
       program = std::dynamic_pointer_cast<const WorkerProgram>(command.launch.program);
       if (program == nullptr || program->device() != device) {
@@ -49,14 +45,10 @@ absl::StatusOr<std::shared_ptr<const WorkerCommands>> WorkerCommands::Encode(
         return InvalidArgument("command ", index, ": a launch with arguments of ", words,
                                " words, expected at most ", kRecordArguments);
       }
-      helpers = static_cast<uint32_t>(HelpersWorthWaking(command.launch, threads));
-      micros += PredictedMicros(command.launch.flops, command.launch.bytes);
     }
-    micros += kStepMicros;
+    out->times_.Add(command);
     out->programs_.push_back(std::move(program));
-    out->helpers_.push_back(helpers);
   }
-  out->quick_ = micros < kQuickMicros;
   return out;
 }
 
@@ -206,7 +198,8 @@ class WorkerCommands::Running {
       step.program = list_.programs_[i]->id();
       step.begin = launch.begin;
       step.amount = launch.grid.x;
-      step.helpers = list_.helpers_[i];
+      step.helpers =
+          static_cast<uint32_t>(list_.times_.helpers(i, control_.scalars, list_.threads_));
       step.arguments = words;
       for (const Launch::Argument& argument : launch.arguments) add(argument);
     }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/command_list.h"
+#include "devices/cpu/launch_cost.h"
 #include "devices/worker/worker_slot.h"
 
 namespace telegrad {
@@ -40,7 +41,7 @@ class WorkerCommands final : public CommandList {
   // As CommandList, and whether the host can address them, and the worker those of launches.
   absl::Status Check(std::span<const BufferView> bindings) const;
   // Whether running it takes less than waking a thread for it.
-  bool quick() const { return quick_; }
+  bool quick(std::span<const uint64_t> scalars) const { return times_.quick(scalars); }
 
   // Has the worker load the programs that it does not have.
   absl::Status LoadInto(DeviceWorker& worker) const;
@@ -52,8 +53,8 @@ class WorkerCommands final : public CommandList {
 
   std::shared_ptr<WorkerSlot> slot_;
   std::vector<std::shared_ptr<const WorkerProgram>> programs_;  // by command; null for a copy
-  std::vector<uint32_t> helpers_;                               // by command
-  bool quick_ = false;
+  PredictedTimes times_;
+  int threads_ = 1;
   mutable std::weak_ptr<DeviceWorker> loaded_in_;  // of the queue's thread at hand: has them all
 };
 

@@ -28,8 +28,8 @@ class RingRunner final : public QueueRunner {
     if (list == nullptr) return InvalidArgument("the commands were not encoded for a worker");
     return list->Check(bindings);
   }
-  bool IsQuick(const CommandBuffer& commands) const override {
-    return static_cast<const WorkerCommands&>(commands).quick();
+  bool IsQuick(const CommandBuffer& commands, std::span<const uint64_t> scalars) const override {
+    return static_cast<const WorkerCommands&>(commands).quick(scalars);
   }
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                    const RunControl& control) override {

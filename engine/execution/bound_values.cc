@@ -29,8 +29,9 @@ absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
   }
   auto* const out = static_cast<int64_t*>((copy != nullptr ? staged : view).memory->host());
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i].value;
-  return std::shared_ptr<const Executable>(
-      new BoundValues(std::move(general), view, share, std::move(staged), std::move(copy)));
+  std::vector<uint64_t> scalars = general->ScalarsFor(values);
+  return std::shared_ptr<const Executable>(new BoundValues(
+      std::move(general), view, share, std::move(scalars), std::move(staged), std::move(copy)));
 }
 
 RunCost BoundValues::cost() const {
@@ -51,7 +52,8 @@ absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindi
   std::vector<BufferView> all(bindings.begin(), bindings.begin() + static_cast<ptrdiff_t>(slots));
   all.push_back(values_);
   if (copy_ == nullptr) {
-    return general_->Submit(all, waits, std::move(trace), std::move(cancellation), queues);
+    return general_->SubmitPart(scalars_, all, waits, std::move(trace), std::move(cancellation),
+                                queues);
   }
   Device& device = general_->runs()->device;
   // Behind it on the same queue, where that takes both.
@@ -62,7 +64,8 @@ absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindi
       queues.Submit(device, kind, {.slices = copy_, .bindings = {values_, staged_}}));
   std::vector<TimelinePoint> after(waits.begin(), waits.end());
   after.push_back(std::move(copied));
-  return general_->Submit(all, after, std::move(trace), std::move(cancellation), queues);
+  return general_->SubmitPart(scalars_, all, after, std::move(trace), std::move(cancellation),
+                              queues);
 }
 
 }  // namespace telegrad

@@ -33,10 +33,11 @@ class BoundValues final : public Executable {
   using Slices = std::shared_ptr<const std::vector<RunSlice>>;
 
   BoundValues(std::shared_ptr<const PlannedExecutable> general, BufferView values, double share,
-              BufferView staged, Slices copy)
+              std::vector<uint64_t> scalars, BufferView staged, Slices copy)
       : general_(std::move(general)),
         values_(std::move(values)),
         share_(share),
+        scalars_(std::move(scalars)),
         staged_(std::move(staged)),
         copy_(std::move(copy)) {}
 
@@ -49,8 +50,9 @@ class BoundValues final : public Executable {
   const std::shared_ptr<const PlannedExecutable> general_;
   const BufferView values_;
   const double share_;
-  const BufferView staged_;  // memory of the host, where the device's is not
-  const Slices copy_;        // from there; else null
+  const std::vector<uint64_t> scalars_;  // of each run
+  const BufferView staged_;              // memory of the host, where the device's is not
+  const Slices copy_;                    // from there; else null
 };
 
 }  // namespace telegrad

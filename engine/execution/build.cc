@@ -13,7 +13,9 @@
 #include "engine/execution/slot_uses.h"
 #include "engine/execution/unread_parts.h"
 #include "engine/execution/written_first.h"
+#include "engine/lowering/kernel_work.h"
 #include "engine/lowering/passes.h"
+#include "engine/lowering/run_groups.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
@@ -153,6 +155,30 @@ void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Sch
   plan->code_bytes += kernel.code_bytes;
 }
 
+// The kernels that read the values of variables, which are in `slot`.
+absl::StatusOr<RunParts> PartsOf(const Schedule& schedule, const Kernels& kernels, size_t slot,
+                                 Budget* budget) {
+  RunParts parts;
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    const ScheduledKernel& scheduled = schedule.kernels[k];
+    const auto holds_values = [&](const BufferRef& ref) {
+      return ref.kind == BufferRef::Kind::kSlot && static_cast<size_t>(ref.index) == slot;
+    };
+    if (std::ranges::none_of(scheduled.arguments, holds_values)) continue;
+    TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOf(scheduled.graph, budget));
+    VaryingKernel& own = parts.kernels.emplace_back();
+    own.kernel = k;
+    own.least_share = work.most > 0 ? work.least / work.most : 1;
+    if (!kernels[k]->groups) continue;
+    const bool given = std::ranges::all_of(ArgumentsOf(*kernels[k]->groups), [&](int32_t a) {
+      return a >= 0 && a < std::ssize(scheduled.arguments) &&
+             holds_values(scheduled.arguments[static_cast<size_t>(a)]);
+    });
+    if (given) own.groups = kernels[k]->groups;
+  }
+  return parts;
+}
+
 }  // namespace
 
 ScheduleOptions ScheduleOptionsFor(const Device& device) {
@@ -164,7 +190,8 @@ ScheduleOptions ScheduleOptionsFor(const Device& device) {
 
 absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
                             std::span<const VarValue> variables, std::shared_ptr<DeviceRuns> runs,
-                            ScheduleCache& schedules, KernelCache& cache, Budget* budget) {
+                            ScheduleCache& schedules, KernelCache& cache, Budget* budget,
+                            std::span<const VarRange> values) {
   Built out;
   const Stopwatch scheduling;
   TG_ASSIGN_OR_RETURN(
@@ -186,6 +213,10 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
   plan.zeroed_temporaries = !WritesTemporariesFirst(*shared);
   for (size_t k = 0; k < kernels.size(); ++k) {
     AddKernel(*kernels[k], schedule.kernels[k], schedule, &plan);
+  }
+  if (!values.empty()) {
+    TG_ASSIGN_OR_RETURN(plan.parts, PartsOf(schedule, kernels, plan.slots.size() - 1, budget));
+    plan.parts.variables.assign(values.begin(), values.end());
   }
   TG_ASSIGN_OR_RETURN(out.executable, PlannedExecutable::Create(std::move(plan), std::move(runs)));
   return out;

@@ -24,10 +24,11 @@ struct Built {
 ScheduleOptions ScheduleOptionsFor(const Device& device);
 
 // `graph` is a verified tensor graph with the content hash `hash`, `variables` as in Legalize.
-// RESOURCE_EXHAUSTED before
-// anything is compiled where the temporaries alone are more than the device has.
+// RESOURCE_EXHAUSTED before anything is compiled where the temporaries alone are more than the
+// device has. `values`: of a general form, its last slot has the values of these variables.
 absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
                             std::span<const VarValue> variables, std::shared_ptr<DeviceRuns> runs,
-                            ScheduleCache& schedules, KernelCache& cache, Budget* budget);
+                            ScheduleCache& schedules, KernelCache& cache, Budget* budget,
+                            std::span<const VarRange> values = {});
 
 }  // namespace telegrad

@@ -9,7 +9,8 @@ namespace telegrad {
 
 std::string Encode(const CompiledKernel& kernel) {
   ByteWriter out;
-  const auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
+  const auto& [image, arguments, packings, iterations, flops, bytes, groups, bounds, moves] =
+      kernel;
   // The hash is that of a tensor graph, which is no kernel.
   const auto& [name, binary, signature, hash] = image;
   out.Text(name);
@@ -32,6 +33,7 @@ std::string Encode(const CompiledKernel& kernel) {
   out.Word(iterations);
   out.Word(flops);
   out.Word(bytes);
+  out.Text(groups ? Print(groups->root()) : "");
   const auto& [proved, gated, data_dependent] = bounds;
   for (const int64_t n : {proved, gated, data_dependent}) out.Word(n);
   out.Text(moves);
@@ -41,7 +43,7 @@ std::string Encode(const CompiledKernel& kernel) {
 std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   ByteReader in(text);
   CompiledKernel kernel;
-  auto& [image, arguments, packings, iterations, flops, bytes, bounds, moves] = kernel;
+  auto& [image, arguments, packings, iterations, flops, bytes, groups, bounds, moves] = kernel;
   auto& [name, binary, signature, hash] = image;
   name = in.Text();
   binary = in.Text();
@@ -73,6 +75,12 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   iterations = in.Word<int64_t>();
   flops = in.Word<double>();
   bytes = in.Word<double>();
+  if (const auto text = in.Text(); !text.empty()) {
+    Graph graph;
+    const auto root = Parse(text, &graph);
+    if (!root.ok() || Print(*root) != text) return std::nullopt;
+    groups = Freeze(*root);
+  }
   auto& [proved, gated, data_dependent] = bounds;
   for (int64_t* n : {&proved, &gated, &data_dependent}) *n = in.Word<int64_t>();
   moves = in.Text();

@@ -10,6 +10,7 @@
 #include "devices/api/device.h"
 #include "engine/ir/program.h"
 #include "engine/lowering/bounds_proof.h"
+#include "engine/lowering/run_groups.h"
 
 namespace telegrad {
 
@@ -20,6 +21,7 @@ struct CompiledKernel {
   int64_t iterations = 1;
   double flops = 0;
   double bytes = 0;
+  std::optional<FrozenGraph> groups;  // see RunGroups
   BoundsStats bounds;
   std::string moves;  // that lowering carried out
 };

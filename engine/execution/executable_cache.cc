@@ -194,7 +194,7 @@ absl::StatusOr<Built> BuildForm(const Digest& hash, const FrozenGraph& graph, co
   }
   TG_ASSIGN_OR_RETURN(const GeneralForm form, Generalize(graph.root(), guards.ranges, budget));
   return Build(ContentHash(form.graph.root()), form.graph, {}, std::move(runs), schedules, kernels,
-               budget);
+               budget, guards.ranges);
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Load(CompiledKernel c
   out->iterations = compiled.iterations;
   out->flops = compiled.flops;
   out->bytes = compiled.bytes;
+  out->groups = std::move(compiled.groups);
   out->moves = std::move(compiled.moves);
   return out;
 }
@@ -127,6 +128,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   if (lowered != nullptr) lowered->Cover({begin_ns, end_ns});
   const Stopwatch compiling;
   TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
+  out.groups = RunGroups(program);
   out.arguments = std::move(program.arguments);
   out.packings = std::move(program.packings);
   out.iterations = program.iterations;

@@ -37,6 +37,7 @@ struct Kernel {
   int64_t iterations = 1;
   double flops = 0;
   double bytes = 0;
+  std::optional<FrozenGraph> groups;  // see RunGroups
   int64_t code_bytes = 0;
   std::string moves;  // that lowering carried out
   // Where lists that searches found are used: its key there, and the list that it was given, if

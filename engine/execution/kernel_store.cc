@@ -10,7 +10,7 @@ namespace telegrad {
 namespace {
 
 constexpr uint32_t kMagic = 0x4b4b4754;  // "TGKK"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kHeaderBytes = 8;
 constexpr size_t kChecksumBytes = sizeof(Digest::bytes);
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;

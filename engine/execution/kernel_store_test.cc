@@ -29,6 +29,10 @@ CompiledKernel Sample(uint64_t seed, size_t size = 300) {
   k.iterations = 12;
   k.flops = 1.5e9;
   k.bytes = 3.25;
+  Graph g;
+  const UOp load =
+      g.Make(Op::kLoad, {g.Make(Op::kIndex, {g.Param(1, DType::kInt64, Shape{2}), g.Index(1)})});
+  k.groups = Freeze(g.Make(Op::kMul, {load, g.Index(3)}));
   k.bounds = {.proved = 4, .gated = 5, .data_dependent = 6};
   return k;
 }
@@ -72,6 +76,9 @@ TEST_F(KernelStoreTest, GivesBackEveryMember) {
   EXPECT_EQ(back->iterations, 12);
   EXPECT_EQ(back->flops, 1.5e9);
   EXPECT_EQ(back->bytes, 3.25);
+  ASSERT_TRUE(back->groups.has_value());
+  EXPECT_EQ(ValueOf(*back->groups, std::vector<int64_t>{5, 7}), 21);
+  EXPECT_EQ(ValueOf(*back->groups, std::vector<int64_t>{5}), std::nullopt);
   EXPECT_EQ(back->bounds.data_dependent, 6);
   EXPECT_FALSE(store->Get("another key").has_value());
   EXPECT_EQ(store->stats().hits, 1u);

@@ -152,6 +152,7 @@ absl::StatusOr<PlannedExecutable::Form> PlannedExecutable::EncodeForm(const Kept
         launch.arguments.push_back({binding_[static_cast<size_t>(a.slot)], 0, AccessOf(a)});
       }
     }
+    plan_.parts.Mark(k, &launch);
     AddKernel(kernel, std::move(launch), &commands);
   }
   form.segments = commands.size();
@@ -200,10 +201,17 @@ std::vector<std::optional<PackedCopy>> PlannedExecutable::Copies(
   return runs_->temporaries->copies().Get(wanted, make);
 }
 
-absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
-    std::span<const BufferView> bindings, std::span<const TimelinePoint> waits,
-    std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation,
-    RunQueues& queues) const {
+std::vector<uint64_t> PlannedExecutable::ScalarsFor(std::span<const VarValue> values) const {
+  if (plan_.parts.kernels.empty()) return {};
+  std::vector<int64_t> iterations;
+  for (const KernelInfo& kernel : plan_.kernels) iterations.push_back(kernel.iterations);
+  return plan_.parts.Scalars(values, iterations);
+}
+
+absl::StatusOr<TimelinePoint> PlannedExecutable::SubmitPart(
+    std::vector<uint64_t> scalars, std::span<const BufferView> bindings,
+    std::span<const TimelinePoint> waits, std::shared_ptr<RunTrace> trace,
+    std::shared_ptr<const Cancellation> cancellation, RunQueues& queues) const {
   TG_RETURN_IF_ERROR(
       CheckBindings(plan_.slots, bindings, BindingAlignment(runs_->device.target())));
   const std::vector<std::optional<PackedCopy>> copies = Copies(bindings, waits, queues);
@@ -227,10 +235,11 @@ absl::StatusOr<TimelinePoint> PlannedExecutable::Run(
     bound.push_back(copy->memory);
     after.push_back(copy->made);
   }
-  TG_ASSIGN_OR_RETURN(TimelinePoint point,
-                      queues.Submit(runs_->device, QueueKind::kCompute,
-                                    {form.slices, std::move(bound), std::move(after),
-                                     std::move(trace), std::move(cancellation)}));
+  TG_ASSIGN_OR_RETURN(
+      TimelinePoint point,
+      queues.Submit(runs_->device, QueueKind::kCompute,
+                    {form.slices, std::move(bound), std::move(after), std::move(trace),
+                     std::move(cancellation), std::move(scalars)}));
   RunCounters& counters = *runs_->counters;
   counters.submissions.fetch_add(1, std::memory_order_relaxed);
   counters.launches.fetch_add(plan_.kernels.size(), std::memory_order_relaxed);

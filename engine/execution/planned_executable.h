@@ -19,6 +19,7 @@
 #include "engine/base/mutex.h"
 #include "engine/execution/executable.h"
 #include "engine/execution/found_moves.h"
+#include "engine/execution/run_parts.h"
 #include "engine/execution/temporaries.h"
 
 namespace telegrad {
@@ -53,6 +54,7 @@ struct LaunchPlan {
   std::vector<KernelInfo> kernels;
   std::vector<std::shared_ptr<LoadedProgram>> programs;  // of the kernels
   std::vector<PackedSlot> packed;
+  RunParts parts;  // of a general form
   int64_t temporary_bytes = 0;
   bool zeroed_temporaries = false;  // a kernel may read one that none has written
   int64_t code_bytes = 0;           // of the programs
@@ -70,6 +72,16 @@ class PlannedExecutable final : public Executable {
   // Whether a better list has been found for one of its kernels since it was made.
   bool IsOutdated(FoundMoves& found) const;
   const std::shared_ptr<DeviceRuns>& runs() const { return runs_; }
+
+  // Of a run with these values of the variables of `plan().parts`; see RunParts::Scalars.
+  std::vector<uint64_t> ScalarsFor(std::span<const VarValue> values) const;
+  // As Submit, of what these scalars say.
+  absl::StatusOr<TimelinePoint> SubmitPart(std::vector<uint64_t> scalars,
+                                           std::span<const BufferView> bindings,
+                                           std::span<const TimelinePoint> waits,
+                                           std::shared_ptr<RunTrace> trace,
+                                           std::shared_ptr<const Cancellation> cancellation,
+                                           RunQueues& queues) const;
 
   std::span<const SlotUse> slots() const override { return plan_.slots; }
   std::span<const KernelInfo> kernels() const override { return plan_.kernels; }
@@ -100,7 +112,10 @@ class PlannedExecutable final : public Executable {
                                     std::span<const TimelinePoint> waits,
                                     std::shared_ptr<RunTrace> trace,
                                     std::shared_ptr<const Cancellation> cancellation,
-                                    RunQueues& queues) const override;
+                                    RunQueues& queues) const override {
+    return SubmitPart(ScalarsFor({}), bindings, waits, std::move(trace), std::move(cancellation),
+                      queues);
+  }
 
   LaunchPlan plan_;
   mutable std::atomic<uint64_t> seen_{0};  // version of the lists at which it was not outdated

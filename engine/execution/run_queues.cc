@@ -22,11 +22,11 @@ class Direct final : public RunQueues {
     for (size_t i = 0; i < work.slices->size(); ++i) {
       const bool last = i + 1 == work.slices->size();
       const auto submit = [&] {
-        return queue.Submit((*work.slices)[i].commands,
-                            last && i == 0 ? std::move(work.bindings) : work.bindings,
-                            i == 0 ? std::span<const TimelinePoint>(work.waits)
-                                   : std::span<const TimelinePoint>(&point, 1),
-                            work.trace, work.cancellation, work.scalars);
+        return queue.Submit(
+            (*work.slices)[i].commands, last && i == 0 ? std::move(work.bindings) : work.bindings,
+            i == 0 ? std::span<const TimelinePoint>(work.waits)
+                   : std::span<const TimelinePoint>(&point, 1),
+            work.trace, work.cancellation, ScalarsOf(*(*work.slices)[i].commands, work.scalars));
       };
       auto submitted = submit();
       while (i > 0 && absl::IsResourceExhausted(submitted.status())) {
@@ -41,6 +41,12 @@ class Direct final : public RunQueues {
 };
 
 }  // namespace
+
+std::vector<uint64_t> ScalarsOf(const CommandBuffer& commands,
+                                const std::vector<uint64_t>& scalars) {
+  const size_t count = std::min(commands.scalars(), scalars.size());
+  return {scalars.begin(), scalars.begin() + static_cast<ptrdiff_t>(count)};
+}
 
 void AddLaunch(const Launch& whole, double seconds, int64_t segments,
                std::vector<PredictedCommand>* commands) {

@@ -46,8 +46,12 @@ struct SlicedWork {
   std::shared_ptr<RunTrace> trace = {};  // may be null
   std::shared_ptr<const Cancellation> cancellation =
       {};                              // may be null; looked at between slices, too
-  std::vector<uint64_t> scalars = {};  // of every slice
+  std::vector<uint64_t> scalars = {};  // every slice takes the first of them
 };
+
+// Those of `scalars` that the commands take.
+std::vector<uint64_t> ScalarsOf(const CommandBuffer& commands,
+                                const std::vector<uint64_t>& scalars);
 
 class RunQueues {
  public:

@@ -52,9 +52,7 @@ absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGrap
                    .least_share = work.most > 0 ? work.least / work.most : 1};
 }
 
-// Loops end in proportion to a value, or several in one another do: then it is less.
-double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
-                   std::span<const VarValue> values) {
+double PartOf(std::span<const VarRange> ranges, std::span<const VarValue> values) {
   double part = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     const double all = static_cast<double>(ranges[i].max) - static_cast<double>(ranges[i].min);
@@ -62,7 +60,12 @@ double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
     const double above = static_cast<double>(values[i].value) - static_cast<double>(ranges[i].min);
     part = std::max(part, above / all);
   }
-  return form.least_share + (1 - form.least_share) * part;
+  return part;
+}
+
+double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
+                   std::span<const VarValue> values) {
+  return ShareOfWork(form.least_share, PartOf(ranges, values));
 }
 
 }  // namespace telegrad

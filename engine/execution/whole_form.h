@@ -28,6 +28,13 @@ absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGrap
                                             std::span<const VarRange> ranges, const Device& device,
                                             ScheduleCache& schedules, Budget* budget);
 
+// How far up its range a value is, from 0 to 1: the greatest of all of the variables, whose values
+// are in the order of the ranges.
+double PartOf(std::span<const VarRange> ranges, std::span<const VarValue> values);
+// Of work of which `least` is done with the least values. Loops end in proportion to a value, or
+// several in one another do: then it is less.
+inline double ShareOfWork(double least, double part) { return least + (1 - least) * part; }
+
 // The part of the whole form's work that is done with these values, which are of the ranges.
 double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
                    std::span<const VarValue> values);

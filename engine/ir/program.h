@@ -25,10 +25,11 @@
 //   They open their parallel ranges first: up to three of kGroup, up to three of kLocal, one of
 //     kWarp of the warp's size; all else is inside of these. Every iteration of the group ranges is
 //     a workgroup, its number the row-major position in them; those in the launch's [begin, end)
-//     run. Every iteration of the others is a thread of it; all of them run at once. The
-//     thread number is the row-major position in the local and warp ranges, its warp that number
-//     divided by the warp's size, its warpgroup its warp divided by 4. A cluster is one workgroup.
-//     ROLE opens a part that only some warps run.
+//     run. Where src 0 of one is computed, those beyond it do nothing. Every iteration of the
+//     others is a thread of it; all of them run at once. The thread number is the row-major
+//     position in the local and warp ranges, its warp that number divided by the warp's size, its
+//     warpgroup its warp divided by 4. A cluster is one workgroup. ROLE opens a part that only some
+//     warps run.
 //   BUFFER(local) and MBARRIER belong to the workgroup, unwritten and in phase 0 when it starts.
 //     Registers belong to a thread.
 //   BARRIER(scope), SHUFFLE, MMA and MMA_ASYNC wait for all threads of their scope within the open

@@ -18,6 +18,7 @@
 #include "engine/lowering/narrow_indices.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/runtime_ends.h"
+#include "engine/lowering/runtime_tails.h"
 #include "engine/lowering/runtime_window.h"
 #include "engine/lowering/separate.h"
 #include "engine/lowering/shared_loops.h"
@@ -127,6 +128,8 @@ absl::StatusOr<UOp> Stage(PassContext& c, Piece* piece) {
 UOp Share(PassContext& c, UOp root) { return ShareLoops(c.rewriter(kSimplify), root, c.target()); }
 
 UOp EndByRun(PassContext& c, UOp root) { return EndLoops(c.rewriter(kSimplify), root); }
+
+UOp Tails(PassContext& c, UOp root) { return SplitTails(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Expand(PassContext& c, UOp root) {
   return OrFail(c.graph(), ExpandRanges(c.rewriter(kSimplify), root, c.target()));
@@ -308,6 +311,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kSimplify, GraphPass{Share}},
     {"runtime-ends", "ends loops where a number that the run gives says that all is done",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{EndByRun}},
+    {"runtime-tails", "makes whole tiles without gates, and a tail, of loops that the run ends",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{Tails}},
     {"expand", "replicates ranges that are not loops; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "adds a run-time check to each access that is not proved inside its buffer", kBetween,

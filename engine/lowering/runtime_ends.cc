@@ -14,8 +14,8 @@
 
 #include "engine/lowering/activity.h"
 #include "engine/lowering/affine.h"
-#include "engine/lowering/position_form.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/runtime_condition.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
@@ -30,7 +30,13 @@ struct RunEnd {
 class LoopEnder {
  public:
   LoopEnder(Rewriter& b, UOp sink, const Dependence& d)
-      : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(d), activity_(sink, d) {
+      : b_(b),
+        g_(*b.graph()),
+        sink_(sink),
+        order_(PostOrder(sink)),
+        d_(d),
+        activity_(sink, d),
+        conditions_(b, d, activity_) {
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       shares_ |= u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
@@ -95,65 +101,12 @@ class LoopEnder {
     return false;
   }
 
-  UOp Times(UOp u, int64_t by) { return b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(by)}); }
-  UOp Least(UOp x, UOp y) { return Times(b_.Make(Op::kMax, {Times(x, -1), Times(y, -1)}), -1); }
-  UOp RoundUp(UOp x, int64_t by) {
-    if (by == 1) return x;
-    return b_.Make(Op::kFloorDiv, {b_.Make(Op::kAdd, {x, g_.Index(by - 1)}), g_.Index(by)});
-  }
-
   // What x < y says about the range.
-  std::optional<RunEnd> EndOf(UOp condition, UOp range) {
-    PositionForm form;  // < 0
-    if (!form.Add(condition.src(0), 1) || !form.Add(condition.src(1), -1)) return std::nullopt;
-    UOp main;  // what depends on the range
-    int64_t factor = 0;
-    int64_t least = form.constant;  // of all that the run does not give
-    bool given = false, holds = true;
-    UOp rest = g_.Index(0);
-    for (const auto& [id, c] : form.terms) {
-      const UOp u = g_.at(id);
-      const bool remainder = u.is(Op::kFloorMod) && u.src(0) == range;
-      if (d_.Depends(u, range) && !remainder) {
-        if (main.valid()) return std::nullopt;
-        main = u;
-        factor = c;
-      } else if (activity_.IsGiven(u)) {
-        given = true;
-        rest = b_.Make(Op::kAdd, {rest, Times(u, c)});
-      } else if (IsAround(u)) {
-        if (!inner_) return std::nullopt;  // that one is better
-        rest = b_.Make(Op::kAdd, {rest, Times(u, c)});
-      } else {
-        least += c * (c > 0 ? u.vmin() : u.vmax());
-        holds = false;
-      }
-    }
-    if (!main.valid() || !given) return std::nullopt;
-    const UOp limit = Times(b_.Make(Op::kAdd, {rest, g_.Index(least)}), -1);
-    const UOp end = EndBelow(main, factor, range, limit);
-    return end.valid() ? std::optional(RunEnd{end, holds}) : std::nullopt;
-  }
-
-  // How many iterations there are in which factor * node < limit; invalid where that is not known.
-  // The node is the range itself, a quotient of it, or the greater of a negative multiple of it and
-  // a constant: the beginning of a tile, of which the last one begins earlier than others would.
-  UOp EndBelow(UOp node, int64_t factor, UOp range, UOp limit) {
-    if (node.is(Op::kMax)) {
-      const UOp begin = node.src(0), last = node.src(1);
-      if (factor >= 0 || !last.is_const() || !begin.is(Op::kMul) || begin.src(0) != range)
-        return {};
-      if (!begin.src(1).is_const() || begin.src(1).const_word() >= 0) return {};
-      limit = RoundUp(limit, -factor);
-      const UOp all = b_.Make(Op::kCmpLt, {g_.Index(-last.const_word()), limit});
-      return b_.Make(Op::kWhere, {all, range.src(0), RoundUp(limit, -begin.src(1).const_word())});
-    }
-    if (factor <= 0) return {};
-    limit = RoundUp(limit, factor);
-    if (node == range) return limit;
-    const bool quotient = node.is(Op::kFloorDiv) && node.src(0) == range &&
-                          node.src(1).is_const() && node.src(1).const_word() > 0;
-    return quotient ? Times(limit, node.src(1).const_word()) : UOp();
+  std::optional<RunEnd> EndOf(UOp condition, UOp range) const {
+    const std::optional<RunCondition> form = conditions_.Read(condition, range, around_);
+    if (!form || (form->around && !inner_)) return std::nullopt;  // that one is better
+    const UOp end = conditions_.End(*form, range, form->Least());
+    return end.valid() ? std::optional(RunEnd{end, form->free.empty()}) : std::nullopt;
   }
 
   // Threads of a workgroup that fill memory together stay together; but all of it may leave.
@@ -168,11 +121,6 @@ class LoopEnder {
     const bool one = closed_[r].size() == 1 && closed_[r][0].by.is(Op::kReduce);
     return one ? d_.of[closed_[r][0].by.id()] : 0;
   }
-  bool IsAround(UOp u) const {
-    return u.is(Op::kRange) && Has(around_, d_.IndexOf(u)) &&
-           (IsType(u, AxisType::kLoop) || IsType(u, AxisType::kReduce) ||
-            IsType(u, AxisType::kThread) || IsType(u, AxisType::kGroup));
-  }
 
   void EndRange(size_t r, Replacements* with) {
     const UOp range = d_.ranges[r];
@@ -184,7 +132,7 @@ class LoopEnder {
       for (UOp condition : closing.conditions) {
         const std::optional<RunEnd> one = EndOf(condition, range);
         if (!one) continue;
-        end = end.valid() && end != one->end ? Least(end, one->end) : one->end;
+        end = end.valid() && end != one->end ? conditions_.Least(end, one->end) : one->end;
         if (one->holds) held.push_back(condition);
       }
       if (!end.valid()) return;
@@ -194,7 +142,7 @@ class LoopEnder {
     for (size_t i = 1; i < ends.size(); ++i) last = b_.Make(Op::kMax, {last, ends[i]});
     const UOp size = range.src(0);
     if (last.vmin() < 0) last = b_.Make(Op::kMax, {last, g_.Index(0)});
-    const UOp end = last.vmax() > size.const_word() ? Least(last, size) : last;
+    const UOp end = last.vmax() > size.const_word() ? conditions_.Least(last, size) : last;
     const UOp ended = g_.Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
     (*with)[range.id()] = {ended, {ended}};
     if (ends.size() > 1) return;  // what one does is less than what another does
@@ -207,11 +155,26 @@ class LoopEnder {
   const std::vector<uint32_t> order_;
   const Dependence& d_;
   const Activity activity_;
+  const RunConditions conditions_;
   RangeSet around_ = 0;                       // loops that an end may depend on
   bool inner_ = false;                        // whether it is to
   bool shares_ = false;                       // memory of a workgroup
   std::vector<std::vector<Closing>> closed_;  // by range
 };
+
+// Of several ranges of workgroups one that the run ends comes first: then the workgroups that there
+// are have the first numbers, and a launch may leave out the others.
+UOp PutEndedGroupsFirst(Graph& g, UOp sink) {
+  const auto is_group = [](UOp u) { return u.is(Op::kRange) && IsType(u, AxisType::kGroup); };
+  return Rebuild(g, sink, [&](UOp u, std::vector<UOp>* src) {
+    if (!u.is(Op::kEnd)) return WithSources(g, u, *src);
+    const auto begin = std::find_if(src->begin() + 1, src->end(), is_group);
+    const auto end = std::find_if_not(begin, src->end(), is_group);
+    const auto ended = std::find_if(begin, end, [](UOp r) { return !r.src(0).is_const(); });
+    if (ended != end) std::rotate(begin, ended, ended + 1);
+    return WithSources(g, u, *src);
+  });
+}
 
 }  // namespace
 
@@ -222,10 +185,10 @@ UOp EndLoops(Rewriter& b, UOp sink) {
     const std::optional<Dependence> d = FindDependence(sink);
     if (!d) return sink;
     const UOp ended = i == 0 ? LoopEnder(b, sink, *d).Run() : LoopEnder(b, sink, *d).RunInner();
-    if (i > 0 && ended == sink) return sink;
+    if (i > 0 && ended == sink) break;
     sink = ended;
   }
-  return sink;
+  return sink.valid() ? PutEndedGroupsFirst(*b.graph(), sink) : sink;
 }
 
 }  // namespace telegrad

@@ -14,8 +14,9 @@ namespace telegrad {
 // that then always hold are removed; the others are left for the last tile.
 //
 // The results are those of the loops as they were, bit by bit. The bound stays the most iterations
-// that a RANGE has, so costs and proofs are for that. Workgroups beyond an end leave at once; where
-// the threads of one share memory, the loops inside stay as they are.
+// that a RANGE has, so costs and proofs are for that. Workgroups beyond an end leave at once, and
+// have the last numbers where one range of them ends (run_groups.h); where the threads of one share
+// memory, the loops inside stay as they are.
 UOp EndLoops(Rewriter& b, UOp sink);
 
 }  // namespace telegrad

@@ -87,9 +87,10 @@ void FairQueue::State::HandOver(Handed handed, bool by_thread) {
   }
   const TimelinePoint now{by_thread ? std::make_shared<Timeline>() : nullptr, 1};
   if (by_thread) waits.push_back(now);
-  const auto point = queue.Submit((*job.work.slices)[handed.index].commands,
-                                  last ? std::move(job.work.bindings) : job.work.bindings, waits,
-                                  job.work.trace, job.work.cancellation, job.work.scalars);
+  const auto& commands = (*job.work.slices)[handed.index].commands;
+  const auto point =
+      queue.Submit(commands, last ? std::move(job.work.bindings) : job.work.bindings, waits,
+                   job.work.trace, job.work.cancellation, ScalarsOf(*commands, job.work.scalars));
   if (by_thread) now.timeline->Signal(1);
   Later later;
   {

@@ -22,7 +22,7 @@ class FunctionRunner final : public QueueRunner {
   absl::Status Check(const CommandBuffer*, std::span<const BufferView>) const override {
     return absl::OkStatus();
   }
-  bool IsQuick(const CommandBuffer&) const override { return true; }
+  bool IsQuick(const CommandBuffer&, std::span<const uint64_t>) const override { return true; }
   absl::Status Run(const CommandBuffer& commands, std::span<const BufferView>,
                    const RunControl&) override {
     return static_cast<const Commands&>(commands).run();

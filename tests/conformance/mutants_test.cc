@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include <random>
 
 #include "engine/base/checked.h"
+#include "engine/execution/unread_parts.h"
 #include "engine/frontend/nn/models.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
@@ -23,15 +25,18 @@
 #include "engine/ir/verify.h"
 #include "engine/lowering/lower.h"
 #include "engine/reference/program_eval.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/random_graph.h"
 
 namespace telegrad {
 namespace {
 
-enum Kind { kOffset, kRangeEnd, kWidth, kGate, kConstant, kBuffer, kNarrow, kNumKinds };
-constexpr std::string_view kNames[] = {"offset",   "range end", "width",    "gate",
-                                       "constant", "buffer",    "narrowing"};
+enum Kind { kOffset, kRangeEnd, kRunEnd, kWidth, kGate, kConstant, kBuffer, kNarrow, kNumKinds };
+constexpr std::string_view kNames[] = {"offset", "range end", "end by the run", "width",
+                                       "gate",   "constant",  "buffer",         "narrowing"};
+
+constexpr int64_t kMostSteps = 5'000'000;  // of the interpreter
 
 struct Counts {
   int64_t mutants = 0;
@@ -77,6 +82,8 @@ class Mutator {
         return u.is(Op::kIndex);
       case kRangeEnd:
         return u.is(Op::kRange) && u.src(0).is_const();
+      case kRunEnd:
+        return u.is(Op::kRange) && !u.src(0).is_const();
       case kWidth:
         return u.is(Op::kIota);
       case kGate:
@@ -126,12 +133,13 @@ class Mutator {
       case kRangeEnd: {
         const int64_t end = u.src(0).const_word() + 1 + Below(3);
         (*src)[0] = Place(graph_->Const(u.dtype(), end));
-        const AxisType type{u.arg(1)};
-        if (type == AxisType::kThread || type == AxisType::kGroup) {
-          out_.iterations = out_.iterations / u.src(0).const_word() * end;
-        }
+        Iterate(u, end);
         break;
       }
+      case kRunEnd:
+        (*src)[0] = OtherEnd(u.src(0), (*src)[0]);
+        Iterate(u, (*src)[0].vmax());
+        break;
       case kWidth:
         (*arg)[0] = Below(2) == 0 ? 2 * u.arg(0) : u.arg(0) + 1;
         break;
@@ -152,6 +160,26 @@ class Mutator {
         (*arg)[2] = elements;
       }
     }
+  }
+
+  // A range that a launch is cut along has so many iterations.
+  void Iterate(UOp range, int64_t most) {
+    const AxisType type{range.arg(1)};
+    if (type != AxisType::kThread && type != AxisType::kGroup) return;
+    const int64_t others = out_.iterations / std::max<int64_t>(range.src(0).vmax(), 1);
+    if (!CheckedMul(others, most, &out_.iterations)) out_.iterations = INT64_MAX;
+  }
+
+  // In place of an end that is computed from numbers of the run: one that is greater, or such a
+  // number as it is, which may be anything.
+  UOp OtherEnd(UOp end, UOp copy) {
+    std::vector<UOp> numbers;
+    for (uint32_t id : PostOrder(end)) {
+      if (g_.at(id).is(Op::kLoad) && IsInt(g_.at(id).dtype())) numbers.push_back(g_.at(id));
+    }
+    if (numbers.empty() || Below(2) == 0) return Do(Op::kAdd, copy, 1 + Below(12));
+    const UOp number = graph_->at(copied_[numbers[Below(std::ssize(numbers))].id()]);
+    return number.dtype() == copy.dtype() ? number : Cast(copy.dtype(), number);
   }
 
   UOp Do(Op op, UOp x, int64_t y) {
@@ -229,7 +257,14 @@ class Mutants : public ::testing::Test {
   absl::Status Interpret(const Program& program) {
     std::vector<std::vector<uint8_t>> bytes = Buffers(program);
     const std::vector<std::span<uint8_t>> spans(bytes.begin(), bytes.end());
-    return reference::Run(program, spans, 0, program.iterations);
+    // Numbers of the run that nothing bounds end loops late.
+    return reference::Run(program, spans, 0, program.iterations, {.max_steps = kMostSteps});
+  }
+
+  template <typename Is>
+  static bool HasAny(const Program& program, Is is) {
+    return std::ranges::any_of(program.order,
+                               [&](uint32_t id) { return is(program.graph->at(id)); });
   }
 
   static bool HasNarrowIndex(const Program& program) {
@@ -247,7 +282,7 @@ class Mutants : public ::testing::Test {
       work += iterations * static_cast<double>(std::max<int64_t>(1, NumElements(u.shape())));
       if (u.is(Op::kRange)) {
         outer.push_back(iterations);
-        iterations *= static_cast<double>(u.src(0).const_word());
+        iterations *= static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 1));
       } else if (u.is(Op::kEnd)) {
         iterations = outer.back();
         outer.pop_back();
@@ -259,14 +294,20 @@ class Mutants : public ::testing::Test {
   void MutateProgram(const Program& program, int times) {
     if (Work(program) > most_work_) return;  // each mutant is interpreted
     const bool narrow = HasNarrowIndex(program);
+    const bool ended =
+        HasAny(program, [](UOp u) { return u.is(Op::kRange) && !u.src(0).is_const(); });
+    const bool pipelined = HasAny(program, [](UOp u) { return u.is(Op::kCopyAsync); });
+    const bool split = HasAny(program, [](UOp u) { return u.is(Op::kShuffle); });
     Budget::Limits limits;
     limits.steps = INT64_MAX;
+    limits.time = std::chrono::hours(24);
     Budget budget(limits);
     ASSERT_TRUE(ProveBounds(*program.graph, program.order, &budget)->unproved.empty());
     ++programs_;
     Mutator mutator(program, &random_);
     for (int i = 0; i < times; ++i) {
-      const Kind kind = static_cast<Kind>(random_() % kNumKinds);
+      Kind kind = static_cast<Kind>(random_() % kNumKinds);
+      if (kind == kRunEnd && !ended) kind = kOffset;
       const std::optional<Program> mutant = mutator.Mutate(kind);
       if (!mutant || !Verify(*mutant).ok()) continue;
       const bool accepted = ProveBounds(*mutant->graph, mutant->order, &budget)->unproved.empty();
@@ -274,6 +315,9 @@ class Mutants : public ::testing::Test {
       Counts& c = counts_[kind];
       ++c.mutants;
       of_narrow_ += narrow ? 1 : 0;
+      of_ended_ += ended ? 1 : 0;
+      of_pipelined_ += pipelined ? 1 : 0;
+      of_split_ += split ? 1 : 0;
       if (LeavesMemory(status)) {
         ++c.leave;
         ASSERT_FALSE(accepted) << kNames[kind] << ": " << status << "\n" << Print(*mutant);
@@ -303,12 +347,36 @@ class Mutants : public ::testing::Test {
       Budget budget;
       const auto schedule = ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
-      for (const ScheduledKernel& kernel : schedule->kernels) {
-        const auto program = Lower(kernel.graph, target, "kernel", &budget);
-        ASSERT_TRUE(program.ok()) << program.status();
-        MutateProgram(*program, times);
-        if (HasFatalFailure()) return;
-      }
+      MutateSchedule(*schedule, target, times);
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  // The general forms of a graph with variables, whose loops end at numbers of the run.
+  void MutateGeneral(UOp sink, std::span<const Target> targets, int times) {
+    Budget budget;
+    const auto form = Generalize(sink, RangesOf(sink), &budget);
+    if (!form.ok()) return;  // it cannot be expressed
+    for (const Target& target : targets) {
+      Budget own;
+      auto schedule = ScheduleGraph(form->graph.root(), &own, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      LeaveOutUnread(&*schedule);
+      MutateSchedule(*schedule, target, times);
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  // With these moves, where given.
+  void MutateSchedule(const Schedule& schedule, const Target& target, int times,
+                      const std::optional<std::string>& moves = std::nullopt) {
+    for (const ScheduledKernel& kernel : schedule.kernels) {
+      Budget budget;
+      const auto program =
+          Lower(kernel.graph, target, "kernel", &budget, nullptr, PassOptions{.moves = moves});
+      ASSERT_TRUE(program.ok()) << program.status();
+      MutateProgram(*program, times);
+      if (HasFatalFailure()) return;
     }
   }
 
@@ -319,12 +387,15 @@ class Mutants : public ::testing::Test {
       std::cout << kNames[k] << ": " << c.mutants << " mutants, " << c.leave
                 << " leave memory and are refused; of the others " << c.accepted << " accepted, "
                 << c.refused << " refused\n";
-      EXPECT_GT(c.leave, 0) << kNames[k];
+      if (k != kRunEnd) EXPECT_GT(c.leave, 0) << kNames[k];  // GPUs gate all that it ends
       all.mutants += c.mutants;
       all.leave += c.leave;
     }
     std::cout << all.mutants << " mutants of " << programs_ << " programs, " << all.leave
-              << " leave memory; " << of_narrow_ << " of programs with indices of 32 bits\n";
+              << " leave memory; " << of_narrow_ << " of programs with indices of 32 bits, "
+              << of_ended_ << " with loops that the run ends, " << of_pipelined_
+              << " with copies that run beside"
+              << " the threads, " << of_split_ << " with sums that threads share\n";
     EXPECT_GE(all.mutants, at_least);
     EXPECT_GE(of_narrow_, at_least / 4);
   }
@@ -333,7 +404,8 @@ class Mutants : public ::testing::Test {
   std::mt19937_64 random_;
   std::array<Counts, kNumKinds> counts_;
   int programs_ = 0;
-  int64_t of_narrow_ = 0;  // mutants of programs that have indices of 32 bits
+  // Mutants of programs that have these; split: sums that the threads of a workgroup share.
+  int64_t of_narrow_ = 0, of_ended_ = 0, of_pipelined_ = 0, of_split_ = 0;
 };
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {
@@ -353,6 +425,7 @@ TEST_F(Mutants, OfRandomGraphs) {
         testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 30), &graph, vocabulary);
     if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
     MutateGraph(random.sink, 12, testing::VariablesOf(random.sink, random.variables));
+    if (!RangesOf(random.sink).empty()) MutateGeneral(random.sink, Targets(), 12);
     if (HasFatalFailure()) return;
   }
   Report(cases * 10);
@@ -385,6 +458,95 @@ TEST_F(Mutants, OfLayers) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   MutateGraph(plan->graph.root(), 120);
   Report(2000);
+}
+
+// Whole tiles and tails, sums, attention and caches of sizes that the run gives.
+TEST_F(Mutants, OfGeneralForms) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  random_.seed(seed);
+  Builder b;
+  const Tensor n = b.Variable("n", 1, 72);
+  const auto param = [&](const Shape& shape) {
+    return b.Param(DType::kFloat32, shape, "in" + std::to_string(b.slots().size()));
+  };
+  const auto rows = [&](int64_t columns) { return param({72, columns}).Narrow(0, 0, n); };
+  const auto columns = [&](int64_t rows) { return param({rows, 72}).Narrow(1, 0, n); };
+  const auto heads = [&] { return param({1, 2, 72, 8}).Narrow(2, 0, n); };
+  const Tensor cache = b.State(DType::kFloat32, {73, 8}, "cache", Init::Constant(0));
+  const std::vector<Tensor> values = {
+      rows(24).MatMul(param({24, 20})),
+      param({9, 24}).MatMul(columns(24)),
+      columns(9).MatMul(rows(20)),
+      columns(11).Sum({1}),
+      columns(11).Softmax(),
+      rows(9).Max({0}),
+      columns(7) * 2,
+      param({72}).Narrow(0, 0, n) * 3,
+      param({1, 2, 1, 8}).ScaledDotProductAttention(heads(), heads(), {}, /*causal=*/false),
+      b.Assign(cache.Narrow(0, n, 1), param({1, 8})),
+  };
+  for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<Target> targets = Targets();
+  targets.push_back(*NvidiaTarget(8, 0, 108, int64_t{160} << 10));
+  most_work_ = 5e5;
+  const int64_t times = FromEnvironment("TELEGRAD_CASES", 1000) / 10;
+  MutateGeneral(plan->graph.root(), targets, static_cast<int>(times));
+  Report(20 * times);
+  EXPECT_GE(of_ended_, 10 * times);
+  EXPECT_GT(counts_[kRunEnd].leave, 0);
+}
+
+// Operands that pass through a ring of copies which run beside the threads, sums that threads
+// share, and products of matrix instructions; of fixed sizes that tiles do not divide, and of ones
+// that the run gives.
+TEST_F(Mutants, OfFormsForWorkgroups) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  random_.seed(seed);
+  const Target target = *NvidiaTarget(8, 0, 108, int64_t{160} << 10);
+  most_work_ = 2e7;
+  const int64_t times = FromEnvironment("TELEGRAD_CASES", 1000) / 20;
+  const std::string tile = "LOCAL r0 8 axis 1, UPCAST r0 4, LOCAL r1 8 axis 0, VECTORIZE r1 4, ";
+  const std::string_view rings[] = {"STAGE r2 8", "STAGE r2 8 ring 3", "STAGE r2 8 ring 4"};
+  for (const bool given : {false, true}) {
+    const auto plan_of = [&](auto make) {
+      Builder b;
+      const Tensor n = b.Variable("n", 1, 40);
+      const auto param = [&](const Shape& shape, bool part) {
+        const Tensor all = b.Param(DType::kFloat32, shape, "in" + std::to_string(b.slots().size()));
+        return part && given ? all.Narrow(0, 0, n) : all;
+      };
+      b.Output(make(param), "out");
+      return *b.Finish();
+    };
+    const auto mutate = [&](const Plan& plan, const std::optional<std::string>& moves) {
+      Budget budget;
+      const auto form = Generalize(plan.graph.root(), RangesOf(plan.graph.root()), &budget);
+      ASSERT_TRUE(form.ok()) << form.status();
+      const auto schedule =
+          ScheduleGraph(form->graph.root(), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      MutateSchedule(*schedule, target, static_cast<int>(times), moves);
+    };
+    const Plan product =
+        plan_of([](auto param) { return param({40, 20}, true).MatMul(param({20, 36}, false)); });
+    for (const std::string_view ring : rings) {
+      mutate(product, tile + "UNROLL r2 8, " + std::string(ring) + ", GROUP r0, GROUP r1");
+      if (HasFatalFailure()) return;
+    }
+    mutate(plan_of([](auto param) { return param({40, 30}, true).Sum({0}); }),
+           "LOCAL r1 32 axis 0, GROUP r0");
+    if (HasFatalFailure()) return;
+    mutate(plan_of([](auto param) { return param({40, 70}, true).Softmax(); }), std::nullopt);
+    if (HasFatalFailure()) return;
+  }
+  Report(5 * times);
+  EXPECT_GE(of_pipelined_, 2 * times);
+  EXPECT_GE(of_split_, times);
+  EXPECT_GE(of_ended_, 2 * times);
 }
 
 TEST_F(Mutants, OfATrainingStep) {

@@ -12,6 +12,7 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/run_groups.h"
 #include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/rewrite/generalize.h"
@@ -136,6 +137,99 @@ constexpr Case kThroughTemporaries[] = {
       %21 = store %20 %18
       %22 = sink %21)"},
 };
+// Their lanes run along the variable: vectors that begin below it may reach beyond it.
+constexpr Case kAlongLanes[] = {
+    {"sums of rows of a variable length", R"(
+      %0 = param f32 [48, 1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [48, 1024] %0 %1 pairs=[0, 48, 0, -2]
+      %3 = reduce f32 [48, 1] %2 kind=add axes=[1]
+      %4 = param f32 [48, 1] slot=1
+      %5 = store %4 %3
+      %6 = sink %5)"},
+    {"greatest of rows of a variable length", R"(
+      %0 = param f32 [48, 1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [48, 1024] %0 %1 pairs=[0, 48, 0, -2]
+      %3 = reduce f32 [48, 1] %2 kind=max axes=[1]
+      %4 = param f32 [48, 1] slot=1
+      %5 = store %4 %3
+      %6 = sink %5)"},
+    {"a part of each row is doubled", R"(
+      %0 = param f32 [24, 1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [24, 1024] %0 %1 pairs=[0, 24, 0, -2]
+      %3 = add f32 [24, 1024] %2 %2
+      %4 = param f32 [24, 1024] slot=1
+      %5 = shrink f32 [24, 1024] %4 %1 pairs=[0, 24, 0, -2]
+      %6 = store %5 %3
+      %7 = sink %6)"},
+    {"columns of a product", R"(
+      %0 = param f32 [16, 24] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = param f32 [24, 1024] slot=1
+      %3 = shrink f32 [24, 1024] %2 %1 pairs=[0, 24, 0, -2]
+      %4 = reshape f32 [16, 24, 1] %0 dims=[16, 24, 1]
+      %5 = expand f32 [16, 24, 1024] %4 %1 dims=[16, 24, -2]
+      %6 = reshape f32 [1, 24, 1024] %3 %1 dims=[1, 24, -2]
+      %7 = expand f32 [16, 24, 1024] %6 %1 dims=[16, 24, -2]
+      %8 = mul f32 [16, 24, 1024] %5 %7
+      %9 = reduce f32 [16, 1, 1024] %8 kind=add axes=[1]
+      %10 = reshape f32 [16, 1024] %9 %1 dims=[16, -2]
+      %11 = param f32 [16, 1024] slot=2
+      %12 = shrink f32 [16, 1024] %11 %1 pairs=[0, 16, 0, -2]
+      %13 = store %12 %10
+      %14 = sink %13)"},
+    {"columns of a product of an odd size", R"(
+      %0 = param f32 [16, 24] slot=0
+      %1 = var i64 id=0 min=0 max=1001 multiple=1
+      %2 = param f32 [24, 1001] slot=1
+      %3 = shrink f32 [24, 1001] %2 %1 pairs=[0, 24, 0, -2]
+      %4 = reshape f32 [16, 24, 1] %0 dims=[16, 24, 1]
+      %5 = expand f32 [16, 24, 1001] %4 %1 dims=[16, 24, -2]
+      %6 = reshape f32 [1, 24, 1001] %3 %1 dims=[1, 24, -2]
+      %7 = expand f32 [16, 24, 1001] %6 %1 dims=[16, 24, -2]
+      %8 = mul f32 [16, 24, 1001] %5 %7
+      %9 = reduce f32 [16, 1, 1001] %8 kind=add axes=[1]
+      %10 = reshape f32 [16, 1001] %9 %1 dims=[16, -2]
+      %11 = param f32 [16, 1001] slot=2
+      %12 = shrink f32 [16, 1001] %11 %1 pairs=[0, 16, 0, -2]
+      %13 = store %12 %10
+      %14 = sink %13)"},
+    {"softmax of rows of a variable length", R"(
+      %0 = param f32 [24, 1024] slot=0
+      %1 = var i64 id=0 min=1 max=1024 multiple=1
+      %2 = shrink f32 [24, 1024] %0 %1 pairs=[0, 24, 0, -2]
+      %3 = reduce f32 [24, 1] %2 kind=max axes=[1]
+      %4 = expand f32 [24, 1024] %3 %1 dims=[24, -2]
+      %5 = sub f32 [24, 1024] %2 %4
+      %6 = exp2 f32 [24, 1024] %5
+      %7 = reduce f32 [24, 1] %6 kind=add axes=[1]
+      %8 = expand f32 [24, 1024] %7 %1 dims=[24, -2]
+      %9 = fdiv f32 [24, 1024] %6 %8
+      %10 = param f32 [24, 1024] slot=1
+      %11 = shrink f32 [24, 1024] %10 %1 pairs=[0, 24, 0, -2]
+      %12 = store %11 %9
+      %13 = sink %12)"},
+};
+// Tiles do not divide it, and threads share them.
+constexpr Case kOddVector = {"a part of a vector of an odd size is doubled", R"(
+      %0 = param f32 [1001] slot=0
+      %1 = var i64 id=0 min=0 max=1001 multiple=1
+      %2 = shrink f32 [1001] %0 %1 pairs=[0, -2]
+      %3 = add f32 [1001] %2 %2
+      %4 = param f32 [1001] slot=1
+      %5 = shrink f32 [1001] %4 %1 pairs=[0, -2]
+      %6 = store %5 %3
+      %7 = sink %6)"};
+// What is read was there before the kernel: its loads come before its stores.
+constexpr Case kInPlace = {"a part of a vector is doubled in place", R"(
+      %0 = param f32 [1024] slot=0
+      %1 = var i64 id=0 min=0 max=1024 multiple=1
+      %2 = shrink f32 [1024] %0 %1 pairs=[0, -2]
+      %3 = add f32 [1024] %2 %2
+      %4 = store %2 %3
+      %5 = sink %4)"};
 // Each row ends where the rows before it leave off: at 0 where these are all there is.
 constexpr Case kSumOfRows = {"sums of rows of a part", R"(
       %0 = param f32 [16384] slot=0
@@ -182,6 +276,59 @@ class RuntimeEnds : public ::testing::Test {
     const absl::Status status = Run(c, target, value, &steps);
     EXPECT_TRUE(status.ok()) << c.name << " at " << value << ": " << status;
     return steps;
+  }
+
+  // Of a program made for the value alone.
+  static int64_t StepsOfItsOwn(const Case& c, const Target& target, int64_t value) {
+    Graph graph;
+    const auto sink = Parse(c.text, &graph);
+    if (!sink.ok()) return -1;
+    Budget budget;
+    Slots slots = SlotsOf(*sink);
+    int64_t steps = 0;
+    const std::vector<VarValue> values{{0, value}};
+    const auto schedule = ScheduleGraph(*sink, values, &budget, ScheduleOptions::For(target));
+    EXPECT_TRUE(schedule.ok()) << schedule.status();
+    if (!schedule.ok()) return -1;
+    const absl::Status status = RunSchedule(*schedule, target, &slots, nullptr, &steps);
+    EXPECT_TRUE(status.ok()) << status;
+    return steps;
+  }
+
+  // The lowered kernels of the general form.
+  static absl::StatusOr<std::vector<Program>> Programs(const Case& c, const Target& target) {
+    Graph graph;
+    TG_ASSIGN_OR_RETURN(const UOp sink, Parse(c.text, &graph));
+    Budget budget;
+    TG_ASSIGN_OR_RETURN(const GeneralForm form, Generalize(sink, RangesOf(sink), &budget));
+    TG_ASSIGN_OR_RETURN(Schedule schedule,
+                        ScheduleGraph(form.graph.root(), &budget, ScheduleOptions::For(target)));
+    LeaveOutUnread(&schedule);
+    std::vector<Program> programs;
+    for (const ScheduledKernel& kernel : schedule.kernels) {
+      TG_ASSIGN_OR_RETURN(programs.emplace_back(), Lower(kernel.graph, target, "k", &budget));
+    }
+    return programs;
+  }
+
+  // The part of all instructions that gates and selections are, where every loop has as many
+  // iterations as its end's bounds allow.
+  static double PartOfGates(const Program& program) {
+    double all = 0, gates = 0, times = 1;
+    std::vector<double> outer;
+    for (uint32_t id : program.order) {
+      const UOp u = program.graph->at(id);
+      if (u.is(Op::kRange)) {
+        outer.push_back(times);
+        times *= static_cast<double>(u.src(0).vmax());
+      } else if (u.is(Op::kEnd)) {
+        times = outer.back();
+        outer.pop_back();
+      }
+      all += times;
+      if (u.is(Op::kWhere) || (u.is(Op::kIndex) && u.num_src() == 3)) gates += times;
+    }
+    return gates / all;
   }
 
   static absl::Status Run(const Case& c, const Target& target, int64_t value, int64_t* steps) {
@@ -245,6 +392,85 @@ TEST_F(RuntimeEnds, WhatIsWrittenToACacheCostsItsRows) {
   }
 }
 
+// Far from the bound and near to it, a run takes about what a program for its value alone does.
+// That one unrolls sums that are short, which counts fewer instructions.
+TEST_F(RuntimeEnds, WholeTilesCostWhatThoseOfAProgramForTheValueDo) {
+  for (const Case& c : kAlongLanes) {
+    const bool folds = c.name.ends_with("a variable length") && !c.name.starts_with("softmax");
+    for (const int64_t value : {64, 100, 500, 1000}) {
+      if (folds && value < 1000) continue;
+      const int64_t own = StepsOfItsOwn(c, Cpu(32), value);
+      EXPECT_LT(Steps(c, Cpu(32), value), own * 5 / 4) << c.name << " at " << value;
+    }
+  }
+}
+
+TEST_F(RuntimeEnds, WholeTilesHaveNoGates) {
+  for (const Case& c : kAlongLanes) {
+    const auto programs = Programs(c, Cpu(32));
+    ASSERT_TRUE(programs.ok()) << programs.status();
+    for (const Program& program : *programs) EXPECT_LT(PartOfGates(program), 0.06) << c.name;
+  }
+}
+
+// The sums of a fixed order stay one loop.
+TEST_F(RuntimeEnds, AFixedOrderOfSumsHasNoTails) {
+  Target target = Cpu(32);
+  target.deterministic = true;
+  const auto programs = Programs(kAlongLanes[0], target);
+  ASSERT_TRUE(programs.ok() && programs->size() == 1) << programs.status();
+  const auto loops = std::ranges::count_if((*programs)[0].order, [&](uint32_t id) {
+    const UOp u = (*programs)[0].graph->at(id);
+    return u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kReduce) &&
+           !u.src(0).is_const();
+  });
+  EXPECT_EQ(loops, 1);
+}
+
+// On GPUs a launch may leave out what RunGroups says: these workgroups write nothing.
+TEST_F(RuntimeEnds, WorkgroupsThatDoNothingAreTheLastOnes) {
+  int found = 0;
+  const Target targets[] = {OpenClTarget(2), *NvidiaTarget(8, 0, 108, int64_t{160} << 10)};
+  for (const Target& target : targets) {
+    for (const Case& c : {kCases[2], kCases[3], kAlongLanes[3]}) {
+      SCOPED_TRACE(c.name);
+      Graph graph;
+      const auto sink = Parse(c.text, &graph);
+      ASSERT_TRUE(sink.ok()) << sink.status();
+      Budget budget;
+      const auto form = Generalize(*sink, RangesOf(*sink), &budget);
+      ASSERT_TRUE(form.ok()) << form.status();
+      const auto schedule =
+          ScheduleGraph(form->graph.root(), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok() && schedule->kernels.size() == 1) << schedule.status();
+      const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const auto number = RunGroups(*program);
+      if (!number) continue;  // threads and vectors have all of the variable
+      ++found;
+      for (const int64_t value : {0, 1, 8, 100, 1024}) {
+        const auto groups = ValueOf(*number, std::span(&value, 1));
+        ASSERT_TRUE(groups.has_value());
+        ASSERT_LE(*groups, program->iterations);
+        if (value == 8) EXPECT_LE(*groups, program->iterations / 2);
+        Slots slots = SlotsOf(form->graph.root());
+        std::memcpy(slots[static_cast<size_t>(form->slot)].data(), &value, sizeof value);
+        const Slots before = slots;
+        std::vector<std::span<uint8_t>> buffers;
+        for (const BufferRef ref : schedule->kernels[0].arguments) {
+          buffers.emplace_back(slots[ref.index]);
+        }
+        if (*groups < program->iterations) {
+          ASSERT_EQ(reference::Run(*program, buffers, *groups, program->iterations),
+                    absl::OkStatus());
+        }
+        EXPECT_EQ(slots, before) << value;
+      }
+    }
+  }
+  EXPECT_GE(found, 5);
+}
+
 // The two halves of a launch do as much as each other, though most of its iterations are not there.
 TEST_F(RuntimeEnds, ThreadsShareWhatThereIs) {
   Graph graph;
@@ -278,6 +504,15 @@ TEST_F(RuntimeEnds, ResultsAreTheSame) {
   }
   for (const Case& c : kCases) {
     for (const int64_t value : {0, 1, 7, 8, 9, 15, 16, 17, 100, 1023}) Steps(c, Cpu(32), value);
+  }
+  for (const Case& c : kAlongLanes) {
+    for (const int64_t value : {1, 8, 9, 33, 64, 977, 1000, 1001}) {
+      for (const int vector_bytes : {16, 64}) Steps(c, Cpu(vector_bytes), value);
+    }
+  }
+  for (const int64_t value : {0, 1, 8, 9, 100, 993, 1000, 1001}) {
+    Steps(kInPlace, Cpu(32), value);
+    Steps(kOddVector, Cpu(32), value);
   }
 }
 

@@ -1,4 +1,5 @@
 // Programs and their launches: arguments, grids, and what is refused of them; see conformance.h.
+#include <bit>
 #include <functional>
 
 #include "tests/devices/conformance.h"
@@ -117,6 +118,44 @@ TEST_P(Conformance, ScalarsArePatchedAtReplay) {
     EXPECT_THAT(std::string(refused.status().message()),
                 HasSubstr(StrCat(wrong.size(), " scalars for commands of 2")));
   }
+}
+
+// A submission may say that workgroups from some number on do nothing: those before it run, from
+// where the launch begins, and the device may leave out the others.
+TEST_P(Conformance, ASubmissionSaysWhichWorkgroupsThereAre) {
+  SKIP_IF_EXCLUDED(no_programs);
+  SKIP_IF_EXCLUDED(no_scalars);
+  OpenDevice();
+  const auto image = GetParam().place();
+  ASSERT_TRUE(image.ok()) << image.status();
+  Command place;
+  place.launch = Launch::Of(*device_->Load(*image));
+  place.launch.begin = 1;
+  place.launch.grid = {3, 1, 1};
+  place.launch.arguments = {
+      {0, 0, BufferAccess::kWrite}, LaunchArgument::Scalar32(5), LaunchArgument::Scalar64(0)};
+  place.launch.groups = 0;
+  place.launch.share = 1;
+  const auto commands = device_->Encode({place, place});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  EXPECT_EQ((*commands)->scalars(), 2u);
+  for (const uint64_t groups : {4, 3, 2, 1, 0, 100, 4}) {
+    SCOPED_TRACE(groups);
+    const BufferView buffer = Buffer(kPlaced);
+    const auto ran = device_->queue().Submit(*commands, {buffer}, {}, nullptr, nullptr,
+                                             {groups, std::bit_cast<uint64_t>(0.5)});
+    ASSERT_TRUE(ran.ok()) << ran.status();
+    ASSERT_EQ(ran->Wait(), absl::OkStatus());
+    if (!GetParam().no_contents.empty()) continue;
+    const std::string bytes = Read(buffer);
+    for (uint64_t x = 0; x < 5; ++x) {
+      const bool may = x >= 1 && x < 4;
+      if (may && x >= groups) continue;
+      EXPECT_EQ(bytes[8 * x], may ? 5 : 0) << x;
+    }
+  }
+  place.launch.groups = -2;
+  EXPECT_FALSE(device_->Encode({place}).ok());
 }
 
 // Of a tensor graph, the variables are the scalars.

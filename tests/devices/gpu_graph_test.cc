@@ -116,10 +116,12 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
     return fake_hip_ != nullptr ? fake_hip_->Count(counter) : fake_cuda_->Count(counter);
   }
 
-  absl::Status RunOnGpu(UOp sink, Slots* slots) {
+  absl::Status RunOnGpu(UOp sink, Slots* slots) { return RunOnGpu(sink, slots, {}, &cache_); }
+  absl::Status RunOnGpu(UOp sink, Slots* slots, std::span<const VarValue> values,
+                        ExecutableCache* cache) {
     Budget budget;
     TG_ASSIGN_OR_RETURN(const auto built,
-                        cache_.Get(ContentHash(sink), Freeze(sink), *device_, &budget));
+                        cache->Get(ContentHash(sink), Freeze(sink), *device_, &budget, values));
     launches_ = built.executable->num_launches();
     std::vector<BufferView> staged, bound;
     for (const auto& bytes : *slots) {
@@ -261,6 +263,42 @@ TEST_P(GpuGraph, ATrainingStep) {
   EXPECT_EQ(Count("launches"), kRuns * launches_);
   EXPECT_EQ(Count("graph_launches"), kRuns);
   EXPECT_EQ(Count("node_updates"), 0);
+}
+
+// A form for all values of a variable launches the workgroups of the run's value: the graph that is
+// replayed is changed in place.
+TEST_P(GpuGraph, WorkgroupsFollowTheValue) {
+  constexpr int64_t kBound = 1024;
+  Builder b;
+  const Tensor n = b.Variable("n", 1, kBound);
+  const Tensor rows = b.Param(DType::kFloat32, {kBound, 16}, "rows").Narrow(0, 0, n);
+  const Tensor columns = b.Param(DType::kFloat32, {8, kBound}, "columns").Narrow(1, 0, n);
+  b.Output(rows * 2 + 1, "of rows");
+  b.Output(b.Param(DType::kFloat32, {64, 8}, "w").MatMul(columns), "product");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto cpu = CpuRunner::Open();
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  int64_t all = 0;
+  ExecutableCache general({.specializations = 0});
+  for (const int64_t value : {kBound, int64_t{8}, int64_t{300}}) {
+    SCOPED_TRACE(value);
+    const std::vector<VarValue> values{{plan->variables[0].id, value}};
+    Slots want = FirstValues(*plan), got = want;
+    ASSERT_EQ((*cpu)->Run(plan->graph.root(), values, &want), absl::OkStatus());
+    const int64_t before = fake_cuda_ != nullptr ? Count("workgroups") : 0;
+    ASSERT_EQ(RunOnGpu(plan->graph.root(), &got, values, &general), absl::OkStatus());
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(testing::Difference(plan->slots[i].dtype, false, want[i], got[i]), "") << i;
+    }
+    if (fake_cuda_ == nullptr) continue;
+    const int64_t groups = Count("workgroups") - before;
+    if (value == kBound) all = groups;
+    if (value == 8) EXPECT_LE(groups, all / 8);
+    if (value == 300) EXPECT_LT(groups, all * 3 / 5);
+  }
+  EXPECT_EQ(general.stats().misses, 1u) << "one form is for all of them";
+  EXPECT_EQ(Problems(), "");
 }
 
 // A graph on two GPUs, of which one is lost: its values there are, too, and the next run has

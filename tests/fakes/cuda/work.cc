@@ -142,6 +142,7 @@ void RunLaunch(const PreparedLaunch& prepared, const LaunchFate& fate, const Mem
   const DeviceKernel& kernel = *prepared.loaded.kernel;
   const KernelEnd end = kernel.Run(run);
   ++outcome->counted.launches;
+  outcome->counted.workgroups += int64_t{run.grid[0]} * run.grid[1] * run.grid[2];
   outcome->counted.instructions += static_cast<int64_t>(end.instructions);
   AddCounts(end.counts, &outcome->counted);
   if (end.result != CUDA_SUCCESS) {

@@ -71,6 +71,7 @@ eval: after moves: kernels, not run
 eval: after stage: kernels, not run
 eval: after share: kernels, not run
 eval: after runtime-ends: kernels, not run
+eval: after runtime-tails: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
 eval: after narrow-indices: kernels, not run
