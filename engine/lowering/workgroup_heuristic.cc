@@ -19,9 +19,9 @@
 #include <bit>
 #include <span>
 
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
-#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 

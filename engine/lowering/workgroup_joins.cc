@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <limits>
 
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/join.h"
 #include "engine/lowering/kernel_shape.h"
-#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {

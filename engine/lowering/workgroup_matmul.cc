@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/ir/fragment.h"
+#include "engine/ir/product_tile.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
@@ -140,16 +141,6 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
     std::swap(out.m, out.n);
   }
   return out;
-}
-
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
-  for (const MmaInfo& mma : AllMmas()) {
-    if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
-        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
-      return mma.kind;
-    }
-  }
-  return std::nullopt;
 }
 
 namespace {

@@ -50,10 +50,6 @@ struct Fragments {
   const MmaInfo& info() const { return AllMmas()[static_cast<size_t>(kind)]; }
 };
 
-// The unit's instruction for operands of that type with f32 sums and as many columns; of 0, the one
-// with the most. nullopt if there is none.
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
-
 // A REDUCE(add) of an MMA with the fragment `zero` for its c is expanded into MMAs that add to the
 // accumulator. nullopt if there is no such instruction.
 std::optional<Fragments> FragmentsFor(Rewriter& b, MatrixUnit unit, DType dtype, int64_t columns,

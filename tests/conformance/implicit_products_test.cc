@@ -4,24 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
-#include "engine/ir/scalar.h"
 #include "engine/lowering/lower.h"
 #include "engine/lowering/moves/move.h"
 #include "engine/schedule/schedule.h"
-#include "tests/conformance/compare.h"
+#include "tests/conformance/integers.h"
 
 namespace telegrad {
 namespace {
 
+using testing::DifferenceOn;
 using testing::RandomGraph;
-using testing::Slots;
+using testing::WithIntegers;
 
 struct Convolution {
   const char* name;
@@ -36,31 +35,6 @@ Tensor Apply(Builder& b, const Convolution& c, DType dtype) {
   if (c.last) x = x.Permute({0, 3, 1, 2});
   const Tensor y = x.Conv(b.Param(dtype, c.w, "w"), c.window, c.groups).Relu();
   return c.last ? y.Permute({0, 2, 3, 1}) : y;
-}
-
-// Small integers, whose sums are exact in any order.
-RandomGraph WithIntegers(const Plan& plan) {
-  RandomGraph out;
-  out.sink = plan.graph.root();
-  for (const Slot& slot : plan.slots) {
-    const auto size = static_cast<size_t>(ByteSize(slot.dtype));
-    const int64_t n = NumElements(slot.shape);
-    std::vector<uint8_t>& bytes = out.slots.emplace_back(static_cast<size_t>(n) * size);
-    for (int64_t i = 0; i < n; ++i) {
-      const auto value = static_cast<double>((i * 7919 + i / 5) % 9 - 4);
-      const int64_t raw = ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, value));
-      std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &raw, size);
-    }
-    out.dtypes.push_back(slot.dtype);
-    out.exact.push_back(true);
-  }
-  return out;
-}
-
-std::string DifferenceOn(const RandomGraph& graph, const Target& target) {
-  return testing::Compare(graph, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
-    return testing::RunLowered(sink, target, variables, slots);
-  });
 }
 
 // The moves of all kernels that the graph becomes.
@@ -244,12 +218,17 @@ TEST(ImplicitProducts, ResNet50ReadsTilesAlone) {
         const auto schedule =
             ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
         ASSERT_TRUE(schedule.ok()) << schedule.status();
-        ASSERT_EQ(schedule->kernels.size(), 1u);
+        ASSERT_LE(schedule->kernels.size(), 2u);
         const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
         ASSERT_TRUE(program.ok()) << program.status();
         ASSERT_TRUE(absl::StrContains(program->moves, "STAGE")) << program->moves;
         EXPECT_EQ(absl::StrContains(program->moves, "TENSORCORE"), dtype != DType::kFloat32);
-        const auto reduced = static_cast<double>(layer.in * layer.window * layer.window);
+        // Of a kernel that adds up parts, these are as many results as the layer has in each.
+        const int64_t results = layer.out * layer.size * layer.size / layer.stride / layer.stride;
+        const auto parts = schedule->kernels.size() == 1
+                               ? 1.0
+                               : static_cast<double>(program->arguments[0].elements / results);
+        const double reduced = static_cast<double>(layer.in * layer.window * layer.window) / parts;
         // Panels that have fewer pieces than threads are counted for all of these.
         EXPECT_LE(OperandLoads(*program), 2 * TileModel(*program, reduced)) << program->moves;
       }

@@ -1,15 +1,19 @@
 // How large the tiles of a matrix product are that a workgroup computes, and what a product in such
-// tiles costs.
+// tiles costs. The schedule divides products by it, and the lowering chooses their tiles.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "engine/lowering/workgroup_matmul.h"
+#include "engine/ir/op.h"
 #include "engine/types/machine_costs.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
+
+// The unit's instruction for operands of that type with f32 sums and as many columns; of 0, the one
+// with the most. nullopt if there is none.
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
 
 struct ProductSizes {
   int64_t m, n, k;
@@ -34,5 +38,9 @@ int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& ta
 // not of whole vectors.
 double CostOfProduct(const ProductSizes& sizes, const ProductTile& tile, bool scattered,
                      const Target& target);
+
+// Of storing `parts` partial results for each of so many, and of a kernel that adds them up, in the
+// same unit.
+double CostOfParts(double results, int64_t parts, const Target& target);
 
 }  // namespace telegrad

@@ -1,4 +1,4 @@
-#include "engine/lowering/product_tile.h"
+#include "engine/ir/product_tile.h"
 
 #include <bit>
 #include <cmath>
@@ -23,6 +23,16 @@ bool Fits(const ProductSizes& p, const ProductTile& tile, bool any_rows) {
 
 }  // namespace
 
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
+  for (const MmaInfo& mma : AllMmas()) {
+    if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
+        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
+      return mma.kind;
+    }
+  }
+  return std::nullopt;
+}
+
 int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target) {
   const int64_t padding = CostsOf(target).group.local_bytes;  // elements, at most, of each row
   return (rows + columns + 2 * padding) * (k + padding);
@@ -35,13 +45,21 @@ double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scatte
   const auto rows = static_cast<double>(tile.rows()), columns = static_cast<double>(tile.columns());
   const double step =
       static_cast<double>(tile.k) * (rows * columns / rate + (rows + columns) * costs.copied);
-  const double lanes = scattered ? 1 : target.vector_bytes / 4.0;
-  const double group = Tiles(p.k, tile.k) * step + rows * columns * costs.copied / lanes;
+  const double store = scattered ? costs.copied : costs.copied * 4 / target.vector_bytes;
+  // The first tile is waited for.
+  const double group = (Tiles(p.k, tile.k) + 1) * step + rows * columns * store;
   const double groups = Groups(p, tile);
   // While the last of them run, processors are left without work; what is computed in vain there
   // takes no time, but energy.
   const double rounds = std::ceil(groups / target.threads) * target.threads;
   return (rounds + groups) * group;
+}
+
+double CostOfParts(double results, int64_t parts, const Target& target) {
+  const GroupCosts& costs = CostsOf(target).group;
+  const double moved = results * 2 * static_cast<double>(parts) * costs.partial;
+  // Counted twice, as what all processors compute is in CostOfProduct.
+  return 2 * (moved + costs.launch * target.threads);
 }
 
 std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Target& target) {
