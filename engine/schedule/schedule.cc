@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
+#include "engine/schedule/channels_last.h"
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
@@ -452,6 +453,9 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   }
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
                                              target.fixed_sums, budget));
+  if (target.product_target) {
+    TG_ASSIGN_OR_RETURN(legal, StoreChannelsLast(std::move(legal), *target.product_target, budget));
+  }
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }

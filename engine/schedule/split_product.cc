@@ -54,10 +54,6 @@ class Splitter {
     if (!a_.valid() || !b_.valid() || a_.dtype() != b_.dtype()) return false;
     if (!IsPlain(a_) || !IsPlain(b_)) return false;
     const NodeFacts &a = (*facts_)[a_], &b = (*facts_)[b_];
-    // The addresses and gates of single elements that are copied for the largest tiles leave no
-    // registers for a part's.
-    const bool narrow = a_.dtype() != DType::kFloat32;
-    if (narrow && (a_.src(0).num_src() == 3 || b_.src(0).num_src() == 3)) return false;
     sizes_ = {.m = 1, .n = 1, .k = 1, .batch = 1, .dtype = a_.dtype()};
     for (const UOp loop : loops_) {
       const int r = facts_->IndexOf(loop);
@@ -73,6 +69,7 @@ class Splitter {
       if (!a.has(r) || !b.has(r)) return false;
       sizes_.k *= RangeFacts::Size(reduce_.src(i));
     }
+    if (CopiesElements(a_) || CopiesElements(b_)) return false;
     return sizes_.m > 1 && sizes_.n > 1;
   }
 
@@ -145,6 +142,21 @@ class Splitter {
       return !index.linear || index.stride[r] % lanes == 0 || length % lanes == 0;
     };
     return fits(a_) && fits(b_);
+  }
+
+  // Whether pieces of 16-bit floats that a gate may forbid are no neighbours along what is reduced:
+  // the addresses and gates of single elements that are copied leave no registers for those of a
+  // part.
+  bool CopiesElements(UOp load) const {
+    if (load.dtype() == DType::kFloat32 || load.src(0).num_src() != 3) return false;
+    const NodeFacts& index = (*facts_)[load.src(0).src(1)];
+    const int64_t lanes = target_.vector_bytes / ByteSize(load.dtype());
+    for (int i = 1; i < reduce_.num_src(); ++i) {
+      const auto r = static_cast<size_t>(facts_->IndexOf(reduce_.src(i)));
+      const bool pieces = RangeFacts::Size(reduce_.src(i)) % lanes == 0;
+      if (index.linear && index.stride[r] == 1 && pieces) return false;
+    }
+    return true;
   }
 
   double CostOf(int64_t parts) const {

@@ -95,6 +95,8 @@ constexpr GroupCosts kGroup{.threads = 256,
                             .instruction_rate = 8,
                             .launch = 200'000,
                             .partial = 20,
+                            .apart = 25,
+                            .sector = 80,
                             .instruction_tiles = kInstructionTiles,
                             .register_tiles = kRegisterTiles};
 

@@ -270,6 +270,34 @@ TEST(SplitSums, FillTheDevice) {
   }
 }
 
+// A convolution whose window moves its pixels by one: channels are copied in pieces, by a ring.
+TEST(Windows, AreCopiedInPieces) {
+  const Target target = OneProcessor();
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    SCOPED_TRACE(Name(dtype));
+    Builder b;
+    const Tensor x = b.Param(dtype, {2, 32, 24, 24}, "x"), w = b.Param(dtype, {64, 32, 3, 3}, "w");
+    b.Output(x.Conv(w, {.pads = {1, 1, 1, 1}}).Relu(), "y");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    Budget budget;
+    const auto schedule =
+        ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    ASSERT_EQ(schedule->kernels.size(), 3u);
+    for (const ScheduledKernel& kernel : schedule->kernels) {
+      const auto program = Lower(kernel.graph, target, "kernel", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      ExpectToRun(*program, target);
+      if (&kernel != &schedule->kernels.back()) continue;
+      EXPECT_THAT(program->moves, HasSubstr("ring 4"));
+      const auto image = CompileKernel(*program, target);
+      ASSERT_TRUE(image.ok()) << image.status();
+      EXPECT_THAT(image->binary, HasSubstr("cp.async.cg.shared.global"));
+    }
+  }
+}
+
 constexpr Case kLargest[] = {
     {"bf16", DType::kBFloat16, 4096, 4096, 4096},
     {"a_transposed", DType::kBFloat16, 4096, 4096, 4096, true, false},
