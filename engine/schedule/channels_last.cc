@@ -15,7 +15,7 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMostViews = 64;  // beneath a factor
+constexpr size_t kMostFactorViews = 64;  // beneath a factor
 
 bool IsHalf(UOp u) { return u.dtype() == DType::kFloat16 || u.dtype() == DType::kBFloat16; }
 
@@ -32,7 +32,7 @@ std::optional<Operand> OperandOf(UOp factor) {
     const UOp u = out.value;
     const bool converts = u.is(Op::kCast) && u.dtype() == DType::kFloat32 && IsHalf(u.src(0));
     if (!converts && !Is(u.op(), kMovement)) break;
-    if (out.views.size() == kMostViews) return std::nullopt;
+    if (out.views.size() == kMostFactorViews) return std::nullopt;
     if (!converts) out.access = AccessSource(u, out.access);
     out.views.push_back(u);
     out.value = u.src(0);
