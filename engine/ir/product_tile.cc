@@ -4,6 +4,8 @@
 #include <cmath>
 #include <span>
 
+#include "engine/ir/fragment.h"
+
 namespace telegrad {
 namespace {
 
@@ -55,6 +57,13 @@ double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scatte
   return (rounds + groups) * group;
 }
 
+bool StoresAlongRows(MatrixUnit unit, DType dtype) {
+  const FragmentRow* c = FindFragment(unit, 'c');
+  if (c == nullptr || !MmaFor(unit, dtype)) return false;
+  const FragmentDigit first = c->elements.all().front();
+  return first.axis == 'm' && first.stride == 1;
+}
+
 double CostOfParts(double results, int64_t parts, const Target& target) {
   const GroupCosts& costs = CostsOf(target).group;
   const double moved = results * 2 * static_cast<double>(parts) * costs.partial;
@@ -77,7 +86,9 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
-  const auto consider = [&](const ProductTile& tile, bool any_rows = false) {
+  const bool turned = narrow && StoresAlongRows(target.matrix, p.dtype);
+  const auto consider = [&](ProductTile tile, bool any_rows = false) {
+    if (turned) tile = {tile.threads_n, tile.threads_m, tile.n, tile.m, tile.k};
     if (narrow && !MmaOfTile(tile, p.dtype, target)) return;
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile, any_rows) || elements * ByteSize(p.dtype) > target.local_bytes) return;

@@ -15,16 +15,20 @@ namespace telegrad {
 // with the most. nullopt if there is none.
 std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
 
+// Whether what a lane has of the unit's results for operands of that type are neighbours along m:
+// stored along m, they are vectors.
+bool StoresAlongRows(MatrixUnit unit, DType dtype);
+
 struct ProductSizes {
   int64_t m, n, k;
   double batch;  // products
   DType dtype;   // of the operands
 };
 
-// The tile of the target's row with the least cost, of those that are not much larger than the
-// product, or skinny; a single instruction's where all are. nullopt: the product is smaller than
-// that, or the target has neither local memory that is worth copying to nor, for 16-bit floats, an
-// instruction.
+// The tile of the target's row, turned where stores are along rows, with the least cost, of those
+// that are not much larger than the product, or skinny; a single instruction's where all are.
+// nullopt: the product is smaller than that, or the target has neither local memory that is worth
+// copying to nor, for 16-bit floats, an instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
 
 // The instruction for such a tile of the target: the one with the most columns that divide the

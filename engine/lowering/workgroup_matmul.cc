@@ -136,7 +136,8 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   const int m = LongestRange(s, p->m), n = LongestRange(s, p->n);
   Matmul out{p->reduce,     p->a,          p->b,
              s.d.ranges[m], s.d.ranges[n], s.d.ranges[std::countr_zero(p->k)]};
-  if (IsStoredAlong(s, m)) {
+  const bool rows = StoresAlongRows(s.matrix, p->a.dtype());
+  if (IsStoredAlong(s, rows ? n : m)) {
     std::swap(out.a, out.b);
     std::swap(out.m, out.n);
   }

@@ -22,7 +22,8 @@ struct Product {
 std::optional<Product> FindProduct(const KernelShape& shape);
 
 // A product that reduces one range. Its rows and columns are the longest range of each; stores are
-// neighbours along n if along either. Several ranges may become one before (join.h).
+// neighbours along n if along either, or along m where StoresAlongRows. Several ranges may become
+// one before (join.h).
 struct Matmul {
   UOp reduce, a, b;
   UOp m, n, k;

@@ -296,8 +296,9 @@ void Measure(const CountedCase& c, DType dtype, const Target& target,
       std::vector<std::vector<uint8_t>> arguments = kernel.Arguments();
       fakeamd::Counts counts;
       RunOnMachine(kernel.image, target, kernel.begin(), kernel.groups(), &arguments, &counts);
-      std::printf("  instructions of waves %.0f, global bytes %.1f MB, conflicts %.0f + %.0f\n",
-                  static_cast<double>(counts.instructions) * all,
+      std::printf("  instructions of waves %.0f, ", static_cast<double>(counts.instructions) * all);
+      std::printf("global stores %.0f, bytes %.1f MB, conflicts %.0f + %.0f\n",
+                  static_cast<double>(counts.global_stores) * all,
                   static_cast<double>(counts.global_bytes) * all / 1e6,
                   static_cast<double>(counts.load_conflicts) * all,
                   static_cast<double>(counts.store_conflicts) * all);
