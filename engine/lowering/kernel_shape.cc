@@ -297,7 +297,10 @@ std::optional<KernelShape> ReadShape(UOp sink, const Target& target,
                                      std::span<const Program::Argument> arguments) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
-  return ShapeReader(sink, *std::move(d), CostsOf(target).thread, arguments).Run();
+  std::optional<KernelShape> shape =
+      ShapeReader(sink, *std::move(d), CostsOf(target).thread, arguments).Run();
+  if (shape) shape->matrix = target.matrix;
+  return shape;
 }
 
 }  // namespace telegrad

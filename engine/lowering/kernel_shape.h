@@ -72,6 +72,7 @@ struct KernelShape {
   RangeSet around_nests = 0;  // around a nest that a later one of the same iteration waits for
   bool in_place = false;      // WritesWhatItReads
   bool once = false;          // OverwritesWhatItReads
+  MatrixUnit matrix = MatrixUnit::kNone;  // of the target
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about

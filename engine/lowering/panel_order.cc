@@ -9,6 +9,8 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/divmod.h"
 
 namespace telegrad {
 namespace {
@@ -69,6 +71,27 @@ int64_t NeighboursAlong(Rewriter& b, UOp load, UOp range, int64_t count, int64_t
     lanes /= 2;
   }
   return std::max<int64_t>(lanes, 1);
+}
+
+int64_t PieceOf(UOp load, const PanelSide& side, const PanelSide& reduced, int64_t most) {
+  Graph scratch;
+  Budget budget;
+  Rewriter b(&scratch, {&kAlgebra, &kDivMod}, &budget);
+  absl::flat_hash_map<uint32_t, UOp> made;
+  std::vector<UOp> src;
+  for (const uint32_t id : PostOrder(load)) {
+    const UOp u = load.graph()->at(id);
+    src.clear();
+    for (const uint32_t s : u.src_ids()) src.push_back(made[s]);
+    made[id] =
+        scratch.Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+  }
+  const auto t = made.find(side.range.id()), k = made.find(reduced.range.id());
+  if (t == made.end() || k == made.end()) return 1;
+  const UOp copy = made[load.id()];
+  const bool by_k = RunsAlongReduced(b, copy, t->second, k->second);
+  return NeighboursAlong(b, copy, by_k ? k->second : t->second, by_k ? reduced.tile : side.tile,
+                         most);
 }
 
 bool RunsAlongReduced(Rewriter& b, UOp load, UOp tile, UOp reduced) {

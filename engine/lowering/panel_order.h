@@ -13,6 +13,15 @@ namespace telegrad {
 // multiple of it, and are all loaded or all not.
 int64_t NeighboursAlong(Rewriter& b, UOp load, UOp range, int64_t count, int64_t most);
 
+// So many iterations of a range that a tile has.
+struct PanelSide {
+  UOp range;
+  int64_t tile;
+};
+// How many elements of an operand a thread copies at once, up to `most`: along the reduced range or
+// the tile's. Its graph stays as it is.
+int64_t PieceOf(UOp load, const PanelSide& side, const PanelSide& reduced, int64_t most);
+
 // Whether elements are neighbours along the reduced range rather than along the tile's.
 bool RunsAlongReduced(Rewriter& b, UOp load, UOp tile, UOp reduced);
 

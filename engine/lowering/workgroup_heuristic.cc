@@ -15,13 +15,13 @@
 //   columns    Like rows, but what is reduced lies apart in memory: neighbouring threads take
 //              neighbouring columns, and threads on a second axis share the reductions.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <span>
 
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
-#include "engine/lowering/product_tile.h"
+#include "engine/lowering/panel_order.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -232,37 +232,21 @@ class WorkgroupHeuristic {
     return true;
   }
 
-  // Whether an operand is read in aligned pieces of `lanes` neighbours along its tile's range or
-  // the reduced one.
-  bool IsInPieces(UOp load, int t, int k, int64_t lanes) const {
-    const MemoryAccess* access = nullptr;
-    for (const Work& work : s_.works) {
-      for (const MemoryAccess& a : work.accesses) access = a.address == load.src(0) ? &a : access;
-    }
-    if (lanes <= 1 || access == nullptr) return lanes <= 1;
-    return std::ranges::any_of(std::array{t, k}, [&](int r) {
-      if (access->stride[r] != 1 || Has(access->gate, r) || s_.size[r] % lanes != 0) return false;
-      for (size_t i = 0; i < access->stride.size(); ++i) {
-        const int64_t stride = access->stride[i];
-        const bool other = static_cast<int>(i) != r;
-        if (other && (stride == kIrregular || stride % lanes != 0)) return false;
-      }
-      return true;
-    });
-  }
-
   // How many tiles there are in local memory: several where all of both operands can be copied
   // asynchronously.
   int64_t Ring(const Matmul& p, const ProductTile& tile) const {
     constexpr int64_t kLeastRing = 3;
     if (target_.async_bytes == 0) return 1;
     const int64_t size = ByteSize(p.a.dtype()), lanes = target_.async_bytes / size;
-    const int m = s_.d.IndexOf(p.m), n = s_.d.IndexOf(p.n), k = s_.d.IndexOf(p.k);
+    const int k = s_.d.IndexOf(p.k);
     const int64_t tiles = (s_.size[k] + tile.k - 1) / tile.k;
     const int64_t bytes = size * PanelElements(tile.rows(), tile.columns(), tile.k, target_);
     const int64_t ring = std::min({costs_.ring, tiles + 1, target_.local_bytes / bytes});
-    const bool whole = IsInPieces(p.a, m, k, lanes) && IsInPieces(p.b, n, k, lanes);
-    return whole && ring >= kLeastRing ? ring : 1;
+    const auto whole = [&](UOp load, UOp range, int64_t rows) {
+      return lanes <= 1 || PieceOf(load, {range, rows}, {p.k, tile.k}, lanes) >= lanes;
+    };
+    if (!whole(p.a, p.m, tile.rows()) || !whole(p.b, p.n, tile.columns())) return 1;
+    return ring >= kLeastRing ? ring : 1;
   }
 
   void Elements() {

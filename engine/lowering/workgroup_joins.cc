@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <limits>
 
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/join.h"
 #include "engine/lowering/kernel_shape.h"
-#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
@@ -148,7 +148,8 @@ class JoinPicker {
                        .dtype = p_.a.dtype()};
     sizes.batch =
         s_.Iterations(s_.parallel) / static_cast<double>(sizes.m) / static_cast<double>(sizes.n);
-    if (of_m.stored_along) std::swap(sizes.m, sizes.n);
+    const bool along_rows = StoresAlongRows(target_.matrix, sizes.dtype);
+    if (along_rows ? of_n.stored_along : of_m.stored_along) std::swap(sizes.m, sizes.n);
     const std::optional<ProductTile> tile = PickTile(sizes, target_);
     if (!tile) return std::numeric_limits<double>::infinity();
     const bool scattered = !Continues(m, rows) || !Continues(n, columns);

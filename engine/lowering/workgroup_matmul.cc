@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/ir/fragment.h"
+#include "engine/ir/product_tile.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
@@ -135,21 +136,12 @@ std::optional<Matmul> FindMatmul(const KernelShape& s) {
   const int m = LongestRange(s, p->m), n = LongestRange(s, p->n);
   Matmul out{p->reduce,     p->a,          p->b,
              s.d.ranges[m], s.d.ranges[n], s.d.ranges[std::countr_zero(p->k)]};
-  if (IsStoredAlong(s, m)) {
+  const bool rows = StoresAlongRows(s.matrix, p->a.dtype());
+  if (IsStoredAlong(s, rows ? n : m)) {
     std::swap(out.a, out.b);
     std::swap(out.m, out.n);
   }
   return out;
-}
-
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
-  for (const MmaInfo& mma : AllMmas()) {
-    if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
-        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
-      return mma.kind;
-    }
-  }
-  return std::nullopt;
 }
 
 namespace {

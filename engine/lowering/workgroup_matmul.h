@@ -22,7 +22,8 @@ struct Product {
 std::optional<Product> FindProduct(const KernelShape& shape);
 
 // A product that reduces one range. Its rows and columns are the longest range of each; stores are
-// neighbours along n if along either. Several ranges may become one before (join.h).
+// neighbours along n if along either, or along m where StoresAlongRows. Several ranges may become
+// one before (join.h).
 struct Matmul {
   UOp reduce, a, b;
   UOp m, n, k;
@@ -49,10 +50,6 @@ struct Fragments {
   UOp zero;  // a fragment of c
   const MmaInfo& info() const { return AllMmas()[static_cast<size_t>(kind)]; }
 };
-
-// The unit's instruction for operands of that type with f32 sums and as many columns; of 0, the one
-// with the most. nullopt if there is none.
-std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
 
 // A REDUCE(add) of an MMA with the fragment `zero` for its c is expanded into MMAs that add to the
 // accumulator. nullopt if there is no such instruction.

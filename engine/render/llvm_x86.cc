@@ -361,8 +361,8 @@ void X86Kernel::FetchTileAhead(UOp load, const Address& at) {
     const UOp u = program_.graph->at(id);
     if (u.is(Op::kLoad) && u.src(0).src(0) == load.src(0).src(0)) loads.push_back(u.src(0).src(1));
   }
-  const auto ahead = PlanTileAhead(load.src(0).src(1), loads, open_, at.memory->elements,
-                                   ByteSize(at.dtype));
+  const auto ahead =
+      PlanTileAhead(load.src(0).src(1), loads, open_, at.memory->elements, ByteSize(at.dtype));
   if (!ahead) return;
   const std::string beyond = out_.Let("add i64 ", at.element, ", ", ahead->last);
   const std::string index = out_.Call("llvm.umin.i64", "i64",

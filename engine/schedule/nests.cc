@@ -26,7 +26,8 @@ class Joiner {
         drafts_(drafts),
         values_(values),
         costs_(options.costs),
-        private_(static_cast<double>(options.private_bytes)) {}
+        private_(static_cast<double>(options.private_bytes)),
+        one_product_(options.one_product) {}
 
   std::vector<NestGroup> Run() && {
     group_of_.resize(drafts_.size());
@@ -58,6 +59,7 @@ class Joiner {
     NestGroup &a = groups_[from], &b = groups_[to];
     if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
     if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
+    if (one_product_ && drafts_[reader].product != 0 && ReducesNothing(a)) return;
     size_t ranges = 0;
     int64_t nodes = 0;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
@@ -194,6 +196,12 @@ class Joiner {
     return 1;
   }
 
+  // As what stores an operand of a product in another order: only alone in its kernel the product
+  // has tiles in local memory.
+  bool ReducesNothing(const NestGroup& group) const {
+    return std::ranges::all_of(group.drafts, [&](int d) { return drafts_[d].folds == 0; });
+  }
+
   bool HoldsStore(const Draft& draft) const {
     return std::ranges::any_of(draft.roots,
                                [&](uint32_t root) { return graph_.op(root) == Op::kStore; });
@@ -256,6 +264,7 @@ class Joiner {
   const std::vector<StoredValue>& values_;
   const ScheduleCosts& costs_;
   const double private_;
+  const bool one_product_;
   std::vector<int> group_of_;                   // by draft
   std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
   std::vector<NestGroup> groups_;

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
+#include "engine/schedule/channels_last.h"
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
@@ -25,6 +26,7 @@
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
 #include "engine/schedule/sign_masks.h"
+#include "engine/schedule/split_product.h"
 #include "engine/schedule/split_reduce.h"
 #include "engine/schedule/store_shape.h"
 #include "engine/schedule/window_sums.h"
@@ -333,12 +335,6 @@ class Scheduler {
     return {BufferRef::Kind::kTemporary, static_cast<int32_t>(it->second)};
   }
 
-  // Memory that only the kernels of one convolution share.
-  static BufferRef NewTemporary(int64_t elements, Schedule* schedule) {
-    schedule->temporaries.push_back({BytesOf(DType::kFloat32, elements), 0});
-    return {BufferRef::Kind::kTemporary, static_cast<int32_t>(schedule->temporaries.size()) - 1};
-  }
-
   void EmitKernel(ScheduledKernel kernel, Schedule* schedule, std::vector<Lifetime>* lifetimes) {
     const auto at = static_cast<int64_t>(schedule->kernels.size());
     for (const BufferRef ref : kernel.arguments) {
@@ -353,23 +349,25 @@ class Scheduler {
     return IsNode(memory, Op::kParam) && !stores_.contains(graph_.arg(memory)[0]);
   }
 
-  void EmitWinograd(const Item& item, Winograd winograd, Schedule* schedule,
-                    std::vector<Lifetime>* lifetimes) {
-    std::optional<BufferRef> tiles, products;
-    for (WinogradKernel& part : winograd.kernels) {
+  void EmitParts(const Item& item, KernelParts parts, Schedule* schedule,
+                 std::vector<Lifetime>* lifetimes) {
+    std::vector<std::optional<BufferRef>> temporaries(parts.temporaries.size());
+    // Memory that only these kernels share.
+    const auto temporary = [&](size_t i) {
+      if (!temporaries[i]) {
+        temporaries[i] = {BufferRef::Kind::kTemporary,
+                          static_cast<int32_t>(schedule->temporaries.size())};
+        schedule->temporaries.push_back({BytesOf(DType::kFloat32, parts.temporaries[i]), 0});
+      }
+      return *temporaries[i];
+    };
+    for (KernelPart& part : parts.kernels) {
       ScheduledKernel kernel{std::move(part.graph), {}, item.reasons};
       kernel.reasons.push_back(std::move(part.reason));
       for (const int argument : part.arguments) {
-        if (argument == WinogradKernel::kTiles) {
-          if (!tiles) tiles = NewTemporary(winograd.tile_elements, schedule);
-          kernel.arguments.push_back(*tiles);
-        } else if (argument == WinogradKernel::kProducts) {
-          if (!products) products = NewTemporary(winograd.product_elements, schedule);
-          kernel.arguments.push_back(*products);
-        } else {
-          const MemoryId memory = item.kernel.arguments[static_cast<size_t>(argument)];
-          kernel.arguments.push_back(Buffer(memory, schedule));
-        }
+        kernel.arguments.push_back(
+            argument < 0 ? temporary(static_cast<size_t>(~argument))
+                         : Buffer(item.kernel.arguments[static_cast<size_t>(argument)], schedule));
       }
       EmitKernel(std::move(kernel), schedule, lifetimes);
     }
@@ -383,10 +381,13 @@ class Scheduler {
       const auto is_weight = [&](int argument) {
         return IsWeight(item.kernel.arguments[static_cast<size_t>(argument)]);
       };
-      TG_ASSIGN_OR_RETURN(std::optional<Winograd> winograd,
+      TG_ASSIGN_OR_RETURN(std::optional<KernelParts> parts,
                           UseWinograd(item.kernel.graph, is_weight, target_, budget_));
-      if (winograd) {
-        EmitWinograd(item, *std::move(winograd), &schedule, &lifetimes);
+      if (!parts) {
+        TG_ASSIGN_OR_RETURN(parts, SplitProduct(item.kernel.graph, target_, budget_));
+      }
+      if (parts) {
+        EmitParts(item, *std::move(parts), &schedule, &lifetimes);
         continue;
       }
       ScheduledKernel kernel{std::move(item.kernel.graph), {}, std::move(item.reasons)};
@@ -436,7 +437,8 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           // Private memory is in the cache that a thread has to itself, if it has one.
           .private_bytes = target.cache_bytes > 0 ? machine.schedule.kept_bytes : 0,
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
-          .one_product = target.stages && target.local_bytes > 0,
+          .product_target =
+              target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,
           .fixed_sums = target.deterministic};
 }
 
@@ -451,6 +453,9 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   }
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
                                              target.fixed_sums, budget));
+  if (target.product_target) {
+    TG_ASSIGN_OR_RETURN(legal, StoreChannelsLast(std::move(legal), *target.product_target, budget));
+  }
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }
@@ -460,7 +465,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   const Budget::Doing doing(budget, "scheduling");
   FusionOptions options{.costs = target.machine->schedule,
                         .private_bytes = target.private_bytes,
-                        .one_product = target.one_product};
+                        .one_product = target.product_target.has_value()};
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

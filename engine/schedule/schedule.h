@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,10 +55,12 @@ struct ScheduleOptions {
   // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
   // transformed tiles (winograd.h); 0: they may not.
   int64_t multiply_adds = 0;
-  // At most for each of the transformed weight, input and products of a convolution.
+  // At most for each of the transformed weight, input and products of a convolution, and for the
+  // parts of a product.
   int64_t transformed_bytes = int64_t{256} << 20;
-  // Whether each matrix product, or convolution, is a kernel of its own.
-  bool one_product = false;
+  // Whose workgroups compute tiles of products in local memory: there each matrix product, or
+  // convolution, is a kernel of its own, and may be divided for them (split_product.h).
+  std::optional<Target> product_target = {};
   // Whether float sums are rounded alike in every schedule: see fixed_sums.h.
   bool fixed_sums = false;
   static ScheduleOptions For(const Target& target);

@@ -16,7 +16,8 @@ std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
   std::string key(hash.view());
   StrAppend(&key, " ", options.machine->arch, " ", options.private_bytes, " ",
             options.multiply_adds, " ", options.transformed_bytes,
-            options.fixed_sums ? " fixed" : "", options.one_product ? " one product" : "");
+            options.fixed_sums ? " fixed" : "");
+  if (options.product_target) StrAppend(&key, " products ", options.product_target->Key());
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);
   for (const VarValue& v : sorted) StrAppend(&key, " ", v.id, "=", v.value);

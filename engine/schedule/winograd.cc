@@ -5,8 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
+#include "engine/schedule/range_facts.h"
 #include "engine/schedule/window_product.h"
 
 namespace telegrad {
@@ -30,107 +29,30 @@ constexpr double kWeights[kPoints][kTaps] = {  // G
     {1.0 / 24, -1.0 / 12, 1.0 / 6},
     {0, 0, 1}};
 
+// The temporaries, as arguments.
+constexpr int kTiles = ~0, kProducts = ~1;
+
 constexpr double kWorthIt = 0.95;  // of the predicted cycles of the convolution itself
 
-int64_t SizeOf(UOp range) { return range.src(0).const_word(); }
+int64_t SizeOf(UOp range) { return RangeFacts::Size(range); }
 int64_t TilesOf(UOp range) { return (SizeOf(range) + kTile - 1) / kTile; }
 
-// A kernel that is being written, and what it copies from another one.
-class Writer {
- public:
-  using Replaced = absl::flat_hash_map<uint32_t, UOp>;
-
-  explicit Writer(const Graph& from) : from_(from), graph_(std::make_shared<Graph>()) {}
-  Graph& g() { return *graph_; }
-
-  UOp Loop(int64_t size) { return g().Range(next_range_++, AxisType::kLoop, g().Index(size)); }
-  UOp Reduced(int64_t size) { return g().Range(next_range_++, AxisType::kReduce, g().Index(size)); }
-  UOp Param(int argument, int64_t elements) {
-    return g().Param(SlotOf(argument), DType::kFloat32, Shape{elements});
-  }
-  UOp Add(UOp a, UOp b) { return g().Make(Op::kAdd, {a, b}); }
-  UOp Times(UOp a, int64_t k) { return k == 1 ? a : g().Make(Op::kMul, {a, g().Index(k)}); }
-  UOp Plus(UOp a, int64_t k) { return k == 0 ? a : Add(a, g().Index(k)); }
-  UOp Load(UOp memory, UOp index) {
-    return g().Make(Op::kLoad, {g().Make(Op::kIndex, {memory, index})});
-  }
-  UOp Less(UOp a, int64_t limit) { return g().Make(Op::kCmpLt, {a, g().Index(limit)}); }
-
-  // `root` of the other kernel with nodes replaced; accesses only where `gate` holds, if given.
-  UOp Copy(UOp root, const Replaced& with, UOp gate) {
-    const std::vector<uint32_t> order = PostOrder(root);
-    absl::flat_hash_set<uint32_t> needed{root.id()};  // not what only replaced nodes depend on
-    for (size_t i = order.size(); i-- > 0;) {
-      if (!needed.contains(order[i]) || with.contains(order[i])) continue;
-      const std::span<const uint32_t> src = from_.src(order[i]);
-      needed.insert(src.begin(), src.end());
+// The sum of the values with these factors, of which most are 0, 1 or -1.
+UOp Combine(PartWriter& k, std::span<const double> factors, std::span<const UOp> values) {
+  UOp sum;
+  for (const bool subtracted : {false, true}) {
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const double f = factors[i];
+      if (f == 0 || (f == -1) != subtracted) continue;
+      const UOp term =
+          f == 1 || f == -1
+              ? values[i]
+              : k.g().Make(Op::kMul, {values[i], k.g().ConstFloat(DType::kFloat32, f)});
+      sum = !sum.valid() ? term : k.g().Make(subtracted ? Op::kSub : Op::kAdd, {sum, term});
     }
-    absl::flat_hash_map<uint32_t, UOp> made;
-    std::vector<UOp> src;
-    for (const uint32_t id : order) {
-      if (!needed.contains(id)) continue;
-      const UOp u = from_.at(id);
-      if (const auto it = with.find(id); it != with.end()) {
-        made[id] = it->second;
-        continue;
-      }
-      src.clear();
-      for (const uint32_t s : u.src_ids()) src.push_back(made[s]);
-      std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-      if (u.is(Op::kParam)) arg[0] = SlotOf(static_cast<int>(arg[0]));
-      if (u.is(Op::kIndex) && gate.valid()) {
-        const bool gated = src.size() == 3;
-        const UOp both = gated ? g().Make(Op::kAnd, {src[2], gate}) : gate;
-        src.resize(2);
-        src.push_back(both);
-      }
-      made[id] = g().Make(u.op(), u.dtype(), src, arg);
-    }
-    return made[root.id()];
   }
-
-  // The sum of the values with these factors, of which most are 0, 1 or -1.
-  UOp Combine(std::span<const double> factors, std::span<const UOp> values) {
-    UOp sum;
-    for (const bool subtracted : {false, true}) {
-      for (size_t i = 0; i < factors.size(); ++i) {
-        const double f = factors[i];
-        if (f == 0 || (f == -1) != subtracted) continue;
-        const UOp term = f == 1 || f == -1
-                             ? values[i]
-                             : g().Make(Op::kMul, {values[i], g().ConstFloat(DType::kFloat32, f)});
-        sum = !sum.valid() ? term : g().Make(subtracted ? Op::kSub : Op::kAdd, {sum, term});
-      }
-    }
-    return sum;
-  }
-
-  void Store(UOp address, UOp value, std::span<const UOp> loops) {
-    std::vector<UOp> end{g().Make(Op::kStore, {address, value})};
-    end.insert(end.end(), loops.begin(), loops.end());
-    nests_.push_back(g().Make(Op::kEnd, DType::kVoid, end));
-  }
-
-  absl::StatusOr<WinogradKernel> Finish(std::string reason) {
-    const UOp sink = g().Make(Op::kSink, DType::kVoid, nests_);
-    TG_RETURN_IF_ERROR(g().status());
-    return WinogradKernel{{graph_, sink.id()}, std::move(arguments_), std::move(reason)};
-  }
-
- private:
-  int64_t SlotOf(int argument) {
-    const auto it = std::ranges::find(arguments_, argument);
-    const auto slot = it - arguments_.begin();
-    if (it == arguments_.end()) arguments_.push_back(argument);
-    return slot;
-  }
-
-  const Graph& from_;
-  std::shared_ptr<Graph> graph_;
-  std::vector<int> arguments_;
-  std::vector<UOp> nests_;
-  int64_t next_range_ = 0;
-};
+  return sum;
+}
 
 class Transformer {
  public:
@@ -165,13 +87,13 @@ class Transformer {
     return transformed < kWorthIt * direct;
   }
 
-  absl::StatusOr<Winograd> Run() {
-    Winograd out;
-    out.tile_elements = kPoints * kPoints * tiles_ * channels_;
-    out.product_elements = kPoints * kPoints * tiles_ * outputs_;
+  absl::StatusOr<KernelParts> Run() {
+    KernelParts out;
+    out.temporaries = {kPoints * kPoints * tiles_ * channels_,
+                       kPoints * kPoints * tiles_ * outputs_};
     for (auto step :
          {&Transformer::TransformInput, &Transformer::Multiply, &Transformer::Results}) {
-      TG_ASSIGN_OR_RETURN(WinogradKernel kernel, (this->*step)());
+      TG_ASSIGN_OR_RETURN(KernelPart kernel, (this->*step)());
       out.kernels.push_back(std::move(kernel));
     }
     return out;
@@ -185,7 +107,7 @@ class Transformer {
   };
   // `between`, if given: a loop of that size between those over the input's outer ranges and those
   // over the tiles of an image.
-  Tiles LoopOverTiles(Writer& k, std::optional<int64_t> between = {}) const {
+  Tiles LoopOverTiles(PartWriter& k, std::optional<int64_t> between = {}) const {
     Tiles t;
     for (const UOp range : w_.outer) {
       t.outer.push_back(k.Loop(SizeOf(range)));
@@ -201,8 +123,8 @@ class Transformer {
   }
   // For the pixel of the tile in row i, column j: what takes the place of the kernel's ranges, and
   // whether the pixel is one of the first `rows` and `columns`; invalid: always.
-  UOp Place(Writer& k, const Tiles& t, int i, int j, int64_t rows, int64_t columns,
-            Writer::Replaced* with) const {
+  UOp Place(PartWriter& k, const Tiles& t, int i, int j, int64_t rows, int64_t columns,
+            PartWriter::Replaced* with) const {
     UOp gate;
     const auto place = [&](UOp range, UOp tile, int64_t tiles, int at, int64_t size) {
       const UOp pixel = k.Plus(k.Times(tile, kTile), at);
@@ -217,9 +139,9 @@ class Transformer {
     return gate;
   }
 
-  absl::StatusOr<WinogradKernel> TransformInput() {
-    Writer k(from_);
-    const UOp tiles = k.Param(WinogradKernel::kTiles, kPoints * kPoints * tiles_ * channels_);
+  absl::StatusOr<KernelPart> TransformInput() {
+    PartWriter k(from_);
+    const UOp tiles = k.Param(kTiles, kPoints * kPoints * tiles_ * channels_);
     const Tiles t = LoopOverTiles(k);
     const UOp channel = k.Loop(channels_);
     // A pixel that no result of the kernel reads may lie outside of the input.
@@ -227,14 +149,14 @@ class Transformer {
     for (int j = 0; j < kPoints; ++j) {
       std::array<UOp, kPoints> column;
       for (int i = 0; i < kPoints; ++i) {
-        Writer::Replaced with{{w_.row_tap.id(), k.g().Index(0)},
-                              {w_.column_tap.id(), k.g().Index(0)},
-                              {w_.channels.id(), channel}};
+        PartWriter::Replaced with{{w_.row_tap.id(), k.g().Index(0)},
+                                  {w_.column_tap.id(), k.g().Index(0)},
+                                  {w_.channels.id(), channel}};
         const UOp gate =
             Place(k, t, i, j, SizeOf(w_.row) + kTaps - 1, SizeOf(w_.column) + kTaps - 1, &with);
         column[static_cast<size_t>(i)] = k.Copy(w_.input, with, gate);
       }
-      for (int u = 0; u < kPoints; ++u) rows[u][j] = k.Combine(kInputs[u], column);
+      for (int u = 0; u < kPoints; ++u) rows[u][j] = Combine(k, kInputs[u], column);
     }
     std::vector<UOp> loops = t.outer;
     loops.insert(loops.end(), {t.row, t.column, channel});
@@ -242,18 +164,18 @@ class Transformer {
     for (int u = 0; u < kPoints; ++u) {
       for (int v = 0; v < kPoints; ++v) {
         const UOp index = k.Plus(at, (u * kPoints + v) * tiles_ * channels_);
-        k.Store(k.g().Make(Op::kIndex, {tiles, index}), k.Combine(kInputs[v], rows[u]), loops);
+        k.Store(k.g().Make(Op::kIndex, {tiles, index}), Combine(k, kInputs[v], rows[u]), loops);
       }
     }
     return k.Finish("transforms the input of a convolution (winograd)");
   }
 
-  absl::StatusOr<WinogradKernel> Multiply() {
-    Writer k(from_);
+  absl::StatusOr<KernelPart> Multiply() {
+    PartWriter k(from_);
     Graph& g = k.g();
     const int64_t points = kPoints * kPoints;
-    const UOp products = k.Param(WinogradKernel::kProducts, points * tiles_ * outputs_);
-    const UOp tiles = k.Param(WinogradKernel::kTiles, points * tiles_ * channels_);
+    const UOp products = k.Param(kProducts, points * tiles_ * outputs_);
+    const UOp tiles = k.Param(kTiles, points * tiles_ * channels_);
     const UOp u = k.Loop(kPoints), v = k.Loop(kPoints);
     const UOp tile = k.Loop(tiles_), output = k.Loop(outputs_), channel = k.Reduced(channels_);
     const UOp point = k.Add(k.Times(u, kPoints), v);
@@ -276,28 +198,27 @@ class Transformer {
     for (int i = 0; i < kTaps; ++i) {
       UOp row;
       for (int j = 0; j < kTaps; ++j) {
-        const Writer::Replaced with{{w_.row_tap.id(), g.Index(i)},
-                                    {w_.column_tap.id(), g.Index(j)},
-                                    {w_.channels.id(), channel},
-                                    {w_.outputs.id(), output}};
+        const PartWriter::Replaced with{{w_.row_tap.id(), g.Index(i)},
+                                        {w_.column_tap.id(), g.Index(j)},
+                                        {w_.channels.id(), channel},
+                                        {w_.outputs.id(), output}};
         row = sum(row, k.Copy(w_.weight, with, {}), factor(v, j));
       }
       weight = sum(weight, row, factor(u, i));
     }
     const UOp product = g.Make(Op::kMul, {k.Load(tiles, from), weight});
-    const int64_t add[] = {static_cast<int64_t>(ReduceKind::kAdd)};
-    const UOp total = g.Make(Op::kReduce, {product, channel}, add);
+    const UOp total = k.Sum(product, std::array{channel});
     const UOp to = k.Add(k.Add(k.Times(point, tiles_ * outputs_), k.Times(tile, outputs_)), output);
     const UOp loops[] = {u, v, tile, output};
     k.Store(g.Make(Op::kIndex, {products, to}), total, loops);
     return k.Finish("multiplies transformed tiles (winograd)");
   }
 
-  absl::StatusOr<WinogradKernel> Results() {
-    Writer k(from_);
+  absl::StatusOr<KernelPart> Results() {
+    PartWriter k(from_);
     const UOp address = w_.store.src(0);
     k.Copy(address.src(0), {}, {});  // its slot first
-    const UOp products = k.Param(WinogradKernel::kProducts, kPoints * kPoints * tiles_ * outputs_);
+    const UOp products = k.Param(kProducts, kPoints * kPoints * tiles_ * outputs_);
     const Tiles t = LoopOverTiles(k, outputs_);  // as the convolution has them
     const UOp output = t.between;
     std::vector<UOp> loops = t.outer;
@@ -311,13 +232,13 @@ class Transformer {
         column[static_cast<size_t>(u)] =
             k.Load(products, k.Plus(at, (u * kPoints + v) * tiles_ * outputs_));
       }
-      for (int i = 0; i < kTile; ++i) rows[i][v] = k.Combine(kResults[i], column);
+      for (int i = 0; i < kTile; ++i) rows[i][v] = Combine(k, kResults[i], column);
     }
     for (int i = 0; i < kTile; ++i) {
       for (int j = 0; j < kTile; ++j) {
-        Writer::Replaced with{{w_.outputs.id(), output}};
+        PartWriter::Replaced with{{w_.outputs.id(), output}};
         const UOp gate = Place(k, t, i, j, SizeOf(w_.row), SizeOf(w_.column), &with);
-        with[w_.reduce.id()] = k.Combine(kResults[j], rows[i]);
+        with[w_.reduce.id()] = Combine(k, kResults[j], rows[i]);
         k.Store(k.Copy(address, with, gate), k.Copy(w_.store.src(1), with, gate), loops);
       }
     }
@@ -331,7 +252,7 @@ class Transformer {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Winograd>> UseWinograd(
+absl::StatusOr<std::optional<KernelParts>> UseWinograd(
     const FrozenGraph& kernel, const std::function<bool(int argument)>& is_weight,
     const ScheduleOptions& options, Budget* budget) {
   if (options.multiply_adds == 0) return std::nullopt;

@@ -12,33 +12,18 @@
 
 #include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/schedule/kernel_parts.h"
 #include "engine/schedule/schedule.h"
 
 namespace telegrad {
 
-struct WinogradKernel {
-  FrozenGraph graph;
-  // By PARAM slot: an argument of the convolution's kernel, or one of the two new values.
-  static constexpr int kTiles = -1, kProducts = -2;
-  std::vector<int> arguments;
-  std::string reason;
-};
-
-struct Winograd {
-  std::vector<WinogradKernel> kernels;  // in order
-  int64_t tile_elements = 0;            // of f32
-  int64_t product_elements = 0;
-};
-
 // nullopt where the kernel, which is as the schedule makes it, is no such convolution, where the
 // argument that would be transformed once is no weight, or where it is not predicted to be faster.
-absl::StatusOr<std::optional<Winograd>> UseWinograd(
+absl::StatusOr<std::optional<KernelParts>> UseWinograd(
     const FrozenGraph& kernel, const std::function<bool(int argument)>& is_weight,
     const ScheduleOptions& options, Budget* budget);
 

@@ -94,6 +94,10 @@ constexpr GroupCosts kGroup{.threads = 256,
                             .ring = 4,
                             .copied = 10,
                             .instruction_rate = 8,
+                            .launch = 200'000,
+                            .partial = 20,
+                            .apart = 25,
+                            .sector = 80,
                             .instruction_tiles = kInstructionTiles,
                             .register_tiles = kRegisterTiles};
 

@@ -110,6 +110,12 @@ struct GroupCosts {
   // In multiplications of f32 by one thread: an access that copies an operand of a product, with
   // what finds its address; and how many of a matrix instruction's take as long as one.
   double copied, instruction_rate;
+  // In the same: of a processor that waits for one kernel more, and of moving an f32 to or from the
+  // memory that all processors share, at the rate at which operands are copied.
+  double launch, partial;
+  // In the same: copying an element of a window by itself, with its gate and what finds its
+  // address; and reading one of a sector of memory of which nothing else is read at the time.
+  double apart, sector;
   // Of matrix instructions and of registers, the largest first.
   std::span<const ProductTile> instruction_tiles, register_tiles;
   // Of matrix instructions, also for products of fewer rows than these have: what counts there is

@@ -105,6 +105,12 @@ TEST_P(ProductsOnAmd, AreExactAndMeetInNoBank) {
     fakeamd::Counts counts;
     RunProduct(form, known.processors, &counts);
     EXPECT_EQ(counts.store_conflicts, 0u);
+    // A lane of MFMA stores four neighbours at once, of gfx1201 eight in two halves of 16 bytes;
+    // of gfx1100 rows are two apart, and what is stored at once are 4 bytes.
+    const std::string_view processor = form.processor;
+    const uint64_t lanes = processor.starts_with("gfx9") ? 64 : 32;
+    const uint64_t at_once = processor == "gfx1100" ? 1 : 4;
+    EXPECT_EQ(counts.global_stores, kRows * kColumns / lanes / at_once);
     const uint64_t met = (form.a_turned ? known.a : 0) + (form.b_turned ? 0 : known.b);
     EXPECT_EQ(counts.load_conflicts, meets ? met : 0);
   }

@@ -1,5 +1,6 @@
 // What products, convolutions and other kernels take on GPUs, counted: `product_counts [--wide]
-// [NAME]`; --wide: with indices of 64 bits. AMD's code objects run on the interpreter of their
+// [--whole] [NAME]`; --wide: with indices of 64 bits; --whole: sums are not split over workgroups.
+// AMD's code objects run on the interpreter of their
 // machine code, NVIDIA's PTX on the fake driver that the variable TELEGRAD_CUDA names; a few
 // workgroups run, and counts are of all. Local loads and products are those of the program. Where
 // NVIDIA's assembler is found (tests/nvptx/ptxas.h), the instructions that it makes are counted,
@@ -47,6 +48,13 @@ const CountedCase kCases[] = {
      {64, 3, 7, 7},
      {.stride = {2, 2}, .pads = {3, 3, 3, 3}}},
     {"conv 3x3 512->512 7x7, 8 images", {8, 512, 7, 7}, {512, 512, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"conv 3x3 128->128 28x28", {1, 128, 28, 28}, {128, 128, 3, 3}, {.pads = {1, 1, 1, 1}}},
+    {"conv 3x3 256->256 28x28, 8 images",
+     {8, 256, 28, 28},
+     {256, 256, 3, 3},
+     {.pads = {1, 1, 1, 1}},
+     false,
+     {DType::kFloat16}},
     {"groups", {2, 32, 9, 8}, {64, 16, 3, 3}, {.pads = {1, 1, 1, 1}}},
     {"matmul 16 x (128x64x128)", {16, 128, 64}, {16, 64, 128}, {}, true},
     {"matmul 1024x1024x1024", {1, 1024, 1024}, {1, 1024, 1024}, {}, true},
@@ -54,6 +62,27 @@ const CountedCase kCases[] = {
     {"decode 8x4096x4096", {8, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
     {"decode 16x4096x4096", {16, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
     {"decode 32x4096x4096", {32, 4096}, {4096, 4096}, {}, true, {DType::kBFloat16}},
+    {.name = "channels last, conv 3x3 256->256 28x28, 8 images",
+     .x = {8, 28, 28, 256},
+     .w = {256, 3, 3, 256},
+     .types = {DType::kFloat16},
+     .other =
+         [](const Tensor& x, const Tensor& w) {
+           return x.Permute({0, 3, 1, 2})
+               .Conv(w.Permute({0, 3, 1, 2}), {.pads = {1, 1, 1, 1}})
+               .Permute({0, 2, 3, 1});
+         }},
+    {.name = "gradient 256x8192x512 of a weight",
+     .x = {8192, 256},
+     .w = {8192, 512},
+     .other = [](const Tensor& x, const Tensor& w) { return x.Transpose().MatMul(w); }},
+    {.name = "gradient 64x64x3x3 of a weight, 16 images 28x28",
+     .x = {16, 64, 28, 28},
+     .w = {16, 64, 26, 26},
+     .other =
+         [](const Tensor& x, const Tensor& w) {
+           return x.Permute({1, 0, 2, 3}).Conv(w.Permute({1, 0, 2, 3}));
+         }},
     {.name = "sum of 1000x1001 and a row",
      .x = {1000, 1001},
      .w = {1001},
@@ -90,6 +119,7 @@ const CountedCase kCases[] = {
 };
 
 constexpr int64_t kGroups = 2;  // that run
+bool whole_sums = false;        // --whole
 
 // Of the whole program, by thread.
 struct ProgramCounts {
@@ -181,8 +211,9 @@ std::vector<CompiledKernel> KernelsOf(const CountedCase& c, DType dtype, const T
     return kernels;
   }
   Budget budget;
-  const auto schedule =
-      ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
+  ScheduleOptions options = ScheduleOptions::For(target);
+  if (whole_sums) options.transformed_bytes = 0;
+  const auto schedule = ScheduleGraph(plan->graph.root(), {}, &budget, options);
   for (size_t k = 0; k < schedule->kernels.size(); ++k) {
     const auto program = Lower(schedule->kernels[k].graph, target, "k", &budget);
     if (!program.ok()) {
@@ -265,8 +296,9 @@ void Measure(const CountedCase& c, DType dtype, const Target& target,
       std::vector<std::vector<uint8_t>> arguments = kernel.Arguments();
       fakeamd::Counts counts;
       RunOnMachine(kernel.image, target, kernel.begin(), kernel.groups(), &arguments, &counts);
-      std::printf("  instructions of waves %.0f, global bytes %.1f MB, conflicts %.0f + %.0f\n",
-                  static_cast<double>(counts.instructions) * all,
+      std::printf("  instructions of waves %.0f, ", static_cast<double>(counts.instructions) * all);
+      std::printf("global stores %.0f, bytes %.1f MB, conflicts %.0f + %.0f\n",
+                  static_cast<double>(counts.global_stores) * all,
                   static_cast<double>(counts.global_bytes) * all / 1e6,
                   static_cast<double>(counts.load_conflicts) * all,
                   static_cast<double>(counts.store_conflicts) * all);
@@ -296,8 +328,13 @@ int main(int argc, char** argv) {
   auto* count = reinterpret_cast<int64_t (*)(const char*)>(dlsym(loaded, "fakeCudaCount"));
   const CountingDriver counting{cuda.ok() ? cuda->get() : nullptr, count};
   const bool counts = cuda.ok() && count != nullptr;
-  const bool wide = argc > 1 && std::string(argv[1]) == "--wide";
-  if (wide) --argc, ++argv;
+  const auto option = [&](const char* name) {
+    const bool given = argc > 1 && std::string(argv[1]) == name;
+    if (given) --argc, ++argv;
+    return given;
+  };
+  const bool wide = option("--wide");
+  whole_sums = option("--whole");
   Target nvidia = *NvidiaTarget(8, 0, 108, 163840);
   Target amd = AmdTarget(*FindAmdProcessor("gfx942"), 304);
   if (wide) nvidia.index_bits = amd.index_bits = 64;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/workgroup_matmul.h"
 

@@ -39,7 +39,8 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-Program Lowered(const Case& c, const Target& target) {
+// The programs of all kernels.
+std::vector<Program> AllLowered(const Case& c, const Target& target) {
   Builder b;
   const auto operand = [&](const char* name, int64_t rows, int64_t columns, bool transposed) {
     if (!transposed) return b.Param(c.dtype, {rows, columns}, name);
@@ -54,16 +55,32 @@ Program Lowered(const Case& c, const Target& target) {
   const auto schedule =
       ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
   EXPECT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_EQ(schedule->kernels.size(), 1u);
-  const auto program = Lower(schedule->kernels[0].graph, target, "product", &budget);
-  EXPECT_TRUE(program.ok()) << program.status();
-  return program.ok() ? *program : Program();
+  std::vector<Program> out;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    const auto program = Lower(kernel.graph, target, "product", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (program.ok()) out.push_back(*program);
+  }
+  return out;
 }
 
-// Small integers as bf16 or f16, whose products and sums are exact in any order.
+Program Lowered(const Case& c, const Target& target) {
+  const std::vector<Program> programs = AllLowered(c, target);
+  EXPECT_EQ(programs.size(), 1u);
+  return programs.empty() ? Program() : programs[0];
+}
+
+// Small integers as bf16, f16 or f32, whose products and sums are exact in any order.
 void Fill(Bytes* bytes, DType dtype, uint32_t seed) {
   constexpr uint16_t kF16[] = {0x0000, 0x3c00, 0x4000, 0x4200, 0xbc00, 0xc000};
   constexpr uint16_t kBF16[] = {0x0000, 0x3f80, 0x4000, 0x4040, 0xbf80, 0xc000};
+  if (dtype == DType::kFloat32) {
+    for (size_t i = 0; i + 3 < bytes->size(); i += 4) {
+      const auto value = static_cast<float>(i * 7919 % 251);
+      std::memcpy(bytes->data() + i, &value, 4);
+    }
+    return;
+  }
   for (size_t i = 0; i + 1 < bytes->size(); i += 2) {
     seed = seed * 1664525 + 1013904223;
     const uint16_t value = (dtype == DType::kFloat16 ? kF16 : kBF16)[(seed >> 16) % 6];
@@ -204,6 +221,81 @@ TEST(SkinnyTiles, ReadTheLargeOperandOnce) {
   EXPECT_LE(counts["global_bytes"], 2 * elements);
   EXPECT_EQ(counts["load_conflicts"], 0);
   EXPECT_EQ(counts["store_conflicts"], 0);
+}
+
+// What the reference computes, without conflicts in the banks or spilled registers.
+void ExpectToRun(const Program& program, const Target& target) {
+  SCOPED_TRACE(program.moves);
+  const auto image = CompileKernel(program, target);
+  ASSERT_TRUE(image.ok()) << image.status();
+  PtxKernel kernel{program, {}, {}};
+  for (const Program::Argument& a : program.arguments) {
+    kernel.names.push_back(StrCat("argument ", kernel.arguments.size()));
+    kernel.arguments.emplace_back(static_cast<size_t>(a.elements * ByteSize(a.dtype)));
+    if (a.read) Fill(&kernel.arguments.back(), a.dtype, static_cast<uint32_t>(a.elements));
+  }
+  std::vector<Bytes> want = kernel.arguments, got = kernel.arguments;
+  const std::vector<std::span<uint8_t>> buffers(want.begin(), want.end());
+  ASSERT_EQ(reference::Run(program, buffers, 0, program.iterations), absl::OkStatus());
+  const auto count = [] {
+    return CounterFunction() == nullptr ? nullptr
+                                        : std::make_unique<IssueCounts>(CounterFunction());
+  };
+  const auto before = count();
+  ASSERT_EQ((*Driver())->Run(*image, {{0, program.iterations}}, &got), absl::OkStatus());
+  EXPECT_EQ(Difference(kernel, got, want), "");
+  if (const auto after = count()) {
+    EXPECT_EQ((*after - *before)["load_conflicts"], 0);
+    EXPECT_EQ((*after - *before)["store_conflicts"], 0);
+  }
+  if (const std::string ptxas = FindPtxas(); !ptxas.empty()) {
+    const auto assembled = Assemble(ptxas, image->binary, target.arch);
+    ASSERT_TRUE(assembled.ok()) << assembled.status();
+    EXPECT_EQ(assembled->spill_stores + assembled->spill_loads + assembled->stack, 0);
+  }
+}
+
+// Products of few tiles are divided among more workgroups (schedule/split_product.h).
+TEST(SplitSums, FillTheDevice) {
+  const Target target = *NvidiaTarget(8, 0, 108, kLocalBytes);
+  for (const Case& c : {Case{"decode", DType::kBFloat16, 8, 256, 4096},
+                        Case{"gradient", DType::kFloat16, 128, 128, 4096, true, false}}) {
+    SCOPED_TRACE(c.name);
+    const std::vector<Program> programs = AllLowered(c, target);
+    ASSERT_EQ(programs.size(), 2u);
+    EXPECT_THAT(programs[0].moves, HasSubstr("TENSORCORE"));
+    EXPECT_THAT(programs[0].moves, HasSubstr("ring"));
+    EXPECT_GE(programs[0].iterations, target.threads / 2);
+    for (const Program& program : programs) ExpectToRun(program, target);
+  }
+}
+
+// A convolution whose window moves its pixels by one: channels are copied in pieces, by a ring.
+TEST(Windows, AreCopiedInPieces) {
+  const Target target = OneProcessor();
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    SCOPED_TRACE(Name(dtype));
+    Builder b;
+    const Tensor x = b.Param(dtype, {2, 32, 24, 24}, "x"), w = b.Param(dtype, {64, 32, 3, 3}, "w");
+    b.Output(x.Conv(w, {.pads = {1, 1, 1, 1}}).Relu(), "y");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    Budget budget;
+    const auto schedule =
+        ScheduleGraph(plan->graph.root(), {}, &budget, ScheduleOptions::For(target));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    ASSERT_EQ(schedule->kernels.size(), 3u);
+    for (const ScheduledKernel& kernel : schedule->kernels) {
+      const auto program = Lower(kernel.graph, target, "kernel", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      ExpectToRun(*program, target);
+      if (&kernel != &schedule->kernels.back()) continue;
+      EXPECT_THAT(program->moves, HasSubstr("ring 4"));
+      const auto image = CompileKernel(*program, target);
+      ASSERT_TRUE(image.ok()) << image.status();
+      EXPECT_THAT(image->binary, HasSubstr("cp.async.cg.shared.global"));
+    }
+  }
 }
 
 constexpr Case kLargest[] = {

@@ -9,11 +9,11 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/status.h"
+#include "engine/ir/product_tile.h"
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/join.h"
 #include "engine/lowering/moves/padding.h"
 #include "engine/lowering/order_sums.h"
-#include "engine/lowering/product_tile.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 

@@ -84,6 +84,7 @@ struct Counts {
   // Cycles that conflicts in the banks of local memory add to its loads and to its stores
   // (banks.h); its atomics are not counted.
   uint64_t load_conflicts = 0, store_conflicts = 0;
+  uint64_t global_stores = 0;  // instructions of waves, flat ones and of private memory included
   uint64_t global_bytes =
       0;  // read and written, in whole 64-byte (or as you define) segments of a wave's access
 };

@@ -177,6 +177,7 @@ void Store(Wave& w, const Instruction& i) {
     }
   }
   w.group().state().counts.global_bytes += traffic.bytes;
+  ++w.group().state().counts.global_stores;
   CountAccess(w, i, space, true, 0, 0);
 }
 

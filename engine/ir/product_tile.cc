@@ -1,8 +1,10 @@
-#include "engine/lowering/product_tile.h"
+#include "engine/ir/product_tile.h"
 
 #include <bit>
 #include <cmath>
 #include <span>
+
+#include "engine/ir/fragment.h"
 
 namespace telegrad {
 namespace {
@@ -23,6 +25,16 @@ bool Fits(const ProductSizes& p, const ProductTile& tile, bool any_rows) {
 
 }  // namespace
 
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
+  for (const MmaInfo& mma : AllMmas()) {
+    if (mma.unit == unit && mma.scope == Scope::kWarp && !mma.async && mma.a == dtype &&
+        mma.b == dtype && mma.c == DType::kFloat32 && (columns == 0 || mma.n == columns)) {
+      return mma.kind;
+    }
+  }
+  return std::nullopt;
+}
+
 int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target) {
   const int64_t padding = CostsOf(target).group.local_bytes;  // elements, at most, of each row
   return (rows + columns + 2 * padding) * (k + padding);
@@ -35,13 +47,28 @@ double CostOfProduct(const ProductSizes& p, const ProductTile& tile, bool scatte
   const auto rows = static_cast<double>(tile.rows()), columns = static_cast<double>(tile.columns());
   const double step =
       static_cast<double>(tile.k) * (rows * columns / rate + (rows + columns) * costs.copied);
-  const double lanes = scattered ? 1 : target.vector_bytes / 4.0;
-  const double group = Tiles(p.k, tile.k) * step + rows * columns * costs.copied / lanes;
+  const double store = scattered ? costs.copied : costs.copied * 4 / target.vector_bytes;
+  // The first tile is waited for.
+  const double group = (Tiles(p.k, tile.k) + 1) * step + rows * columns * store;
   const double groups = Groups(p, tile);
   // While the last of them run, processors are left without work; what is computed in vain there
   // takes no time, but energy.
   const double rounds = std::ceil(groups / target.threads) * target.threads;
   return (rounds + groups) * group;
+}
+
+bool StoresAlongRows(MatrixUnit unit, DType dtype) {
+  const FragmentRow* c = FindFragment(unit, 'c');
+  if (c == nullptr || !MmaFor(unit, dtype)) return false;
+  const FragmentDigit first = c->elements.all().front();
+  return first.axis == 'm' && first.stride == 1;
+}
+
+double CostOfParts(double results, int64_t parts, const Target& target) {
+  const GroupCosts& costs = CostsOf(target).group;
+  const double moved = results * 2 * static_cast<double>(parts) * costs.partial;
+  // Counted twice, as what all processors compute is in CostOfProduct.
+  return 2 * (moved + costs.launch * target.threads);
 }
 
 std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Target& target) {
@@ -59,7 +86,9 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
   std::optional<ProductTile> best;
   double least = 0;
-  const auto consider = [&](const ProductTile& tile, bool any_rows = false) {
+  const bool turned = narrow && StoresAlongRows(target.matrix, p.dtype);
+  const auto consider = [&](ProductTile tile, bool any_rows = false) {
+    if (turned) tile = {tile.threads_n, tile.threads_m, tile.n, tile.m, tile.k};
     if (narrow && !MmaOfTile(tile, p.dtype, target)) return;
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile, any_rows) || elements * ByteSize(p.dtype) > target.local_bytes) return;

@@ -1,15 +1,23 @@
 // How large the tiles of a matrix product are that a workgroup computes, and what a product in such
-// tiles costs.
+// tiles costs. The schedule divides products by it, and the lowering chooses their tiles.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "engine/lowering/workgroup_matmul.h"
+#include "engine/ir/op.h"
 #include "engine/types/machine_costs.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
+
+// The unit's instruction for operands of that type with f32 sums and as many columns; of 0, the one
+// with the most. nullopt if there is none.
+std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0);
+
+// Whether what a lane has of the unit's results for operands of that type are neighbours along m:
+// stored along m, they are vectors.
+bool StoresAlongRows(MatrixUnit unit, DType dtype);
 
 struct ProductSizes {
   int64_t m, n, k;
@@ -17,10 +25,10 @@ struct ProductSizes {
   DType dtype;   // of the operands
 };
 
-// The tile of the target's row with the least cost, of those that are not much larger than the
-// product, or skinny; a single instruction's where all are. nullopt: the product is smaller than
-// that, or the target has neither local memory that is worth copying to nor, for 16-bit floats, an
-// instruction.
+// The tile of the target's row, turned where stores are along rows, with the least cost, of those
+// that are not much larger than the product, or skinny; a single instruction's where all are.
+// nullopt: the product is smaller than that, or the target has neither local memory that is worth
+// copying to nor, for 16-bit floats, an instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
 
 // The instruction for such a tile of the target: the one with the most columns that divide the
@@ -34,5 +42,9 @@ int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& ta
 // not of whole vectors.
 double CostOfProduct(const ProductSizes& sizes, const ProductTile& tile, bool scattered,
                      const Target& target);
+
+// Of storing `parts` partial results for each of so many, and of a kernel that adds them up, in the
+// same unit.
+double CostOfParts(double results, int64_t parts, const Target& target);
 
 }  // namespace telegrad
