@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -98,6 +100,37 @@ void Check(const AttentionShape& s, const Slots& operands, CpuRunner* runner) {
   }
 }
 
+// Bytes that the programs of a target keep for each thread.
+struct Cost {
+  size_t launches = 0;
+  int64_t arena = 0, kept = 0;
+  int bounded = 0;  // loops whose end is computed
+};
+
+Cost CostOf(UOp root, const Target& target) {
+  Cost cost;
+  Budget budget;
+  const auto schedule = ScheduleGraph(root, &budget, ScheduleOptions::For(target));
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  cost.launches = schedule->kernels.size();
+  cost.arena = schedule->arena_bytes;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    const auto program = Lower(kernel.graph, target, "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) continue;
+    int64_t bytes = 0;
+    for (uint32_t id : program->order) {
+      const UOp u = program->graph->at(id);
+      if (u.is(Op::kBuffer)) bytes += BytesOf(u.dtype(), u.arg(2));
+      if (u.is(Op::kRange) && !u.src(0).is_const()) ++cost.bounded;
+    }
+    cost.kept = std::max(cost.kept, bytes);
+  }
+  return cost;
+}
+
+int64_t Kept(UOp root, const Target& target) { return CostOf(root, target).kept; }
+
 class AttentionTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -137,6 +170,109 @@ TEST_F(AttentionTest, AgreesWhereOperandsAreNotFinite) {
   }
 }
 
+// What each query sees, in f64: y[b, h, i, c] as the formula says, where `seen` holds.
+std::vector<double> InDoubles(const AttentionShape& s, const Slots& operands,
+                              const std::function<bool(int64_t, int64_t)>& seen) {
+  const auto at = [&](int slot, int64_t i) {
+    float x;
+    std::memcpy(&x, operands[static_cast<size_t>(slot)].data() + 4 * i, 4);
+    return static_cast<double>(x);
+  };
+  std::vector<double> y;
+  for (int64_t row = 0; row < s.batch * s.heads * s.queries; ++row) {
+    const int64_t head = row / s.queries, query = row % s.queries;
+    const int64_t first = head / (s.heads / s.groups) * s.keys;  // of the group's keys
+    std::vector<double> weights;
+    double most = -kInf, sum = 0;
+    for (int64_t key = 0; key < s.keys; ++key) {
+      double score = 0;
+      for (int64_t c = 0; c < s.channels; ++c) {
+        score += at(0, row * s.channels + c) * at(1, (first + key) * s.channels + c);
+      }
+      score /= std::sqrt(static_cast<double>(s.channels));
+      weights.push_back(seen(query, key) ? score : -kInf);
+      most = std::max(most, weights.back());
+    }
+    for (double& weight : weights) sum += weight = std::exp(weight - most);
+    for (int64_t c = 0; c < s.channels; ++c) {
+      double value = 0;
+      for (int64_t key = 0; key < s.keys; ++key) {
+        value += weights[static_cast<size_t>(key)] * at(2, (first + key) * s.channels + c);
+      }
+      y.push_back(value / sum);
+    }
+  }
+  return y;
+}
+
+// The largest difference from what is wanted, infinite where one of both is no number.
+double Error(const std::vector<double>& want, const std::vector<uint8_t>& got) {
+  double most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    float x;
+    std::memcpy(&x, got.data() + 4 * i, 4);
+    if (std::isnan(x) && std::isnan(want[i])) continue;
+    const double error = std::abs(x - want[i]);
+    most = error <= most ? most : std::isnan(error) ? kInf : error;
+  }
+  return most;
+}
+
+TEST_F(AttentionTest, AgreesWithTheFormulaInDoubles) {
+  std::mt19937 random(4);
+  for (int i = 0; i < 8; ++i) {
+    AttentionShape s = RandomShape(random, 250);
+    s.seen = i % 2 == 0 ? Seen::kAll : Seen::kCausal;
+    SCOPED_TRACE(Print(s));
+    const absl::StatusOr<Plan> plan = Attention(s);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    Slots operands = Operands(s, random);
+    const std::vector<double> want = InDoubles(
+        s, operands, [&](int64_t query, int64_t key) { return i % 2 == 0 || key <= query; });
+    const absl::Status status = runner_->Run(Root(plan), {}, &operands);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_LT(Error(want, operands[3]), 2e-5);
+  }
+}
+
+// A mask that is data, with rows that hide every key: their maxima are -inf until the end, or until
+// the last blocks. The exponential of -inf + inf is no number, in one loop as in three.
+TEST_F(AttentionTest, AgreesWhereRowsAreHidden) {
+  const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 256, .channels = 32};
+  const auto seen = [](int64_t query, int64_t key) {
+    if (query % 8 == 3) return false;       // never
+    if (query % 8 == 5) return key >= 250;  // in the last block
+    if (query % 8 == 6) return key == 7;    // in the first block
+    return (query * 31 + key * 17) % 5 != 0;
+  };
+  Builder b;
+  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
+  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
+  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const Tensor mask = b.Param(DType::kInt32, {s.queries, s.keys}, "mask");
+  const Tensor scores = q.MatMul(k.Transpose(-1, -2)) / std::sqrt(static_cast<double>(s.channels));
+  b.Output(mask.Ne(0).Where(scores, -kInf).Softmax().MatMul(v), "y");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(5);
+  Slots operands = Operands(s, random);
+  std::vector<int32_t> shown;
+  for (int64_t query = 0; query < s.queries; ++query) {
+    for (int64_t key = 0; key < s.keys; ++key) shown.push_back(seen(query, key) ? 1 : 0);
+  }
+  std::vector<uint8_t> bytes(shown.size() * 4);
+  std::memcpy(bytes.data(), shown.data(), bytes.size());
+  operands.insert(operands.begin() + 3, std::move(bytes));
+  EXPECT_EQ(Kept(Root(plan), Cpu(64)), Kept(Root(Attention(s)), Cpu(64)));
+  Slots want = operands;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+  const absl::Status status = runner_->Run(Root(plan), {}, &operands);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Difference(DType::kFloat32, false, want[4], operands[4]), "");
+  EXPECT_LT(Error(InDoubles(s, operands, seen), operands[4]), 2e-5);
+}
+
 // The last tile of rows is moved back until it is whole: what it computes again must not have been
 // overwritten by what it is added to.
 TEST_F(AttentionTest, AddsToAnOperandThatDies) {
@@ -160,37 +296,6 @@ TEST_F(AttentionTest, AddsToAnOperandThatDies) {
   EXPECT_EQ(Difference(DType::kFloat32, false, want[3], got[3]), "");
 }
 
-// Bytes that the programs of a target keep for each thread.
-struct Cost {
-  size_t launches = 0;
-  int64_t arena = 0, kept = 0;
-  int bounded = 0;  // loops whose end is computed
-};
-
-Cost CostOf(const AttentionShape& s, const Target& target) {
-  Cost cost;
-  const absl::StatusOr<Plan> plan = Attention(s);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  Budget budget;
-  const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  cost.launches = schedule->kernels.size();
-  cost.arena = schedule->arena_bytes;
-  for (const ScheduledKernel& kernel : schedule->kernels) {
-    const auto program = Lower(kernel.graph, target, "k", &budget);
-    EXPECT_TRUE(program.ok()) << program.status();
-    if (!program.ok()) continue;
-    int64_t bytes = 0;
-    for (uint32_t id : program->order) {
-      const UOp u = program->graph->at(id);
-      if (u.is(Op::kBuffer)) bytes += BytesOf(u.dtype(), u.arg(2));
-      if (u.is(Op::kRange) && !u.src(0).is_const()) ++cost.bounded;
-    }
-    cost.kept = std::max(cost.kept, bytes);
-  }
-  return cost;
-}
-
 TEST_F(AttentionTest, IsOneLaunchWithLittleMemory) {
   constexpr int64_t kMost = int64_t{4} << 20;  // bytes, for each of two threads
   for (const int64_t length : {128, 200, 512, 1000, 1024, 2048, 4096, 8192}) {
@@ -200,7 +305,9 @@ TEST_F(AttentionTest, IsOneLaunchWithLittleMemory) {
           AttentionShape s{.heads = heads, .groups = groups, .seen = seen};
           s.queries = s.keys = length;
           SCOPED_TRACE(Print(s));
-          const Cost cost = CostOf(s, Cpu(vector_bytes));
+          const absl::StatusOr<Plan> plan = Attention(s);
+          ASSERT_TRUE(plan.ok()) << plan.status();
+          const Cost cost = CostOf(Root(plan), Cpu(vector_bytes));
           EXPECT_EQ(cost.launches, 1u);
           EXPECT_LE(cost.arena + 2 * cost.kept, 2 * kMost);
           // Loops over keys end where a mask of positions hides the rest; a bias is added to
@@ -210,6 +317,47 @@ TEST_F(AttentionTest, IsOneLaunchWithLittleMemory) {
       }
     }
   }
+}
+
+// A row of scores is computed a block at a time: what a thread keeps does not grow with its length.
+TEST_F(AttentionTest, KeepsABlockOfEachRow) {
+  for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+    std::vector<int64_t> kept;
+    for (const int64_t length : {512, 1024, 2048}) {
+      AttentionShape s{.heads = 8, .groups = 2, .seen = seen};
+      s.queries = s.keys = length;
+      const absl::StatusOr<Plan> plan = Attention(s);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      kept.push_back(Kept(Root(plan), Cpu(64)));
+    }
+    EXPECT_EQ(kept, std::vector<int64_t>(kept.size(), kept[0])) << kNames[static_cast<int>(seen)];
+    EXPECT_LT(kept[0], 96 << 10);
+  }
+}
+
+int64_t InstructionsOf(Seen seen) {
+  AttentionShape s{.heads = 1, .groups = 1, .seen = seen};
+  s.queries = s.keys = 1024;
+  s.channels = 16;
+  s.window = 64;
+  const absl::StatusOr<Plan> plan = Attention(s);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(6);
+  Slots slots = Operands(s, random);
+  Budget budget;
+  const Target target = Cpu(64);
+  const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  int64_t steps = 0;
+  const absl::Status status = RunSchedule(*schedule, target, &slots, nullptr, &steps);
+  EXPECT_TRUE(status.ok()) << status;
+  return steps;
+}
+
+TEST_F(AttentionTest, LeavesOutBlocksThatAMaskHides) {
+  const auto full = static_cast<double>(InstructionsOf(Seen::kAll));
+  EXPECT_LT(static_cast<double>(InstructionsOf(Seen::kCausal)), 0.6 * full);
+  EXPECT_LT(static_cast<double>(InstructionsOf(Seen::kWindow)), 0.2 * full);
 }
 
 }  // namespace
