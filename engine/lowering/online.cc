@@ -6,52 +6,68 @@
 //   l[r]          l[r] scale[r] + sum over k of weight[k, r]
 //   y[r, ...]     y[r, ...] scale[r] + sum over k of weight[k, r] v[k, ...], for each weighted sum
 //
-// m, l and y are filled before the loop and read after it. While a row's maximum is -inf, 0 takes
-// its place, so that its weights are 0 and not exp2(-inf + inf). If it is -inf in the end, the sums
-// are multiplied by exp2(inf), so that 0 becomes no number, as it does where the maximum is known
-// from the beginning.
+// m, l and y are filled before the loop and read after it. In place of m, the kernel may subtract
+// s(m), such as 0 where m is not finite. While that is -inf, 0 takes its place, so that weights are
+// 0 and not exp2(-inf + inf). If it is -inf in the end, the sums are multiplied by exp2(inf), so
+// that 0 becomes no number, as it does where the maximum is known from the beginning.
 #include "engine/lowering/online.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "engine/ir/scalar.h"
 #include "engine/lowering/online_match.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostKeys = 64, kLeastKeys = 16;
-
-// The keys of a block: a divisor of all.
-int64_t BlockOf(int64_t keys) {
+// The keys of a block. The last block begins earlier where they divide no row, and leaves out what
+// it has in common with the one before, so what counts is how many keys all blocks have, what an
+// update and a rescaling take for each of them, and that leaving out tests each key. 0: the row is
+// hardly more than a block.
+int64_t BlockOf(int64_t keys, int64_t most) {
+  constexpr int64_t kStep = 8;
+  constexpr double kUpdate = 4, kTest = 1.02;  // in keys, and for each of them
   int64_t block = 0;
-  for (int64_t n = kLeastKeys; n <= std::min(kMostKeys, keys / 2); ++n) {
-    if (keys % n == 0) block = n;
+  double least = 0;
+  for (int64_t n = most; n >= most / 2; n -= kStep) {
+    const int64_t blocks = (keys + n - 1) / n;
+    const double cost = static_cast<double>(blocks) * (static_cast<double>(n) + kUpdate) *
+                        (keys % n == 0 ? 1 : kTest);
+    if (blocks < 2 || (block != 0 && cost >= least)) continue;
+    block = n;
+    least = cost;
   }
   return block;
 }
 
 class Summer {
  public:
-  Summer(Rewriter& b, UOp sink, CoupledSums sums)
-      : b_(b), g_(*b.graph()), s_(std::move(sums)), next_range_(s_.next_range) {
+  Summer(Rewriter& b, UOp sink, CoupledSums sums, int64_t most)
+      : b_(b), g_(*b.graph()), s_(std::move(sums)), most_(most), next_range_(s_.next_range) {
     for (uint32_t id : PostOrder(sink)) {
       if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
     }
     for (const UOp memory : {s_.maximum_memory, s_.sum_memory}) Count(memory);
     for (const WeightedSum& sum : s_.sums) Count(sum.memory);
+    const UOp shift = ShiftAt(Lowest());
+    guarded_ =
+        !shift.is_const() || !std::isfinite(ScalarAsDouble(shift.dtype(), shift.const_word()));
   }
 
   UOp Run() {
     const int64_t keys = SizeOf(s_.key);
-    block_ = s_.blocks.valid() ? keys : BlockOf(keys);
+    block_ = s_.blocks.valid() ? keys : BlockOf(keys, most_);
     if (block_ == 0) return {};
-    const UOp many = s_.blocks.valid() ? s_.blocks.src(0) : g_.Index(keys / block_);
+    overlap_ = s_.blocks.valid() ? 0 : (block_ - keys % block_) % block_;
+    const UOp many = s_.blocks.valid() ? s_.blocks.src(0) : g_.Index((keys + overlap_) / block_);
     blocks_ = g_.Range(next_range_++, AxisType::kReduce, many);
     StoreScores();
     UpdateMaxima();
@@ -69,6 +85,7 @@ class Summer {
   struct Place {
     UOp row, key;
     Replacements at = {};  // for the ranges of the scores
+    UOp again = {};        // whether the block before has had the key; invalid: it has not
   };
 
   void Count(UOp memory) {
@@ -80,7 +97,6 @@ class Summer {
   UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }
   UOp FreshRow() { return s_.row.valid() ? Fresh(AxisType::kLoop, s_.rows()) : g_.Index(0); }
 
-  // `closes`: whether the key is a loop that is closed in place of that of the scores.
   Place PlaceAt(UOp row, UOp key) {
     Place place{.row = row, .key = key};
     if (s_.row.valid()) place.at[s_.row.id()] = {row, {row}};
@@ -89,7 +105,15 @@ class Summer {
       place.at[s_.key.id()] = {key, {key}};
     } else {
       const UOp first = b_.Make(Op::kMul, {blocks_, g_.Index(block_)});
-      place.at[s_.key.id()] = {b_.Make(Op::kAdd, {first, key}), {key}};
+      UOp begin = first;
+      if (overlap_ != 0) {  // min(first, keys - block)
+        const UOp back = b_.Make(Op::kMul, {blocks_, g_.Index(-block_)});
+        const UOp most = b_.Make(Op::kMax, {back, g_.Index(block_ - SizeOf(s_.key))});
+        begin = b_.Make(Op::kMul, {most, g_.Index(-1)});
+      }
+      const UOp position = b_.Make(Op::kAdd, {begin, key});
+      place.at[s_.key.id()] = {position, {key}};
+      if (overlap_ != 0) place.again = b_.Make(Op::kCmpLt, {position, first});
     }
     return place;
   }
@@ -155,16 +179,21 @@ class Summer {
   UOp Element(const Place& place) {
     Replacements with = place.at;
     with[s_.score.id()] = {Load(scores_, At(place)), {}};
-    return Substitute(b_, s_.element, with);
+    const UOp element = Substitute(b_, s_.element, with);
+    return place.again.valid() ? b_.Make(Op::kWhere, {place.again, Lowest(), element}) : element;
   }
 
   // What is subtracted where the maximum, of the row so far, is `maximum`.
   UOp Shift(UOp maximum) {
-    if (s_.shift != s_.maximum) {
-      return Substitute(b_, s_.shift, {{s_.maximum.id(), {maximum, {}}}});
-    }
-    const UOp none = b_.Make(Op::kCmpEq, {maximum, Lowest()});
-    return b_.Make(Op::kWhere, {none, g_.ConstFloat(maximum.dtype(), 0.0), maximum});
+    const UOp shift = ShiftAt(maximum);
+    if (!guarded_) return shift;
+    const UOp none = b_.Make(Op::kCmpEq, {shift, Lowest()});
+    return b_.Make(Op::kWhere, {none, g_.ConstFloat(shift.dtype(), 0.0), shift});
+  }
+  // The kernel's shift where the maximum is that.
+  UOp ShiftAt(UOp maximum) {
+    return s_.shift == s_.maximum ? maximum
+                                  : Substitute(b_, s_.shift, {{s_.maximum.id(), {maximum, {}}}});
   }
   UOp Lowest() {
     return g_.ConstFloat(s_.maximum.dtype(), -std::numeric_limits<double>::infinity());
@@ -183,7 +212,11 @@ class Summer {
     const UOp maximum = b_.Make(Op::kMax, {old, most});
     maxima_done_ = Nest(Store(carried, row, maximum), {row});
     const UOp memory = OfBlock(s_.maximum.dtype(), s_.rows());
-    const UOp stored = Nest(Store(memory, row, Exponential(old, Shift(maximum))), {row});
+    // What was added up so far is 0 while the maximum is -inf.
+    const UOp nothing = b_.Make(Op::kCmpEq, {old, Lowest()});
+    const UOp scale = b_.Make(Op::kWhere, {nothing, g_.ConstFloat(old.dtype(), 0.0),
+                                           Exponential(Shift(old), Shift(maximum))});
+    const UOp stored = Nest(Store(memory, row, scale), {row});
     scales_ = g_.Make(Op::kAfter, {memory, stored});
   }
 
@@ -228,7 +261,10 @@ class Summer {
     Place place = PlaceAt(row, Fresh(AxisType::kReduce, block_));
     fresh.insert(place.at.begin(), place.at.end());
     const UOp memory = Carried(sum.memory, sum.kept, g_.ConstFloat(sum.dtype, 0.0));
-    const UOp value = Substitute(b_, sum.value, fresh);
+    UOp value = Substitute(b_, sum.value, fresh);
+    if (place.again.valid()) {  // 0 times it may be no number
+      value = b_.Make(Op::kWhere, {place.again, g_.ConstFloat(value.dtype(), 0.0), value});
+    }
     std::vector<UOp> src{Add(memory, RowMajor(b_, loops), place, value)};
     src.insert(src.end(), loops.begin(), loops.end());
     const UOp nest = src.size() == 1 ? src[0] : g_.Make(Op::kEnd, DType::kVoid, src);
@@ -236,10 +272,7 @@ class Summer {
   }
 
   // By what the sums are multiplied in the end, at the row of the scores; invalid: nothing.
-  UOp Correction() {
-    if (s_.shift != s_.maximum) return {};
-    return Exponential(Shift(s_.maximum), s_.maximum);
-  }
+  UOp Correction() { return guarded_ ? Exponential(Shift(s_.maximum), s_.shift) : UOp(); }
 
   UOp Finish(const Replacements& done, UOp correction) {
     std::vector<UOp> roots;
@@ -267,10 +300,13 @@ class Summer {
   Rewriter& b_;
   Graph& g_;
   const CoupledSums s_;
-  int64_t next_range_ = 0, next_slot_ = 0, block_ = 0;
-  UOp blocks_;                     // the loop over blocks
-  UOp maxima_done_;                // the nest that updates the maxima
-  UOp scores_, scales_, weights_;  // memory of a block, once it is filled
+  const int64_t most_;  // keys of a block
+  int64_t next_range_ = 0, next_slot_ = 0;
+  int64_t block_ = 0, overlap_ = 0;  // keys
+  bool guarded_ = true;              // the shift of a row without any score may be no finite number
+  UOp blocks_;                       // the loop over blocks
+  UOp maxima_done_;                  // the nest that updates the maxima
+  UOp scores_, scales_, weights_;    // memory of a block, once it is filled
 };
 
 }  // namespace
@@ -283,7 +319,7 @@ UOp SumOnline(Rewriter& b, UOp sink, const Target& target) {
     return sink;
   std::optional<CoupledSums> sums = MatchCoupledSums(b, sink);
   if (!sums) return sink;
-  const UOp online = Summer(b, sink, *std::move(sums)).Run();
+  const UOp online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
   return online.valid() ? online : sink;
 }
 

@@ -256,7 +256,7 @@ class Matcher {
     });
   }
 
-  // Whether it is known where the scores are stored.
+  // Whether nothing but the place of a score is open in it.
   bool IsOfScores(UOp u) const {
     return std::ranges::all_of(
         OpenRanges(u), [&](UOp range) { return std::ranges::find(own_, range) != own_.end(); });
@@ -327,10 +327,7 @@ class Matcher {
       const UOp u = g_.at(id);
       if ((u.is(Op::kLoad) && u != out_.maximum) || u.is(Op::kReduce)) return false;
     }
-    // Rows that have seen nothing so far are weighted by what is finite.
-    const UOp lowest =
-        g_.ConstFloat(out_.maximum.dtype(), -std::numeric_limits<double>::infinity());
-    return IsFiniteConst(Substitute(b_, shift, {{out_.maximum.id(), {lowest, {}}}}));
+    return true;
   }
 
   UOp Sum(UOp body, const Replacements& back) {
@@ -348,19 +345,21 @@ class Matcher {
   // sum is.
   UOp Weighted(UOp body, const Replacements& back, UOp root) {
     for (int i = 0; i < 2; ++i) {
-      UOp weight = body.src(i), by;
+      UOp weight = body.src(i);
       const UOp value = body.src(1 - i);
-      const bool divided = weight.is(Op::kFDiv);
-      if (divided || weight.is(Op::kMul)) {
-        const int at = !divided && IsSameForKeys(weight.src(0)) ? 1 : 0;
-        by = weight.src(1 - at);
+      std::vector<std::pair<Op, UOp>> by;  // the innermost last
+      while (weight.is(Op::kFDiv) || weight.is(Op::kMul)) {
+        const int at = weight.is(Op::kMul) && IsSameForKeys(weight.src(0)) ? 1 : 0;
+        by.emplace_back(weight.op(), weight.src(1 - at));
         weight = weight.src(at);
-        if (!IsSameForKeys(by)) continue;
+        if (!IsSameForKeys(by.back().second)) break;
       }
       if (!IsWeight(weight) || ScoreIn(value).valid()) continue;
-      const UOp sum = Accumulated(value, weight.dtype(), back, root);
-      if (!sum.valid() || !by.valid()) return sum;
-      return b_.Make(divided ? Op::kFDiv : Op::kMul, {sum, Substitute(b_, by, back)});
+      UOp sum = Accumulated(value, weight.dtype(), back, root);
+      for (size_t n = by.size(); n-- > 0 && sum.valid();) {
+        sum = b_.Make(by[n].first, {sum, Substitute(b_, by[n].second, back)});
+      }
+      return sum;
     }
     return {};
   }

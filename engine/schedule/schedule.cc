@@ -460,6 +460,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   const Budget::Doing doing(budget, "scheduling");
   FusionOptions options{.costs = target.machine->schedule,
                         .private_bytes = target.private_bytes,
+                        .row_blocks = !target.fixed_sums,
                         .one_product = target.one_product};
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
