@@ -302,13 +302,13 @@ class Joiner {
 // A row is taken in blocks only where one kernel has all of it: the scores, their weights and what
 // these are added up to. Where one of them is stored after all, or is not kept so that its rows lie
 // side by side, all are planned again without.
-std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values,
+std::vector<NestGroup> JoinNests(const Graph& graph, std::span<const uint32_t> order,
+                                 const Drafts& drafts, const std::vector<StoredValue>& values,
                                  const FusionOptions& options) {
   absl::flat_hash_set<uint32_t> stored;
   for (const StoredValue& value : values) stored.insert(value.node);
   ScoreRows rows;
-  if (options.row_blocks && options.private_bytes > 0) rows = FindScoreRows(graph, stored);
+  if (options.row_blocks && options.private_bytes > 0) rows = FindScoreRows(graph, order, stored);
   while (true) {
     std::vector<NestGroup> groups = Joiner(graph, drafts, values, rows, options).Run();
     absl::flat_hash_set<uint32_t> whole;  // softmaxes

@@ -44,8 +44,8 @@ class ScoreFinder {
   ScoreFinder(const Graph& graph, const absl::flat_hash_set<uint32_t>& stored)
       : graph_(graph), stored_(stored), parts_(graph.size()), scores_(graph.size(), 0) {}
 
-  ScoreRows Run() {
-    for (uint32_t id = 0; id < graph_.size(); ++id) {
+  ScoreRows Run(std::span<const uint32_t> order) {
+    for (const uint32_t id : order) {
       const UOp u = graph_.at(id);
       const SoftmaxPart part = PartOf(u);
       if (part.maximum != 0) Put(u, part);
@@ -239,8 +239,9 @@ class ScoreFinder {
 
 }  // namespace
 
-ScoreRows FindScoreRows(const Graph& graph, const absl::flat_hash_set<uint32_t>& stored) {
-  return ScoreFinder(graph, stored).Run();
+ScoreRows FindScoreRows(const Graph& graph, std::span<const uint32_t> order,
+                        const absl::flat_hash_set<uint32_t>& stored) {
+  return ScoreFinder(graph, stored).Run(order);
 }
 
 }  // namespace telegrad

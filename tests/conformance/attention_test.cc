@@ -274,31 +274,38 @@ TEST_F(AttentionTest, AgreesWhereRowsAreHidden) {
   EXPECT_LT(Error(InDoubles(s, operands, seen), operands[4]), 2e-5);
 }
 
-// What is subtracted is another number where the maximum is below it, and where the row is hidden;
-// the weights are scaled twice; and the scores are made from what is stored.
+// What is subtracted is another number where the maximum is below it, or the maximum, which is -inf
+// in rows that are hidden; the weights are scaled twice; the sum is not all that they are divided
+// by; the scores are made from what is stored; and blocks do not divide a row: a value that two of
+// them have is infinite.
 TEST_F(AttentionTest, AgreesWithOtherShifts) {
   const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 197, .channels = 32};
-  Builder b;
-  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
-  const Tensor scores = q.MatMul(k.Transpose(-1, -2)).Contiguous();
-  const Tensor hides = (b.Iota(DType::kInt32, s.queries).Unsqueeze(-1) % 5).Eq(3);
-  const Tensor seen = hides.Where(-kInf, (scores * 0.25).Tanh() * 4.0);
-  const Tensor most = seen.Max({-1}, true), shift = most.Gt(3.0).Where(most, 3.0);
-  const Tensor weights = ((seen - shift) * 1.5).Exp2();
-  b.Output((weights * 0.5 / (weights.Sum({-1}, true) + 1.0)).MatMul(v), "y");
-  const absl::StatusOr<Plan> plan = b.Finish();
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_LT(Kept(Root(plan), Cpu(64)), kFewBytes);
-  std::mt19937 random(7);
-  Slots operands = Operands(s, random);
-  Slots want = operands;
-  Budget budget;
-  ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
-  const absl::Status status = runner_->Run(Root(plan), {}, &operands);
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(Difference(DType::kFloat32, false, want[3], operands[3]), "");
+  for (const bool clipped : {false, true}) {
+    SCOPED_TRACE(clipped);
+    Builder b;
+    const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
+    const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
+    const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+    const Tensor scores = q.MatMul(k.Transpose(-1, -2)).Contiguous();
+    const Tensor hides = b.Iota(DType::kInt32, s.queries).Unsqueeze(-1).FloorMod(5).Eq(3);
+    const Tensor seen = hides.Where(-kInf, (scores * 0.02).Tanh() * 4.0);
+    const Tensor most = seen.Max({-1}, true);
+    const Tensor shift = clipped ? most.Gt(1.0).Where(most, 1.0) : most;
+    const Tensor weights = ((seen - shift) * 1.5).Exp2();
+    b.Output((weights * 0.5 / (weights.Sum({-1}, true) + 1.0)).MatMul(v), "y");
+    const absl::StatusOr<Plan> plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_LT(Kept(Root(plan), Cpu(64)), kFewBytes);
+    std::mt19937 random(7);
+    Slots operands = Operands(s, random);
+    Put(&operands[2], 158 * s.channels + 5, kInf);
+    Slots want = operands;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+    const absl::Status status = runner_->Run(Root(plan), {}, &operands);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(Difference(DType::kFloat32, false, want[3], operands[3]), "");
+  }
 }
 
 // The last tile of rows is moved back until it is whole: what it computes again must not have been
