@@ -370,6 +370,45 @@ TEST_F(AttentionTest, KeepsABlockOfEachRow) {
   }
 }
 
+// Keys and values in pages that a table names, for one query of each head and for several.
+TEST_F(AttentionTest, ReadsPagesInBlocks) {
+  constexpr int64_t kHeads = 8, kPages = 16, kPage = 16, kChannels = 32;
+  for (const int64_t queries : {1, 128}) {
+    SCOPED_TRACE(queries);
+    Builder b;
+    const Tensor q = b.Param(DType::kFloat32, {kHeads, queries, kChannels}, "q");
+    const Tensor k = b.Param(DType::kFloat32, {kPages, kPage, kHeads, kChannels}, "k");
+    const Tensor v = b.Param(DType::kFloat32, {kPages, kPage, kHeads, kChannels}, "v");
+    const Tensor table = b.Param(DType::kInt32, {kPages}, "table");
+    const auto gathered = [&](const Tensor& pages) {
+      return pages.Gather(table).Reshape({kPages * kPage, kHeads, kChannels}).Permute({1, 0, 2});
+    };
+    const Tensor scores = q.MatMul(gathered(k).Transpose(-1, -2)) * 0.125;
+    b.Output(scores.Softmax().MatMul(gathered(v)), "y");
+    const absl::StatusOr<Plan> plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const Cost cost = CostOf(Root(plan), Cpu(64));
+    EXPECT_EQ(cost.launches, 1u);
+    EXPECT_EQ(cost.arena, 0);
+    EXPECT_LT(cost.kept, kFewBytes);
+    std::mt19937 random(8);
+    const int64_t elements = kPages * kPage * kHeads * kChannels;
+    Slots operands{Floats(kHeads * queries * kChannels, random), Floats(elements, random),
+                   Floats(elements, random), std::vector<uint8_t>(4 * kPages),
+                   std::vector<uint8_t>(static_cast<size_t>(4 * kHeads * queries * kChannels))};
+    for (int64_t i = 0; i < kPages; ++i) {
+      const auto page = static_cast<int32_t>(random() % kPages);
+      std::memcpy(operands[3].data() + 4 * i, &page, 4);
+    }
+    Slots want = operands;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+    const absl::Status status = runner_->Run(Root(plan), {}, &operands);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(Difference(DType::kFloat32, false, want[4], operands[4]), "");
+  }
+}
+
 // The scheduler counts on lowering to reduce rows in blocks: what lowering does not recognize must
 // not be kept for so many rows. A program has room for two megabytes.
 TEST_F(AttentionTest, KeepsRowsThatAreNotReducedInBlocksWithinItsMemory) {
