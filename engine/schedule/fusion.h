@@ -13,6 +13,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 
