@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -43,6 +44,10 @@ class Limiter {
     const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
+    }
+    // A last block that is not whole would change which terms are added together.
+    if (block == 0 && multiple == 1 && keys_ >= 2 * kLeastInBlock) {
+      block = most / kLeastInBlock * kLeastInBlock;
     }
     if (block == 0) return sink_;
     return Rebuild(block);
@@ -335,8 +340,47 @@ class Limiter {
     return g_.Make(Op::kCmpLt, {g_.ConstFloat(value.dtype(), -1.0), sum});
   }
 
+  // Where blocks do not divide a row, the last one has positions beyond it. They have a score of
+  // -inf, are loaded from the last position, and what is weighted is 0 there. The memory has room
+  // for them.
+  void FillRows(Replacements* with) {
+    for (const auto& [id, state] : buffers_) {
+      const UOp buffer = g_.at(id);
+      (*with)[id] = {
+          g_.Make(Op::kBuffer, buffer.dtype(), {}, {buffer.arg(0), buffer.arg(1), padded_ * rows_}),
+          {}};
+    }
+    for (const UOp key : handled_) FillRow(key, with);
+    const UOp value = Substitute(b_, scores_.src(1), *with);
+    const UOp lowest = g_.ConstFloat(value.dtype(), -std::numeric_limits<double>::infinity());
+    const UOp inside = IsInside(with->at(KeyOf(scores_).id()).value);
+    (*with)[scores_.id()] = {g_.Make(Op::kStore, {Substitute(b_, scores_.src(0), *with),
+                                                  b_.Make(Op::kWhere, {inside, value, lowest})}),
+                             {}};
+  }
+
+  // For one of the ranges along the rows.
+  void FillRow(UOp key, Replacements* with) {
+    const UOp position = with->at(key.id()).value;
+    Replacements clamped = *with;
+    clamped[key.id()].value = Least(position, g_.Index(keys_ - 1));
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      const bool argument = u.is(Op::kLoad) && Memory(u.src(0)).is(Op::kParam);
+      if (argument && d_.Depends(u, key)) (*with)[id] = {Substitute(b_, u, clamped), {}};
+    }
+    for (const auto& [reduce, other] : products_) {
+      if (reduce.src(1) != key) continue;
+      const UOp value = Substitute(b_, other, *with);
+      const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
+      (*with)[other.id()] = {b_.Make(Op::kWhere, {IsInside(position), value, zero}), {}};
+    }
+  }
+  UOp IsInside(UOp position) { return b_.Make(Op::kCmpLt, {position, g_.Index(keys_)}); }
+
   UOp Rebuild(int64_t block) {
-    const int64_t blocks = keys_ / block;
+    const int64_t blocks = (keys_ + block - 1) / block;
+    padded_ = blocks * block;
     const UOp last = g_.Index(blocks - 1);
     const auto clamp = [&](UOp x, int64_t lo, int64_t hi) {
       return Least(b_.Make(Op::kMax, {x, g_.Index(lo)}), g_.Index(hi));
@@ -368,10 +412,12 @@ class Limiter {
         return first_.valid() ? Least(b_.Make(Op::kAdd, {first, i}), last) : i;
       });
     }
+    const Replacements ranges = with;
+    if (padded_ != keys_) FillRows(&with);
     Replacements all = with;
     for (const auto& [reduce, other] : products_) {
       const UOp key = reduce.src(1);
-      Replacements skipped = with;
+      Replacements skipped = ranges;
       const UOp many = b_.Make(Op::kWhere, {IsFinite(other), g_.Index(0), hidden});
       skipped[key.id()] = split(key, many, [&](UOp i) {
         UOp before = count;
@@ -380,6 +426,7 @@ class Limiter {
         }
         return Least(b_.Make(Op::kAdd, {i, before}), last);
       });
+      if (padded_ != keys_) FillRow(key, &skipped);
       const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
       const UOp nothing = g_.Make(Op::kMul, {zero, Substitute(b_, other, skipped)});
       std::vector<UOp> src{nothing};
@@ -398,8 +445,8 @@ class Limiter {
   const UOp sink_;
   const std::vector<uint32_t> order_;
   const Dependence d_;
-  UOp scores_;  // the STORE of what is masked
-  int64_t rows_ = 1, keys_ = 0;
+  UOp scores_;                                // the STORE of what is masked
+  int64_t rows_ = 1, keys_ = 0, padded_ = 0;  // with whole blocks
   std::vector<UOp> stores_;
   UOp end_, first_;                                        // of the positions that are shown
   absl::flat_hash_map<uint32_t, Hidden> buffers_, folds_;  // by BUFFER, by REDUCE

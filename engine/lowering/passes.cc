@@ -16,6 +16,7 @@
 #include "engine/lowering/merge_ranges.h"
 #include "engine/lowering/moves/apply.h"
 #include "engine/lowering/narrow_indices.h"
+#include "engine/lowering/online.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/runtime_ends.h"
 #include "engine/lowering/runtime_tails.h"
@@ -53,6 +54,8 @@ absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
 UOp Windows(PassContext& c, UOp root) { return MoveWindows(c.rewriter(kSimplify), root); }
 
 UOp Limit(PassContext& c, UOp root) { return LimitLoops(c.rewriter(kSimplify), root, c.target()); }
+
+UOp Online(PassContext& c, UOp root) { return SumOnline(c.rewriter(kSimplify), root, c.target()); }
 
 UOp Separate(PassContext& c, UOp root) { return SeparateRanges(c.graph(), root); }
 
@@ -286,6 +289,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Windows}},
     {"limit", "ends loops over a row where a mask hides the rest of the row", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Limit}},
+    {"online", "reduces rows of scores in one loop over blocks of them", kKernelLevel, kKernelLevel,
+     kSimplify, GraphPass{Online}},
     {"decompose", "simplifies, and replaces ops that the target lacks by ops that it has",
      kKernelLevel, kKernelLevel, kDecompose, GraphPass{Decompose}},
     {"separate-ranges",

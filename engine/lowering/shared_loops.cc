@@ -86,12 +86,15 @@ UOp Join(Rewriter& b, UOp sink, const Pair& p) {
       g.Range(NextRangeId(sink), AxisType::kThread, g.Index(SizeOf(p.shared) * SizeOf(p.loop)));
   Replacements with{{p.shared.id(), {b.Make(Op::kFloorDiv, {joined, size}), {joined}}},
                     {p.loop.id(), {b.Make(Op::kFloorMod, {joined, size}), {}}}};
+  const Replacements values = with;
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g.at(id);
     if (!IsOwn(u, p)) continue;
     std::vector<UOp> src{u.src(0)};
     for (int i = 1; i < u.num_src(); ++i) {
-      const UOp s = u.src(i) == p.shared || u.src(i) == p.loop ? joined : u.src(i);
+      // The end of another loop may be computed from them.
+      const bool own = u.src(i) == p.shared || u.src(i) == p.loop;
+      const UOp s = own ? joined : Substitute(b, u.src(i), values);
       if (std::ranges::find(src, s) == src.end()) src.push_back(s);
     }
     with[id] = {g.Make(Op::kAfter, DType::kVoid, src), {}};

@@ -54,8 +54,9 @@ struct Draft {
 struct KernelUse {
   int draft = 0;
   Access access;
-  bool tiled = false;  // an operand of a sum of products
-  int folds = 0;       // reductions that hold it
+  bool tiled = false;   // an operand of a sum of products
+  int folds = 0;        // reductions that hold it
+  bool places = false;  // it says where a GATHER reads, and is no factor of a product itself
 };
 
 // The access of a kernel with loops over `shape` to the element that it computes.

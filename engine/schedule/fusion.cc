@@ -116,7 +116,7 @@ absl::Status FusionPlanner::Visit(uint32_t id) {
 }
 
 void FusionPlanner::EmitKernels() {
-  for (const NestGroup& group : JoinNests(graph_, drafts_, stored_values_, options_)) {
+  for (const NestGroup& group : JoinNests(graph_, plan_.order, drafts_, stored_values_, options_)) {
     PlannedKernel kernel;
     for (int d : group.drafts) {
       Draft& draft = drafts_[d];

@@ -13,6 +13,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 
@@ -60,6 +61,8 @@ struct FusionOptions {
   const ScheduleCosts& costs;
   // What a thread may keep for itself between the nests of a kernel; 0: nothing, it is stored.
   int64_t private_bytes = 0;
+  // Whether lowering reduces rows of scores in blocks: see score_rows.h.
+  bool row_blocks = false;
   // Whether a kernel computes one matrix product at most: only then it has tiles in local memory.
   bool one_product = false;
   // Roots (STOREs and values) whose kernels write nothing else.

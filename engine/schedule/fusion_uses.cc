@@ -25,6 +25,7 @@ void FusionPlanner::AddUse(uint32_t node, KernelUse use) {
     if (drafts_.Find(known.draft) == use.draft && known.access == use.access) {
       known.tiled = known.tiled && use.tiled;
       known.folds = std::max(known.folds, use.folds);
+      known.places = known.places && use.places;
       return;
     }
   }
@@ -50,6 +51,7 @@ void FusionPlanner::MergeKernels(uint32_t id, std::vector<KernelUse>* uses) {
       if (a.draft == drafts_.Find(b.draft) && a.access == b.access) {
         a.tiled = a.tiled && b.tiled;
         a.folds = std::max(a.folds, b.folds);
+        a.places = a.places && b.places;
         uses->erase(uses->begin() + static_cast<std::ptrdiff_t>(j));
       } else {
         ++j;
@@ -82,8 +84,9 @@ void FusionPlanner::NoteOperand(uint32_t id, const std::vector<KernelUse>& uses)
   const auto bytes = static_cast<double>(BytesOf(graph_.dtype(id), elements));
   for (const KernelUse& use : uses) {
     Draft& draft = drafts_[use.draft];
-    if (use.tiled) draft.operands.push_back({use.access.ranges(), bytes});
-    for (int loop = 0; use.tiled && loop < draft.loops; ++loop) {
+    if (!use.tiled || use.places) continue;
+    draft.operands.push_back({use.access.ranges(), bytes});
+    for (int loop = 0; loop < draft.loops; ++loop) {
       if ((use.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
     }
   }
@@ -98,6 +101,7 @@ void FusionPlanner::AddSources(UOp u, const KernelUse& use) {
     case Op::kGather: {
       const size_t rank = u.src(1).shape().size();
       KernelUse index = use, rows = use;
+      index.places = true;
       index.access.axes.assign(access.axes.begin(),
                                access.axes.begin() + static_cast<std::ptrdiff_t>(rank));
       AxisUse row{Mix64(u.src(1).id(), index.access.Hash()) | 1, index.access.ranges()};
@@ -125,7 +129,7 @@ void FusionPlanner::AddSources(UOp u, const KernelUse& use) {
       break;
   }
   if (Is(u.op(), kMovement)) {
-    AddUse(u.src(0).id(), {use.draft, AccessSource(u, access), use.tiled, use.folds});
+    AddUse(u.src(0).id(), {use.draft, AccessSource(u, access), use.tiled, use.folds, use.places});
     return;
   }
   for (int i = 0; i < u.num_src(); ++i) AddUse(u.src(i).id(), use);

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/cost.h"
+#include "engine/schedule/score_rows.h"
 
 namespace telegrad {
 namespace {
@@ -20,11 +21,13 @@ constexpr double kMaxTerms = 256;
 
 class Joiner {
  public:
+  // `rows`: of these values a kernel needs a block of each row at a time, if it keeps them.
   Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values,
-         const FusionOptions& options)
+         const ScoreRows& rows, const FusionOptions& options)
       : graph_(graph),
         drafts_(drafts),
         values_(values),
+        score_rows_(rows),
         costs_(options.costs),
         private_(static_cast<double>(options.private_bytes)),
         one_product_(options.one_product) {}
@@ -48,6 +51,18 @@ class Joiner {
     }
     for (const StoredValue& value : values_) Keep(value);
     return std::move(groups_);
+  }
+
+  // Whether a kernel keeps the value, and an iteration of its shared loops has one row of it, or
+  // the same part of several.
+  static bool KeepsRows(const Drafts& drafts, const std::vector<NestGroup>& groups,
+                        const StoredValue& value, double elements, int64_t row) {
+    const int writer = drafts.Find(value.writer);
+    return std::ranges::any_of(groups, [&](const NestGroup& group) {
+      const double rows = drafts[writer].Product((RangeSet{1} << group.shared) - 1);
+      return std::ranges::find(group.kept, value.node) != group.kept.end() &&
+             rows * static_cast<double>(row) == elements;
+    });
   }
 
  private:
@@ -103,9 +118,8 @@ class Joiner {
     if (ranges > Drafts::kMaxRanges + common * (nests - 1)) return;
     const double iterations = Iterations(outer, shared, tile);
     if (shared == 0 || iterations < costs_.shared) return;
-    const auto bytes = static_cast<double>(
-        BytesOf(graph_.dtype(value.node), NumElements(graph_.shape(value.node))));
-    if (bytes / iterations > costs_.slice_bytes || PassesOutside(from, to)) return;
+    if (BytesOfValue(value.node) / iterations > costs_.slice_bytes || PassesOutside(from, to))
+      return;
     for (int d : a.drafts) group_of_[d] = to;
     b.drafts.insert(b.drafts.begin(), a.drafts.begin(), a.drafts.end());
     b.shared = shared;
@@ -121,7 +135,18 @@ class Joiner {
   }
 
   double BytesOfValue(uint32_t node) const {
-    return static_cast<double>(BytesOf(graph_.dtype(node), NumElements(graph_.shape(node))));
+    const auto bytes =
+        static_cast<double>(BytesOf(graph_.dtype(node), NumElements(graph_.shape(node))));
+    const auto row = score_rows_.find(node);
+    if (row == score_rows_.end() || row->second.elements <= costs_.row_block) return bytes;
+    return bytes * static_cast<double>(costs_.row_block) /
+           static_cast<double>(row->second.elements);
+  }
+
+  // The terms of scores of which a cache keeps an operand for all rows.
+  double MostTermsOfBlock(uint32_t scores) const {
+    const auto bytes = static_cast<double>(costs_.row_block * ByteSize(graph_.dtype(scores)));
+    return costs_.panel_bytes / bytes;
   }
 
   // How many iterations of the last of the loops that both share are rows that private memory
@@ -131,6 +156,9 @@ class Joiner {
                const std::vector<double>& reread, int shared) const {
     if (private_ == 0 || shared == 0) return 0;
     const RangeSet all = (RangeSet{1} << shared) - 1, last = RangeSet{1} << (shared - 1);
+    // In blocks, most rows are computed at a time, and their products take longer than the operands
+    // from memory.
+    const bool blocks = score_rows_.contains(value.node);
     bool again = false, reduced = false;
     for (int loop = 0; loop < shared; ++loop) again |= reread[loop] != 0;
     if (!again) return 0;
@@ -141,16 +169,23 @@ class Joiner {
         if (draft.contraction == kSeveral) return 0;
         for (const Draft::Operand& operand : draft.operands) {
           const bool stays = (operand.ranges & last) == 0;
-          if (stays && operand.bytes / draft.Product(operand.ranges & all) > costs_.shared_bytes) {
-            return 0;
-          }
+          const double bytes = operand.bytes / draft.Product(operand.ranges & all);
+          if (stays && !blocks && bytes > costs_.shared_bytes) return 0;
         }
       }
     }
     const uint32_t product = drafts_[a.drafts.front()].contraction;
-    if (!reduced || product == 0 || FoldedExtent(graph_.at(product)) > kMaxTerms) return 0;
+    if (!reduced || product == 0) return 0;
+    const double terms = FoldedExtent(graph_.at(product));
+    if (terms > (blocks ? MostTermsOfBlock(value.node) : kMaxTerms)) return 0;
     const Draft& outer = drafts_[Find(value.writer)];
-    const double row = BytesOfValue(value.node) / outer.Product(all);
+    double row = BytesOfValue(value.node) / outer.Product(all);
+    for (int d : b.drafts) {
+      const Draft& draft = drafts_[d];
+      if (!blocks || draft.contraction == 0) continue;
+      row += draft.Product(draft.LoopSet() & ~all) *  // its accumulators
+             static_cast<double>(ByteSize(graph_.dtype(value.node)));
+    }
     const auto fits = [&](int64_t rows) {
       return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, private_ / 2);
     };
@@ -262,6 +297,7 @@ class Joiner {
   const Graph& graph_;
   const Drafts& drafts_;
   const std::vector<StoredValue>& values_;
+  const ScoreRows& score_rows_;
   const ScheduleCosts& costs_;
   const double private_;
   const bool one_product_;
@@ -272,10 +308,30 @@ class Joiner {
 
 }  // namespace
 
-std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values,
+// A row is taken in blocks only where one kernel has all of it: the scores, their weights and what
+// these are added up to. Where one of them is stored after all, or is not kept so that its rows lie
+// side by side, all are planned again without.
+std::vector<NestGroup> JoinNests(const Graph& graph, std::span<const uint32_t> order,
+                                 const Drafts& drafts, const std::vector<StoredValue>& values,
                                  const FusionOptions& options) {
-  return Joiner(graph, drafts, values, options).Run();
+  absl::flat_hash_set<uint32_t> stored;
+  for (const StoredValue& value : values) stored.insert(value.node);
+  ScoreRows rows;
+  if (options.row_blocks && options.private_bytes > 0) rows = FindScoreRows(graph, order, stored);
+  while (true) {
+    std::vector<NestGroup> groups = Joiner(graph, drafts, values, rows, options).Run();
+    absl::flat_hash_set<uint32_t> whole;  // softmaxes
+    for (const StoredValue& value : values) {
+      const auto row = rows.find(value.node);
+      if (row == rows.end()) continue;
+      const auto elements = static_cast<double>(NumElements(graph.shape(value.node)));
+      if (!Joiner::KeepsRows(drafts, groups, value, elements, row->second.elements)) {
+        whole.insert(row->second.softmax);
+      }
+    }
+    if (whole.empty()) return groups;
+    absl::erase_if(rows, [&](const auto& row) { return whole.contains(row.second.softmax); });
+  }
 }
 
 }  // namespace telegrad

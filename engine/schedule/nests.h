@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/schedule/drafts.h"
@@ -24,10 +25,11 @@ struct NestGroup {
   std::vector<uint32_t> kept;  // values that nobody else needs, in private memory
 };
 
-// Each draft that is left is in one group. `values` by consumers first. A thread may keep up to
-// `private_bytes` of the options of a group's values for itself.
-std::vector<NestGroup> JoinNests(const Graph& graph, const Drafts& drafts,
-                                 const std::vector<StoredValue>& values,
+// Each draft that is left is in one group. `order`: a post-order of the graph. `values` by
+// consumers first. A thread may keep up to `private_bytes` of the options of a group's values for
+// itself.
+std::vector<NestGroup> JoinNests(const Graph& graph, std::span<const uint32_t> order,
+                                 const Drafts& drafts, const std::vector<StoredValue>& values,
                                  const FusionOptions& options);
 
 }  // namespace telegrad

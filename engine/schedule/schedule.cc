@@ -436,6 +436,7 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
   return {.machine = &machine,
           // Private memory is in the cache that a thread has to itself, if it has one.
           .private_bytes = target.cache_bytes > 0 ? machine.schedule.kept_bytes : 0,
+          .row_blocks = !target.deterministic && !target.has(ParallelLevel::kThreads),
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
           .product_target =
               target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,
@@ -465,6 +466,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   const Budget::Doing doing(budget, "scheduling");
   FusionOptions options{.costs = target.machine->schedule,
                         .private_bytes = target.private_bytes,
+                        .row_blocks = target.row_blocks,
                         .one_product = target.product_target.has_value()};
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {

@@ -52,6 +52,8 @@ struct ScheduleOptions {
   // Memory that a thread may keep for itself while it goes through a kernel's nests, where one
   // thread does all of an iteration of them; 0: there is none.
   int64_t private_bytes = 0;
+  // Whether lowering reduces rows of scores in blocks: see score_rows.h.
+  bool row_blocks = false;
   // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
   // transformed tiles (winograd.h); 0: they may not.
   int64_t multiply_adds = 0;

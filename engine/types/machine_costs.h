@@ -41,6 +41,7 @@ struct ScheduleCosts {
   double slice_bytes;   // that pass between two nests through the cache of one thread
   double panel_bytes;   // of an operand that a cache keeps for all of a product's tiles
   double shared_bytes;  // of one that the cache of all threads keeps for all of a row's
+  int64_t row_block;    // elements of a row of scores that are reduced at a time, at most
   int64_t kept_bytes;   // of a thread's private memory, beside its accumulators and copies
   ReductionSplit split;
   // What an element of a convolution's transformed input, and of the products, takes, in

@@ -56,7 +56,7 @@ class Kernels {
   explicit Kernels(std::mt19937_64& rng) : rng_(rng) {}
 
   absl::StatusOr<Plan> Draw() {
-    switch (Below(8)) {
+    switch (Below(17) / 2) {
       case 0:
       case 1: {
         const DType dtype = Below(2) == 0 ? DType::kFloat16 : DType::kFloat32;
@@ -81,6 +81,13 @@ class Kernels {
       case 6: {
         const Tensor x = Matrix("x");
         return Done(x.Sub(x.Mean({1}, /*keepdim=*/true)).Exp().Sum({1}));
+      }
+      case 8: {  // on a processor, rows of scores in blocks, with a mask that ends the loop or not
+        const int64_t keys = 64 + 3 * Below(3), d = 16;
+        const Tensor q = b_.Param(DType::kFloat32, {1, 4, 32, d}, "q");
+        const Tensor k = b_.Param(DType::kFloat32, {1, 4, keys, d}, "k");
+        const Tensor v = b_.Param(DType::kFloat32, {1, 4, keys, d}, "v");
+        return Done(q.ScaledDotProductAttention(k, v, {}, /*causal=*/Below(2) == 0));
       }
       default: {
         const int64_t s = 2 + Below(6), d = 2 + Below(6);

@@ -61,6 +61,7 @@ eval: after schedule: kernels, not run
 eval: after derive: kernels, not run
 eval: after windows: kernels, not run
 eval: after limit: kernels, not run
+eval: after online: kernels, not run
 eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
 eval: after order-sums: kernels, not run

@@ -1,0 +1,326 @@
+// In an iteration of the loop over blocks, with r for rows and k for the keys of a block:
+//
+//   score[k, r]   the nest that computes scores, over a block
+//   scale[r], m[r] = m' together: exp2((m - m') c), and m' = max(m, max over k of e(score[k, r]))
+//   weight[k, r]  exp2((e(score[k, r]) - m[r]) c)
+//   l[r]          l[r] scale[r] + sum over k of weight[k, r]
+//   y[r, ...]     y[r, ...] scale[r] + sum over k of weight[k, r] v[k, ...], for each weighted sum
+//
+// m, l and y are filled before the loop and read after it. In place of m, the kernel may subtract
+// s(m), such as 0 where m is not finite. While that is -inf, 0 takes its place, so that weights are
+// 0 and not exp2(-inf + inf). If it is -inf in the end, the sums are multiplied by exp2(inf), so
+// that 0 becomes no number, as it does where the maximum is known from the beginning.
+#include "engine/lowering/online.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "engine/ir/scalar.h"
+#include "engine/lowering/online_match.h"
+#include "engine/lowering/order_sums.h"
+#include "engine/lowering/ranges.h"
+#include "engine/lowering/substitute.h"
+#include "engine/types/machine_costs.h"
+
+namespace telegrad {
+namespace {
+
+// The keys of a block. The last block begins earlier where they divide no row, and leaves out what
+// it has in common with the one before, so what counts is how many keys all blocks have, what an
+// update and a rescaling take for each of them, and that leaving out tests each key. 0: the row is
+// hardly more than a block.
+int64_t BlockOf(int64_t keys, int64_t most) {
+  constexpr int64_t kStep = 8;
+  constexpr double kUpdate = 4, kTest = 1.02;  // in keys, and for each of them
+  int64_t block = 0;
+  double least = 0;
+  for (int64_t n = most; n >= most / 2; n -= kStep) {
+    const int64_t blocks = (keys + n - 1) / n;
+    const double cost = static_cast<double>(blocks) * (static_cast<double>(n) + kUpdate) *
+                        (keys % n == 0 ? 1 : kTest);
+    if (blocks < 2 || (block != 0 && cost >= least)) continue;
+    block = n;
+    least = cost;
+  }
+  return block;
+}
+
+class Summer {
+ public:
+  Summer(Rewriter& b, UOp sink, CoupledSums sums, int64_t most)
+      : b_(b), g_(*b.graph()), s_(std::move(sums)), most_(most), next_range_(s_.next_range) {
+    for (uint32_t id : PostOrder(sink)) {
+      if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
+    }
+    for (const UOp memory : {s_.maximum_memory, s_.sum_memory}) Count(memory);
+    for (const WeightedSum& sum : s_.sums) Count(sum.memory);
+    const UOp shift = ShiftAt(Lowest());
+    guarded_ =
+        !shift.is_const() || !std::isfinite(ScalarAsDouble(shift.dtype(), shift.const_word()));
+  }
+
+  UOp Run() {
+    const int64_t keys = SizeOf(s_.key);
+    block_ = s_.blocks.valid() ? keys : BlockOf(keys, most_);
+    if (block_ == 0) return {};
+    overlap_ = s_.blocks.valid() ? 0 : (block_ - keys % block_) % block_;
+    const UOp many = s_.blocks.valid() ? s_.blocks.src(0) : g_.Index((keys + overlap_) / block_);
+    blocks_ = g_.Range(next_range_++, AxisType::kReduce, many);
+    StoreScores();
+    UpdateMaxima();
+    StoreWeights();
+    Replacements done;
+    UOp corrected = Correction();
+    if (s_.sum_memory.valid()) AddSums(&done);
+    for (const WeightedSum& sum : s_.sums) AddWeighted(sum, &done);
+    After(s_.maximum_memory, maxima_done_, &done);
+    return Finish(done, corrected);
+  }
+
+ private:
+  // A place in a row and among the keys of a block.
+  struct Place {
+    UOp row, key;
+    Replacements at = {};  // for the ranges of the scores
+    UOp again = {};        // whether the block before has had the key; invalid: it has not
+  };
+
+  void Count(UOp memory) {
+    if (!memory.valid()) return;
+    while (memory.is(Op::kAfter)) memory = memory.src(0);
+    next_slot_ = std::max(next_slot_, memory.arg(1) + 1);
+  }
+
+  UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }
+  UOp FreshRow() { return s_.row.valid() ? Fresh(AxisType::kLoop, s_.rows()) : g_.Index(0); }
+
+  Place PlaceAt(UOp row, UOp key) {
+    Place place{.row = row, .key = key};
+    if (s_.row.valid()) place.at[s_.row.id()] = {row, {row}};
+    if (s_.blocks.valid()) {
+      place.at[s_.blocks.id()] = {blocks_, {}};
+      place.at[s_.key.id()] = {key, {key}};
+    } else {
+      const UOp first = b_.Make(Op::kMul, {blocks_, g_.Index(block_)});
+      UOp begin = first;
+      if (overlap_ != 0) {  // min(first, keys - block)
+        const UOp back = b_.Make(Op::kMul, {blocks_, g_.Index(-block_)});
+        const UOp most = b_.Make(Op::kMax, {back, g_.Index(block_ - SizeOf(s_.key))});
+        begin = b_.Make(Op::kMul, {most, g_.Index(-1)});
+      }
+      const UOp position = b_.Make(Op::kAdd, {begin, key});
+      place.at[s_.key.id()] = {position, {key}};
+      if (overlap_ != 0) place.again = b_.Make(Op::kCmpLt, {position, first});
+    }
+    return place;
+  }
+
+  UOp Nest(UOp store, std::initializer_list<UOp> loops) {
+    std::vector<UOp> src{store};
+    for (const UOp loop : loops) {
+      if (loop.is(Op::kRange)) src.push_back(loop);
+    }
+    return src.size() == 1 ? store : g_.Make(Op::kEnd, DType::kVoid, src);
+  }
+  UOp Store(UOp memory, UOp index, UOp value) {
+    return g_.Make(Op::kStore, {g_.Make(Op::kIndex, {memory, index}), value});
+  }
+  UOp Load(UOp memory, UOp index) {
+    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {memory, index})});
+  }
+  UOp Reduce(ReduceKind kind, UOp body, UOp key) {
+    return g_.Make(Op::kReduce, DType::kVoid, {body, key}, {static_cast<int64_t>(kind)});
+  }
+
+  // Memory that each block has for itself.
+  UOp OfBlock(DType dtype, int64_t elements) {
+    std::vector<UOp> src{
+        g_.Make(Op::kBuffer, dtype, {},
+                {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, elements})};
+    src.insert(src.end(), s_.shared.begin(), s_.shared.end());
+    src.push_back(blocks_);
+    return g_.Make(Op::kAfter, DType::kVoid, src);
+  }
+
+  // `memory` in the loop over blocks, where it has `first` in the beginning.
+  UOp Carried(UOp memory, std::span<const UOp> ranges, UOp first) {
+    std::vector<UOp> fresh;
+    for (const UOp range : ranges) fresh.push_back(Fresh(AxisType::kLoop, SizeOf(range)));
+    std::vector<UOp> src{Store(memory, RowMajor(b_, fresh), first)};
+    src.insert(src.end(), fresh.begin(), fresh.end());
+    const UOp init = src.size() == 1 ? src[0] : g_.Make(Op::kEnd, DType::kVoid, src);
+    return g_.Make(Op::kAfter, {memory, init, blocks_});
+  }
+  std::vector<UOp> Rows() const {
+    return s_.row.valid() ? std::vector{s_.row} : std::vector<UOp>();
+  }
+
+  // Rows of a block lie side by side.
+  UOp At(const Place& place) {
+    return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {place.key, g_.Index(s_.rows())}), place.row});
+  }
+
+  void StoreScores() {
+    const UOp row = FreshRow(), key = Fresh(AxisType::kLoop, block_);
+    const Place place = PlaceAt(row, key);
+    const UOp memory = OfBlock(s_.scores.dtype(), block_ * s_.rows());
+    // In the order of the loops that they replace.
+    std::vector<UOp> src{Store(memory, At(place), Substitute(b_, s_.scores, place.at))};
+    for (const UOp range : s_.loops) {
+      if (range != s_.blocks) src.push_back(range == s_.row ? row : range == s_.key ? key : range);
+    }
+    scores_ = g_.Make(Op::kAfter, {memory, g_.Make(Op::kEnd, DType::kVoid, src)});
+  }
+
+  // What the maximum is taken of.
+  UOp Element(const Place& place) {
+    Replacements with = place.at;
+    with[s_.score.id()] = {Load(scores_, At(place)), {}};
+    const UOp element = Substitute(b_, s_.element, with);
+    return place.again.valid() ? b_.Make(Op::kWhere, {place.again, Lowest(), element}) : element;
+  }
+
+  // What is subtracted where the maximum, of the row so far, is `maximum`.
+  UOp Shift(UOp maximum) {
+    const UOp shift = ShiftAt(maximum);
+    if (!guarded_) return shift;
+    const UOp none = b_.Make(Op::kCmpEq, {shift, Lowest()});
+    return b_.Make(Op::kWhere, {none, g_.ConstFloat(shift.dtype(), 0.0), shift});
+  }
+  // The kernel's shift where the maximum is that.
+  UOp ShiftAt(UOp maximum) {
+    return s_.shift == s_.maximum ? maximum
+                                  : Substitute(b_, s_.shift, {{s_.maximum.id(), {maximum, {}}}});
+  }
+  UOp Lowest() {
+    return g_.ConstFloat(s_.maximum.dtype(), -std::numeric_limits<double>::infinity());
+  }
+  UOp Exponential(UOp x, UOp y) {
+    UOp difference = b_.Make(Op::kSub, {x, y});
+    if (s_.scale.valid()) difference = b_.Make(Op::kMul, {difference, s_.scale});
+    return b_.Make(Op::kExp2, {difference});
+  }
+
+  void UpdateMaxima() {
+    const UOp row = FreshRow(), key = Fresh(AxisType::kReduce, block_);
+    const UOp carried = Carried(s_.maximum_memory, Rows(), Lowest());
+    const UOp old = Load(carried, row);
+    const UOp most = Reduce(ReduceKind::kMax, Element(PlaceAt(row, key)), key);
+    const UOp maximum = b_.Make(Op::kMax, {old, most});
+    maxima_done_ = Nest(Store(carried, row, maximum), {row});
+    const UOp memory = OfBlock(s_.maximum.dtype(), s_.rows());
+    // What was added up so far is 0 while the maximum is -inf.
+    const UOp nothing = b_.Make(Op::kCmpEq, {old, Lowest()});
+    const UOp scale = b_.Make(Op::kWhere, {nothing, g_.ConstFloat(old.dtype(), 0.0),
+                                           Exponential(Shift(old), Shift(maximum))});
+    const UOp stored = Nest(Store(memory, row, scale), {row});
+    scales_ = g_.Make(Op::kAfter, {memory, stored});
+  }
+
+  void StoreWeights() {
+    const UOp row = FreshRow(), key = Fresh(AxisType::kLoop, block_);
+    const Place place = PlaceAt(row, key);
+    const UOp maximum = Load(g_.Make(Op::kAfter, {s_.maximum_memory, maxima_done_}), row);
+    const UOp memory = OfBlock(s_.maximum.dtype(), block_ * s_.rows());
+    const UOp weight = Exponential(Element(place), Shift(maximum));
+    weights_ = g_.Make(Op::kAfter, {memory, Nest(Store(memory, At(place), weight), {row, key})});
+  }
+
+  // memory[at] = memory[at] scale[row] + sum over the block of `value` weighted.
+  UOp Add(UOp memory, UOp at, const Place& place, UOp value) {
+    const UOp weight = Load(weights_, At(place));
+    const UOp body = value.valid() ? b_.Make(Op::kMul, {weight, value}) : weight;
+    const UOp before = b_.Make(Op::kMul, {Load(memory, at), Load(scales_, place.row)});
+    return Store(memory, at,
+                 b_.Make(Op::kAdd, {before, Reduce(ReduceKind::kAdd, body, place.key)}));
+  }
+
+  void After(UOp memory, UOp nest, Replacements* done) {
+    const UOp all = g_.Make(Op::kEnd, {nest, blocks_});
+    (*done)[memory.id()] = {g_.Make(Op::kAfter, {memory, all}), {}};
+  }
+
+  void AddSums(Replacements* done) {
+    const Place place = PlaceAt(FreshRow(), Fresh(AxisType::kReduce, block_));
+    const UOp memory = Carried(s_.sum_memory, Rows(), g_.ConstFloat(s_.maximum.dtype(), 0.0));
+    After(s_.sum_memory, Nest(Add(memory, place.row, place, {}), {place.row}), done);
+  }
+
+  void AddWeighted(const WeightedSum& sum, Replacements* done) {
+    Replacements fresh;
+    std::vector<UOp> loops;
+    UOp row = g_.Index(0);
+    for (const UOp range : sum.kept) {
+      loops.push_back(Fresh(AxisType::kLoop, SizeOf(range)));
+      fresh[range.id()] = {loops.back(), {loops.back()}};
+      if (range == sum.row) row = loops.back();
+    }
+    Place place = PlaceAt(row, Fresh(AxisType::kReduce, block_));
+    fresh.insert(place.at.begin(), place.at.end());
+    const UOp memory = Carried(sum.memory, sum.kept, g_.ConstFloat(sum.dtype, 0.0));
+    UOp value = Substitute(b_, sum.value, fresh);
+    if (place.again.valid()) {  // 0 times it may be no number
+      value = b_.Make(Op::kWhere, {place.again, g_.ConstFloat(value.dtype(), 0.0), value});
+    }
+    std::vector<UOp> src{Add(memory, RowMajor(b_, loops), place, value)};
+    src.insert(src.end(), loops.begin(), loops.end());
+    const UOp nest = src.size() == 1 ? src[0] : g_.Make(Op::kEnd, DType::kVoid, src);
+    After(sum.memory, nest, done);
+  }
+
+  // By what the sums are multiplied in the end, at the row of the scores; invalid: nothing.
+  UOp Correction() { return guarded_ ? Exponential(Shift(s_.maximum), s_.shift) : UOp(); }
+
+  UOp Finish(const Replacements& done, UOp correction) {
+    std::vector<UOp> roots;
+    for (const UOp root : s_.roots) {
+      Replacements with = done;
+      for (uint32_t id : PostOrder(root)) {
+        const UOp load = g_.at(id);
+        if (!load.is(Op::kLoad) || !correction.valid()) continue;
+        const UOp memory = load.src(0).src(0);
+        UOp row = load.src(0).src(1);
+        const auto sum = std::ranges::find(s_.sums, memory, &WeightedSum::memory);
+        if (sum != s_.sums.end()) row = sum->row.valid() ? sum->row : g_.Index(0);
+        if (memory != s_.sum_memory && sum == s_.sums.end()) continue;
+        Replacements at;
+        if (s_.row.valid()) at[s_.row.id()] = {row, {}};
+        const UOp value = b_.Make(Op::kMul, {load, Substitute(b_, correction, at)});
+        with[id] = {Substitute(b_, value, done), {}};
+      }
+      roots.push_back(Substitute(b_, root, with));
+      if (!roots.back().valid()) return {};
+    }
+    return g_.Make(Op::kSink, DType::kVoid, roots);
+  }
+
+  Rewriter& b_;
+  Graph& g_;
+  const CoupledSums s_;
+  const int64_t most_;  // keys of a block
+  int64_t next_range_ = 0, next_slot_ = 0;
+  int64_t block_ = 0, overlap_ = 0;  // keys
+  bool guarded_ = true;              // the shift of a row without any score may be no finite number
+  UOp blocks_;                       // the loop over blocks
+  UOp maxima_done_;                  // the nest that updates the maxima
+  UOp scores_, scales_, weights_;    // memory of a block, once it is filled
+};
+
+}  // namespace
+
+UOp SumOnline(Rewriter& b, UOp sink, const Target& target) {
+  if (KeepsOrder(target) || target.has(ParallelLevel::kThreads)) return sink;
+  const Graph& g = *sink.graph();
+  const std::vector<uint32_t> order = PostOrder(sink);
+  if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))
+    return sink;
+  std::optional<CoupledSums> sums = MatchCoupledSums(b, sink);
+  if (!sums) return sink;
+  const UOp online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
+  return online.valid() ? online : sink;
+}
+
+}  // namespace telegrad
