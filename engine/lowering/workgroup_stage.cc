@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/ir/fragment.h"
 #include "engine/lowering/panel_order.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/staging.h"
@@ -13,6 +14,8 @@
 
 namespace telegrad {
 namespace {
+
+constexpr int64_t kMatrixRowBytes = 16;  // of LOAD_MATRIX
 
 // An operand's tile: of the tile's range t, and of the reduced range k.
 struct Panel {
@@ -23,6 +26,13 @@ struct Panel {
   // Where element (t, k) of the tile is, from the tile's first on.
   UOp At(Rewriter& b, UOp t, UOp k) const {
     const UOp place[] = {by_k ? t : k, by_k ? k : t};
+    return staging.layout.At(b, place);
+  }
+  // The element (t, k) further on than the one that the kernel reads.
+  UOp AtFrom(Rewriter& b, UOp t, UOp k) const {
+    if (staging.layout.swizzle.chunk == 0) return b.Make(Op::kAdd, {tile.read, At(b, t, k)});
+    const UOp place[] = {b.Make(Op::kAdd, {staging.axes[0].read, by_k ? t : k}),
+                         b.Make(Op::kAdd, {staging.axes[1].read, by_k ? k : t})};
     return staging.layout.At(b, place);
   }
 };
@@ -36,9 +46,28 @@ int64_t ChunkOf(Rewriter& b, UOp load, const SplitRange& along, bool turned, int
                          bytes / std::max<int64_t>(1, ByteSize(load.dtype())));
 }
 
-// `gap`: elements between rows, so that those do not fall onto the same banks.
-Panel PanelOf(Rewriter& b, const StagedProduct& plan, size_t operand, bool by_k, int64_t gap,
-              int64_t ring, int64_t chunk_bytes) {
+// Bytes: between rows, of what a thread accesses at once at most, and of all banks, 0 where rows
+// are not exchanged.
+struct RowBytes {
+  int64_t gap, chunk, banks;
+};
+
+// Rows that are read at once do not fall onto the same banks: those that are read whole chunks at a
+// time are exchanged where the target has that, others have gaps.
+void Separate(const RowBytes& bytes, int64_t element, Layout* layout) {
+  if (bytes.banks > 0) {
+    const std::optional<Swizzle> swizzle =
+        SwizzleOf(layout->axes.back().size, bytes.chunk / element, bytes.banks / bytes.chunk);
+    if (swizzle) {
+      layout->swizzle = *swizzle;
+      return;
+    }
+  }
+  layout->axes.back().gap = bytes.gap / element;
+}
+
+Panel PanelOf(Rewriter& b, const StagedProduct& plan, size_t operand, bool by_k,
+              const RowBytes& bytes, int64_t ring) {
   const UOp load = operand == 0 ? plan.product.a : plan.product.b;
   const SplitRange& t = operand == 0 ? plan.m : plan.n;
   const bool copied_by_k = RunsAlongReduced(b, load, t.range, plan.k.range);
@@ -59,21 +88,32 @@ Panel PanelOf(Rewriter& b, const StagedProduct& plan, size_t operand, bool by_k,
     panel.staging.axes.push_back(
         {.range = r.range, .read = r.within, .tile = r.outer, .of = r.size});
   }
-  panel.staging.layout.axes.back().gap = gap;
+  Separate(bytes, ByteSize(load.dtype()), &panel.staging.layout);
   shared.threads = plan.threads;
-  shared.chunk = ChunkOf(b, load, along, copied_by_k != by_k, ring, chunk_bytes);
+  shared.chunk = ChunkOf(b, load, along, copied_by_k != by_k, ring, bytes.chunk);
   return panel;
+}
+
+// What a thread reads at once along what is reduced: neighbours of its fragment, or where matrices
+// are loaded by rows, a row.
+int64_t BytesAlongReduced(const MmaInfo& mma, size_t operand, DType dtype) {
+  if (mma.by_rows) return kMatrixRowBytes;
+  const FragmentRow* const row = FindFragment(mma.unit, operand == 0 ? 'a' : 'b');
+  const FragmentDigit& lowest = row->elements.all().front();
+  return lowest.axis == 'k' && lowest.stride == 1 ? lowest.size * ByteSize(dtype) : ByteSize(dtype);
 }
 
 // Matrices of which a row, or where neighbours are not along k a column, lies in one row of local
 // memory.
 UOp LoadMatrices(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64_t count) {
   Graph& g = *b.graph();
-  const UOp zero = g.Index(0);
-  const UOp matrix = panel.At(b, at.scalar_t, at.scalar_k);
-  const UOp row = panel.by_k ? panel.At(b, at.row, zero) : panel.At(b, zero, at.row);
   // What only the lane decides comes first: that is computed once, before the loop.
-  const UOp lanes = b.Make(Op::kAdd, {panel.tile.read, b.Make(Op::kAdd, {matrix, row})});
+  const auto along = [&](UOp lane, UOp row) {
+    return row.valid() ? b.Make(Op::kAdd, {lane, row}) : lane;
+  };
+  const UOp t = along(at.scalar_t, panel.by_k ? at.row : UOp());
+  const UOp k = along(at.scalar_k, panel.by_k ? UOp() : at.row);
+  const UOp lanes = panel.AtFrom(b, t, k);
   const UOp index = b.Make(Op::kAdd, {panel.tile.first, lanes});
   return g.Make(Op::kLoadMatrix, DType::kVoid, {g.Make(Op::kIndex, {panel.tile.memory, index})},
                 {count, panel.by_k ? 0 : 1});
@@ -89,24 +129,49 @@ UOp ReadFragment(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64
   return g.Make(Op::kLoad, {g.Make(Op::kIndex, {panel.tile.memory, index})});
 }
 
+// `banks`: bytes of all banks, over which rows are exchanged; 0: rows have gaps.
+std::vector<Panel> PanelsOf(Rewriter& b, const StagedProduct& plan, const GroupCosts& costs,
+                            int64_t banks, int64_t ring) {
+  const Matmul& p = plan.product;
+  const Fragments* const mma = plan.fragments;
+  std::vector<Panel> panels;
+  for (const size_t i : {0, 1}) {
+    const UOp load = i == 0 ? p.a : p.b;
+    const bool by_k = mma != nullptr && RunsAlongReduced(b, load, i == 0 ? p.m : p.n, p.k);
+    RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = banks};
+    if (by_k) bytes.gap = std::min(bytes.gap, BytesAlongReduced(mma->info(), i, load.dtype()));
+    panels.push_back(PanelOf(b, plan, i, by_k, bytes, ring));
+  }
+  return panels;
+}
+
+int64_t BytesOf(std::span<const Panel> panels) {
+  int64_t bytes = 0;
+  for (const Panel& panel : panels) {
+    const Staging& s = panel.staging;
+    bytes += s.ring * telegrad::BytesOf(s.dtype, s.layout.elements());
+  }
+  return bytes;
+}
+
 }  // namespace
 
+// Exchanged rows take more instructions than a gap: the place of each chunk along a row is computed
+// by itself. They are for where more workgroups then have room in a processor's local memory, and
+// there are too few to hide each other's waiting.
 void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, int64_t* next_id,
                   Replacements* with) {
   Graph& g = *b.graph();
   const Matmul& p = plan.product;
   const Fragments* const mma = plan.fragments;
   const int64_t ring = plan.k.outer.is(Op::kRange) ? plan.ring : 1;
-  const int local_bytes = CostsOf(target).group.local_bytes;
-  std::vector<Panel> panels;
-  for (const size_t i : {0, 1}) {
-    const UOp load = i == 0 ? p.a : p.b;
-    const bool by_k = mma != nullptr && RunsAlongReduced(b, load, i == 0 ? p.m : p.n, p.k);
-    // MFMA reads 8 bytes of 16 rows at once, which with the other gap would meet in pairs.
-    const int gap_bytes =
-        by_k && target.matrix == MatrixUnit::kMfma ? local_bytes / 2 : local_bytes;
-    panels.push_back(
-        PanelOf(b, plan, i, by_k, gap_bytes / ByteSize(load.dtype()), ring, local_bytes));
+  const GroupCosts& costs = CostsOf(target).group;
+  std::vector<Panel> panels = PanelsOf(b, plan, costs, 0, ring);
+  if (mma != nullptr && mma->info().by_rows && costs.swizzled_bytes > 0) {
+    std::vector<Panel> swizzled = PanelsOf(b, plan, costs, costs.swizzled_bytes, ring);
+    const int64_t fit = target.local_bytes / BytesOf(panels);
+    const bool more = target.local_bytes / BytesOf(swizzled) > fit;
+    if (more && static_cast<double>(fit) < costs.busy) panels = std::move(swizzled);
   }
   const Staging tiles[] = {panels[0].staging, panels[1].staging};
   const std::vector<StagedTile> staged = StageTiles(b, tiles, *with, next_id);
