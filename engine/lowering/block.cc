@@ -19,6 +19,7 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/staging.h"
 
 namespace telegrad {
 namespace {
@@ -48,12 +49,6 @@ class Blocker {
   }
 
  private:
-  // Ranges, those of lanes last, and what they number.
-  struct Kept {
-    std::vector<UOp> ranges;
-    UOp position;
-  };
-
   bool IsBlock(UOp range) const { return std::ranges::find(blocks_, range) != blocks_.end(); }
   bool FoldsBlocks(UOp reduce) const {
     for (int i = 1; i < reduce.num_src(); ++i) {
@@ -62,24 +57,22 @@ class Blocker {
     return false;
   }
 
-  // New ranges in place of these.
-  Kept Fresh(const std::vector<UOp>& ranges, Replacements* with) {
-    std::vector<UOp> fresh;
-    for (UOp r : ranges) {
-      fresh.push_back(g_.Range(next_range_++, static_cast<AxisType>(r.arg(1)), r.src(0)));
-      if (with != nullptr) (*with)[r.id()] = {fresh.back(), {fresh.back()}};
-    }
-    const UOp position = RowMajor(b_, fresh);
-    return {std::move(fresh), position};
-  }
-
-  // REDUCEs that depend on the same kept ranges share the loops in which they are reduced.
-  const std::pair<Kept, Replacements>& Loops(RangeSet inside, const std::vector<UOp>& ranges) {
+  // The loops in which these ranges are reduced, which are shared by all REDUCEs that depend on the
+  // same ones, and what becomes of the ranges there.
+  struct Kept {
+    std::vector<UOp> ranges;
+    Replacements with;
+  };
+  const Kept& Loops(RangeSet inside, const std::vector<UOp>& ranges) {
     const auto it = loops_.find(inside);
     if (it != loops_.end()) return it->second;
-    Replacements with;
-    Kept kept = Fresh(ranges, &with);
-    return loops_.emplace(inside, std::pair(std::move(kept), std::move(with))).first->second;
+    Kept& kept = loops_[inside];
+    for (UOp r : ranges) {
+      const auto type = static_cast<AxisType>(r.arg(1));
+      kept.ranges.push_back(g_.Range(next_range_++, type, r.src(0)));
+      kept.with[r.id()] = {kept.ranges.back(), {kept.ranges.back()}};
+    }
+    return kept;
   }
 
   UOp After(UOp memory, std::vector<UOp> what) {
@@ -114,30 +107,27 @@ class Blocker {
     for (int i = 1; i < reduce.num_src(); ++i) {
       (IsBlock(reduce.src(i)) ? blocks : rest).push_back(reduce.src(i));
     }
-    int64_t elements = 1;
-    for (UOp r : ranges) elements *= SizeOf(r);
-    const UOp buffer =
-        g_.Make(Op::kBuffer, dtype, {},
-                {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, elements});
-    const UOp memory = After(buffer, {outside_.begin(), outside_.end()});
-    const auto at = [&](UOp in, const Kept& kept) {
-      return g_.Make(Op::kIndex, {in, kept.position});
-    };
-
-    const Kept first = Fresh(ranges, nullptr);
-    const UOp identity = g_.ConstWord(dtype, ReduceIdentity(kind, dtype));
-    const UOp init = Nest(g_.Make(Op::kStore, {at(memory, first), identity}), {}, first.ranges);
+    Staging s{.dtype = dtype,
+              .constant = ReduceIdentity(kind, dtype),
+              .slot = next_slot_++,
+              .own = {outside_.begin(), outside_.end()}};
+    for (UOp r : ranges) {
+      s.layout.axes.push_back({.size = SizeOf(r)});
+      s.axes.push_back({.range = r, .loops = {{static_cast<AxisType>(r.arg(1)), SizeOf(r)}}});
+    }
+    const UOp memory = StagedMemory(g_, s), init = FillTile(b_, s, memory, {}, &next_range_).nest;
 
     std::vector<UOp> begun{init};
     begun.insert(begun.end(), blocks.begin(), blocks.end());
     const auto& [loop, fresh] = Loops(inside, ranges);
-    const UOp to = at(After(memory, begun), loop);
+    const UOp to = g_.Make(Op::kIndex, {After(memory, begun), s.layout.At(b_, loop)});
     const UOp part = Substitute(
         b_, rest.size() == 1 ? rest[0] : g_.Make(Op::kReduce, DType::kVoid, rest, arg), fresh);
     if (!part.valid()) return part;
     const UOp sum = b_.Make(kCombine[static_cast<int>(kind)], {g_.Make(Op::kLoad, {to}), part});
-    const UOp folded = Nest(g_.Make(Op::kStore, {to, sum}), blocks, loop.ranges);
-    return g_.Make(Op::kLoad, {at(After(memory, {folded}), {ranges, RowMajor(b_, ranges)})});
+    const UOp folded = Nest(g_.Make(Op::kStore, {to, sum}), blocks, loop);
+    const UOp at = s.layout.At(b_, ranges);
+    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {After(memory, {folded}), at})});
   }
 
   Rewriter& b_;
@@ -145,7 +135,7 @@ class Blocker {
   const UOp sink_;
   const std::span<const UOp> blocks_, outside_;
   const Dependence d_;
-  std::map<RangeSet, std::pair<Kept, Replacements>> loops_;
+  std::map<RangeSet, Kept> loops_;
   int64_t next_range_ = 0, next_slot_ = 0;
 };
 

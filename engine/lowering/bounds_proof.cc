@@ -12,6 +12,7 @@
 #include "engine/lowering/bounds_proof.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -243,6 +244,13 @@ class Prover {
     if (u.is(Op::kMax)) {
       const WideBounds x = Value(u.src(0), depth + 1), y = Value(u.src(1), depth + 1);
       return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
+    }
+    if (u.is(Op::kXor)) {  // of two that are not negative: no bit above those of both
+      const WideBounds x = Value(u.src(0), depth + 1), y = Value(u.src(1), depth + 1);
+      if (x.lo < 0 || y.lo < 0 || x.empty() || y.empty()) return all;
+      return {
+          0,
+          static_cast<Int128>(std::bit_ceil(static_cast<uint64_t>(std::max(x.hi, y.hi)) + 1)) - 1};
     }
     if (u.is(Op::kCast) && !IsFloat(u.src(0).dtype()) && !IsBool(u.dtype())) {
       const WideBounds x = Value(u.src(0), depth + 1);

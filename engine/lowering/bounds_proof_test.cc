@@ -82,6 +82,20 @@ TEST_F(BoundsProofTest, TheWholeRowOfAMatrixCounts) {
   EXPECT_EQ(unproved(255), 1u);
 }
 
+// The chunks of a row of which another one is exchanged in each row: all of them, and no more.
+TEST_F(BoundsProofTest, ExchangedBitsStayBelowThoseThatThereAre) {
+  const UOp row = Range(0, 8), chunk = Range(1, 4), shorter = Range(2, 3);
+  const UOp half = g_.Make(Op::kFloorDiv, {row, g_.Index(2)});
+  const auto at = [&](UOp x, UOp y) { return Add(Mul(row, 4), g_.Make(Op::kXor, {x, y})); };
+  EXPECT_TRUE(ProveInside(At(32, at(chunk, half))));
+  EXPECT_FALSE(ProveInside(At(31, at(chunk, half))));
+  EXPECT_TRUE(ProveInside(At(32, at(shorter, shorter))));
+  EXPECT_FALSE(ProveInside(At(31, at(shorter, half)))) << "2 ^ 1 is 3";
+  EXPECT_FALSE(ProveInside(At(32, at(chunk, row)))) << "a bit that the chunks do not have";
+  const UOp negative = Add(chunk, g_.Index(-1));
+  EXPECT_FALSE(ProveInside(At(32, at(negative, half))));
+}
+
 TEST_F(BoundsProofTest, GateOfAPaddedWindow) {
   // y + k - 1 of 8 rows, where it is one; the sum is spread over the whole index.
   const UOp y = Range(0, 8), k = Range(1, 3), x = Range(2, 5);

@@ -1,11 +1,7 @@
 // The panel of a load is what it reads while the loops that it depends on stand: the reduction's
-// ranges and the tile. With fresh ranges over the panel,
-//
-//   LOAD(INDEX(x, i), gate)  ->  LOAD(INDEX(AFTER(BUFFER, END(STORE(INDEX(BUFFER, p'), LOAD(x, i'),
-//                                                              panel')), p))
-//
-// where p numbers the panel in the order of its loops. Rows that lie far apart in x, and often fall
-// onto the same few sets of a cache, are neighbours in the copy.
+// ranges and the tile. It is staged (staging.h) in the order in which the tile reads it. Rows that
+// lie far apart in what is copied, and often fall onto the same few sets of a cache, are neighbours
+// in the copy.
 //
 // The copy of a weight has the panels of all iterations of the loops, one after another as they are
 // read, and is an argument that a kernel of its own fills:
@@ -21,7 +17,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
-#include "engine/lowering/substitute.h"
+#include "engine/lowering/staging.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -288,23 +284,17 @@ class Stager {
     return 1;
   }
 
-  // A range of the copy's own in place of `r`, whose parts are closed by `end`.
-  UOp Fresh(int r, int64_t together, std::vector<UOp>* end) {
+  // The loops of the copy along `r`.
+  std::vector<CopyLoop> CopyLoops(int r, int64_t together) const {
     const auto type = static_cast<AxisType>(Range(r).arg(1));
-    const auto add = [&](AxisType as, int64_t size) {
-      end->push_back(g_.Range(next_id_++, as, g_.Index(size)));
-      return end->back();
-    };
     if (together == 1) {
       // A window's masks are found once, for all iterations of the loops around it.
-      if (type == AxisType::kUnroll) return add(AxisType::kUpcast, s_.size[r]);
+      if (type == AxisType::kUnroll) return {{AxisType::kUpcast, s_.size[r]}};
       const bool replicated = type == AxisType::kUpcast || type == AxisType::kVector;
-      return add(replicated ? type : AxisType::kLoop, s_.size[r]);
+      return {{replicated ? type : AxisType::kLoop, s_.size[r]}};
     }
-    if (together == s_.size[r]) return add(AxisType::kUpcast, together);
-    const UOp outer = add(AxisType::kLoop, s_.size[r] / together);
-    const UOp inner = add(AxisType::kUpcast, together);
-    return b_.Make(Op::kAdd, {b_.Make(Op::kMul, {outer, g_.Index(together)}), inner});
+    if (together == s_.size[r]) return {{AxisType::kUpcast, together}};
+    return {{AxisType::kLoop, s_.size[r] / together}, {AxisType::kUpcast, together}};
   }
 
   // The loops around the reduction outermost, then its own, then the tile, then the lanes.
@@ -333,39 +323,38 @@ class Stager {
     return Substitute(b_, nest.src(0).src(1), digits);
   }
 
+  // A copy of all iterations of these ranges, in their order: neighbours along the last one.
+  Staging Packed(UOp value, std::span<const int> ranges) const {
+    Staging s{.dtype = value.dtype(), .value = value};
+    for (int r : ranges) {
+      s.layout.axes.push_back({.size = s_.size[r]});
+      s.axes.push_back(
+          {.range = Range(r), .read = Range(r), .loops = {{AxisType::kLoop, s_.size[r]}}});
+    }
+    return s;
+  }
+
   // The load from a copy that is an argument, and its kernel.
   UOp Pack(const MemoryAccess& a) {
     std::vector<int> ranges = InOrder(a.ranges);
     const auto loops = std::ranges::find_if(ranges, [&](int r) { return !IsLoop(r); });
     std::ranges::stable_sort(ranges.begin(), loops, {},
                              [&](int r) { return std::ranges::find(order_, r) - order_.begin(); });
-    Replacements fresh;
-    std::vector<UOp> end{UOp()};
-    UOp at = g_.Index(0), at_fresh = g_.Index(0);
-    for (int r : ranges) {
-      const UOp size = g_.Index(s_.size[r]);
-      const UOp copy = g_.Range(static_cast<int64_t>(end.size()) - 1, AxisType::kLoop, size);
-      fresh[Range(r).id()] = {copy, {copy}};
-      end.push_back(copy);
-      at = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at, size}), Range(r)});
-      at_fresh = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at_fresh, size}), copy});
-    }
-    const UOp source = a.address.src(0);
+    const UOp source = a.address.src(0), index = a.address.src(1);
     const DType dtype = source.dtype();
-    const auto elements = static_cast<int64_t>(s_.Iterations(a.ranges));
-    const UOp index = Substitute(b_, a.address.src(1), fresh);
     const auto derived = std::ranges::find(piece_.packings, static_cast<int32_t>(source.arg(0)),
                                            &Program::Packing::copy);
-    UOp value;
-    if (derived != piece_.packings.end()) {
-      value = DerivedValue(derived->kernel.root(), index);
-    } else {
-      const UOp from = g_.Param(1, dtype, source.shape());
-      value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from, index})});
+    const UOp from = g_.Make(Op::kIndex, {g_.Param(1, dtype, source.shape()), index});
+    const Staging s = Packed(g_.Make(Op::kLoad, {from}), ranges);
+    const int64_t elements = s.layout.elements();
+    int64_t own_id = 0;  // the copy is a kernel of its own
+    auto [nest, read] = FillTile(b_, s, g_.Param(0, dtype, Shape{elements}), {}, &own_id);
+    if (!nest.valid()) return nest;
+    if (derived != piece_.packings.end()) {  // computed where it would be loaded
+      const UOp load = nest.src(0).src(1);
+      const UOp value = DerivedValue(derived->kernel.root(), load.src(0).src(1));
+      nest = Substitute(b_, nest, {{load.id(), {value, {}}}});
     }
-    const UOp to = g_.Make(Op::kIndex, {g_.Param(0, dtype, Shape{elements}), at_fresh});
-    end[0] = g_.Make(Op::kStore, {to, value});
-    const UOp nest = g_.Make(Op::kEnd, DType::kVoid, end);
     const UOp sink = g_.Make(Op::kSink, {nest});
     if (!sink.valid()) return sink;
     auto slot = static_cast<int32_t>(piece_.arguments.size());
@@ -377,34 +366,23 @@ class Stager {
       derived->kernel = Freeze(sink);
       piece_.arguments[static_cast<size_t>(slot)].elements = elements;
     }
-    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(slot, dtype, Shape{elements}), at})});
+    return g_.Make(Op::kLoad,
+                   {g_.Make(Op::kIndex, {g_.Param(slot, dtype, Shape{elements}), read})});
   }
 
+  // The load from a copy in private memory.
   UOp Stage(const MemoryAccess& a, RangeSet panel) {
     const std::vector<int> ranges = InOrder(panel);  // as they are read
-    Replacements fresh;
-    std::vector<UOp> end{UOp()};
-    UOp at = g_.Index(0), at_fresh = g_.Index(0);
-    for (int r : ranges) {
-      const UOp copy = Fresh(r, NeighboursOf(a, r, ranges), &end);
-      fresh[Range(r).id()] = {copy, {copy}};
-      const UOp size = g_.Index(s_.size[r]);
-      at = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at, size}), Range(r)});
-      at_fresh = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {at_fresh, size}), copy});
+    Staging s = Packed(g_.Make(Op::kLoad, {a.address}), ranges);
+    s.slot = next_slot_++;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      s.axes[i].loops = CopyLoops(ranges[i], NeighboursOf(a, ranges[i], ranges));
     }
-    const DType dtype = a.address.dtype();
-    const UOp buffer = g_.Make(Op::kBuffer, dtype, {},
-                               {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++,
-                                static_cast<int64_t>(s_.Iterations(panel))});
     // It is filled within the thread's range.
-    UOp begin = buffer;
     for (int r : order_) {
-      if (IsType(Range(r), AxisType::kThread)) begin = g_.Make(Op::kAfter, {buffer, Range(r)});
+      if (IsType(Range(r), AxisType::kThread)) s.own = {Range(r)};
     }
-    const UOp value = Substitute(b_, g_.Make(Op::kLoad, {a.address}), fresh);
-    end[0] = g_.Make(Op::kStore, {g_.Make(Op::kIndex, {begin, at_fresh}), value});
-    const UOp filled = g_.Make(Op::kAfter, {begin, g_.Make(Op::kEnd, DType::kVoid, end)});
-    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {filled, at})});
+    return StageTiles(b_, {&s, 1}, {}, &next_id_).front().Load(b_);
   }
 
   Rewriter& b_;

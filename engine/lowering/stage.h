@@ -1,5 +1,5 @@
-// Staging: what a tile reads again and again is copied first, next to each other, in the order in
-// which the tile reads it and without gates.
+// What is staged (staging.h) for processors: what a tile reads again and again is copied first,
+// next to each other, in the order in which the tile reads it and without gates.
 #pragma once
 
 #include "engine/rewrite/pass.h"

@@ -1,5 +1,5 @@
-// Staging in local memory: what the threads of a workgroup read of a product's operands again and
-// again is copied there first, by all of them together.
+// What is staged (staging.h) for workgroups: the tiles of a product's operands, in local memory,
+// which all threads copy together and read again and again.
 #pragma once
 
 #include "engine/lowering/moves/split.h"

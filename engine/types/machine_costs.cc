@@ -106,6 +106,7 @@ constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> ti
                                std::span<const ProductTile> skinny) {
   costs.instruction_tiles = tiles;
   costs.skinny_tiles = skinny;
+  costs.swizzled_bytes = 128;
   return costs;
 }
 constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles, kSkinnyTiles);

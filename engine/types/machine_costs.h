@@ -107,6 +107,9 @@ struct GroupCosts {
   // Of a thread's access to local memory at most; also between rows there, so that these do not
   // fall onto the same banks.
   int local_bytes;
+  // Of all banks of local memory: rows there of which whole accesses are loaded as matrices have
+  // these exchanged (engine/lowering/layout.h) instead of a gap. 0: they have a gap, too.
+  int64_t swizzled_bytes = 0;
   int64_t ring;  // tiles of a product that asynchronous copies fill in turns
   // In multiplications of f32 by one thread: an access that copies an operand of a product, with
   // what finds its address; and how many of a matrix instruction's take as long as one.

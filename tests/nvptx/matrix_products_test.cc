@@ -187,6 +187,34 @@ TEST_P(LargestTiles, AreMostlyMatrixInstructionsWithoutConflicts) {
   EXPECT_LE(32.0 * static_cast<double>(loop["global_sectors"]), 1.1 * tile);
 }
 
+// Where gaps between rows leave room for fewer workgroups, chunks of rows are exchanged instead:
+// local memory has nothing but the operands' tiles, and no access of it meets another in a bank.
+TEST_P(LargestTiles, HaveExchangedRowsWhereGapsHaveNoRoom) {
+  if (CounterFunction() == nullptr) GTEST_SKIP() << "only the fake driver counts";
+  struct Room {
+    int64_t local_bytes, tiles;  // of each operand
+  };
+  std::vector<Room> rooms{{int64_t{48} << 10, 1}};
+  if (GetParam().b_transposed) rooms.push_back({232448, 4});
+  for (const Room& room : rooms) {
+    SCOPED_TRACE(room.local_bytes);
+    Case c = GetParam();
+    c.k = 8 * kTileK;
+    const Target target = OneProcessor(room.local_bytes);
+    const Program program = Lowered(c, target);
+    const auto image = CompileKernel(program, target);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(image->signature.local_bytes, room.tiles * 2 * kTile * kTileK * 2);
+    std::vector<Bytes> arguments = ArgumentsOf(program);
+    const IssueCounts before(CounterFunction());
+    ASSERT_EQ((*Driver())->Run(*image, {{0, 1}}, &arguments), absl::OkStatus());
+    const IssueCounts counts = IssueCounts(CounterFunction()) - before;
+    EXPECT_GT(counts["shared_loads"], 0);
+    EXPECT_EQ(counts["load_conflicts"], 0);
+    EXPECT_EQ(counts["store_conflicts"], 0);
+  }
+}
+
 TEST_P(LargestTiles, FitTwiceIntoAProcessor) {
   const std::string ptxas = FindPtxas();
   const Target target = OneProcessor();

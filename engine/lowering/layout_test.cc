@@ -1,0 +1,77 @@
+// Where a layout puts the elements of a tile: each at a place of its own, inside of the buffer, and
+// what is accessed together in different banks.
+#include "engine/lowering/layout.h"
+
+#include <set>
+
+#include "engine/base/budget.h"
+#include "engine/rules/algebra.h"
+#include "engine/rules/divmod.h"
+#include "gtest/gtest.h"
+
+namespace telegrad {
+namespace {
+
+class LayoutTest : public ::testing::Test {
+ protected:
+  int64_t At(const Layout& layout, int64_t row, int64_t column) {
+    const UOp place[] = {g_.Index(row), g_.Index(column)};
+    const UOp number = layout.At(b_, place);
+    EXPECT_TRUE(number.is_const());
+    return number.const_word();
+  }
+
+  void ExpectPlaces(const Layout& layout) {
+    std::set<int64_t> places;
+    for (int64_t row = 0; row < layout.axes[0].size; ++row) {
+      for (int64_t column = 0; column < layout.axes[1].size; ++column) {
+        const int64_t at = At(layout, row, column);
+        EXPECT_GE(at, 0);
+        EXPECT_LT(at, layout.elements());
+        EXPECT_TRUE(places.insert(at).second) << row << ", " << column;
+      }
+    }
+  }
+
+  Graph g_;
+  Budget budget_;
+  Rewriter b_{&g_, {&kAlgebra, &kDivMod}, &budget_};
+};
+
+TEST_F(LayoutTest, GapsAreBehindEachRow) {
+  const Layout layout{.axes = {{.size = 6}, {.size = 12, .gap = 4}}};
+  EXPECT_EQ(layout.elements(), 6 * 16);
+  EXPECT_EQ(At(layout, 0, 11), 11);
+  EXPECT_EQ(At(layout, 2, 3), 2 * 16 + 3);
+  ExpectPlaces(layout);
+}
+
+// Eight rows of which one chunk of 8 elements each is read at once fall onto all eight banks of a
+// chunk's width, and a chunk's elements stay neighbours.
+TEST_F(LayoutTest, ExchangedChunksOfEightRowsFallOntoAllBanks) {
+  constexpr int64_t kChunk = 8, kBanks = 8;
+  for (const int64_t columns : {16, 32, 64, 128, 256}) {
+    SCOPED_TRACE(columns);
+    const std::optional<Swizzle> swizzle = SwizzleOf(columns, kChunk, kBanks);
+    ASSERT_TRUE(swizzle.has_value());
+    const Layout layout{.axes = {{.size = 24}, {.size = columns}}, .swizzle = *swizzle};
+    EXPECT_EQ(layout.elements(), 24 * columns);
+    ExpectPlaces(layout);
+    for (int64_t first = 0; first < 24; first += 8) {
+      for (int64_t column = 0; column < columns; column += kChunk) {
+        std::set<int64_t> banks;
+        for (int64_t row = first; row < first + 8; ++row) {
+          const int64_t at = At(layout, row, column);
+          EXPECT_EQ(At(layout, row, column + kChunk - 1), at + kChunk - 1);
+          banks.insert(at / kChunk % kBanks);
+        }
+        EXPECT_EQ(banks.size(), 8u);
+      }
+    }
+  }
+  EXPECT_FALSE(SwizzleOf(48, kChunk, kBanks).has_value());
+  EXPECT_FALSE(SwizzleOf(20, kChunk, kBanks).has_value());
+}
+
+}  // namespace
+}  // namespace telegrad
