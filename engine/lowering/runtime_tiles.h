@@ -43,6 +43,7 @@ class TileFinder {
   bool FindClosers(RunTiles* tiles) const;
   bool ReadsWhatItWrites(const RunTiles& tiles) const;
   bool MayCopy(UOp closer, const RunTiles& tiles) const;
+  std::vector<UOp> NeededByAll(const RunTiles& tiles) const;
   bool Bound(RunTiles* tiles) const;
   bool TakesPart(const RunCondition& form, RunTiles* tiles) const;
   UOp Vectors(const RunCondition& form, const RunTiles& tiles) const;
