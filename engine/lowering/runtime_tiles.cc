@@ -139,8 +139,8 @@ bool TileFinder::MayCopy(UOp closer, const RunTiles& tiles) const {
   return closer.src(0).is(Op::kStore);
 }
 
-// What all closers need: a tail is as long as one of them leaves of a tile, and gates of one are no
-// gates of another.
+// The conditions that all closers need. One that only some of them need has to stay a gate: the
+// others go on where it no longer holds.
 std::vector<UOp> TileFinder::NeededByAll(const RunTiles& tiles) const {
   std::vector<UOp> needed = activity_.Needs(tiles.closers[0]);
   for (const UOp closer : std::span(tiles.closers).subspan(1)) {

@@ -24,7 +24,7 @@ struct RunTiles {
   std::vector<UOp> conditions = {};  // that hold in whole tiles
 };
 
-// Whether its iterations are replicated, and are no lanes.
+// Whether the iterations of a range become copies of the code, and are no lanes.
 bool IsReplica(UOp range);
 // Whether a STORE leaves what is in memory where a condition does not hold.
 bool LeavesOld(UOp store);
