@@ -150,18 +150,20 @@ struct Launch {
   // Of a program that is a tensor graph: the ids of its variables, whose values are arguments of 64
   // bits behind the buffers, in this order.
   std::vector<int64_t> variables = {};
-  // What a submission does of it, as numbers of its scalars; -1: all. Replays that differ in these
-  // launch less; a device may do more, up to all of it.
+  // A submission may need only a part of the launch. Each of these is the index of the scalar of
+  // the submission that says how much, or -1: all of it. A device may do more, up to all.
   int32_t groups = -1;  // how many workgroups in x, of the whole grid from 0 on, do anything
   int32_t share = -1;   // the part of flops and bytes, as the bits of a double
 
   // Of a submission with these scalars: workgroups in x, at least one if there are any at all.
   int64_t GroupsOf(std::span<const uint64_t> scalars) const {
     if (groups < 0) return grid.x;
-    const auto all = static_cast<int64_t>(scalars[static_cast<size_t>(groups)]);
-    return std::clamp(all - begin, std::min<int64_t>(grid.x, 1), grid.x);
+    // Without a sign: a number that is greater than any grid is all of them.
+    const uint64_t all = scalars[static_cast<size_t>(groups)], first = static_cast<uint64_t>(begin);
+    if (all <= first) return std::min<int64_t>(grid.x, 1);
+    return static_cast<int64_t>(std::min(all - first, static_cast<uint64_t>(grid.x)));
   }
-  // The part that scalar number `share` says.
+  // The part of a launch with this `share`; 1 where the scalar is no number from 0 to 1.
   static double PartOf(int32_t share, std::span<const uint64_t> scalars) {
     if (share < 0) return 1;
     const auto part = std::bit_cast<double>(scalars[static_cast<size_t>(share)]);

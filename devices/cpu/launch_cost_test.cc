@@ -41,8 +41,17 @@ TEST(LaunchCost, WorkgroupsThatThereAre) {
   launch.grid.x = 20;
   EXPECT_EQ(launch.GroupsOf({}), 20);
   launch.groups = 0;
-  for (const auto& [all, own] :
-       {std::pair<uint64_t, int64_t>{100, 20}, {30, 20}, {15, 5}, {3, 1}}) {
+  for (const auto& [all, own] : {std::pair<uint64_t, int64_t>{100, 20},
+                                 {30, 20},
+                                 {15, 5},
+                                 {11, 1},
+                                 {10, 1},
+                                 {3, 1},
+                                 {0, 1},
+                                 // No signed number is as great.
+                                 {uint64_t{1} << 63, 20},
+                                 {(uint64_t{1} << 63) + 5, 20},
+                                 {~uint64_t{0}, 20}}) {
     EXPECT_EQ(launch.GroupsOf(std::span(&all, 1)), own) << all;
   }
   launch.grid.x = 0;

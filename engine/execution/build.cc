@@ -12,6 +12,7 @@
 #include "engine/execution/clock.h"
 #include "engine/execution/slot_uses.h"
 #include "engine/execution/unread_parts.h"
+#include "engine/execution/whole_form.h"
 #include "engine/execution/written_first.h"
 #include "engine/lowering/kernel_work.h"
 #include "engine/lowering/passes.h"
@@ -161,19 +162,15 @@ absl::StatusOr<RunParts> PartsOf(const Schedule& schedule, const Kernels& kernel
   RunParts parts;
   for (size_t k = 0; k < kernels.size(); ++k) {
     const ScheduledKernel& scheduled = schedule.kernels[k];
-    const auto holds_values = [&](const BufferRef& ref) {
-      return ref.kind == BufferRef::Kind::kSlot && static_cast<size_t>(ref.index) == slot;
-    };
-    if (std::ranges::none_of(scheduled.arguments, holds_values)) continue;
-    TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOf(scheduled.graph, budget));
+    const int64_t values = ArgumentOfSlot(scheduled, static_cast<int64_t>(slot));
+    if (values < 0) continue;
+    TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOf(scheduled.graph, values, budget));
     VaryingKernel& own = parts.kernels.emplace_back();
     own.kernel = k;
     own.least_share = work.most > 0 ? work.least / work.most : 1;
     if (!kernels[k]->groups) continue;
-    const bool given = std::ranges::all_of(ArgumentsOf(*kernels[k]->groups), [&](int32_t a) {
-      return a >= 0 && a < std::ssize(scheduled.arguments) &&
-             holds_values(scheduled.arguments[static_cast<size_t>(a)]);
-    });
+    const bool given = std::ranges::all_of(ArgumentsOf(*kernels[k]->groups),
+                                           [&](int32_t argument) { return argument == values; });
     if (given) own.groups = kernels[k]->groups;
   }
   return parts;

@@ -131,6 +131,35 @@ TEST_F(FormsTest, TheCostFollowsTheValue) {
   EXPECT_EQ(few.temporary_bytes, all.temporary_bytes);
 }
 
+// What a slot's contents decide may be as much as can be, whatever the variables are.
+TEST_F(FormsTest, TheCostDoesNotFollowWhatIsInSlots) {
+  Graph g;
+  const std::vector<int64_t> size{4096}, one{1}, add{0, 0};
+  const auto spread = [&](UOp scalar) {
+    return g.Make(Op::kExpand, {g.Make(Op::kReshape, {scalar}, one)}, size);
+  };
+  const UOp n = g.Make(Op::kVar, DType::kVoid, {}, {0, 0, 64, 1});
+  const UOp part = g.Make(Op::kShrink, {Floats(g, 0, 64), n}, std::vector<int64_t>{0, -2});
+  // Of 4,096 floats those before the number in slot 2, of which 12 bits count.
+  const UOp number = g.Make(
+      Op::kAnd,
+      {g.Make(Op::kExpand, {g.Param(2, DType::kInt64, Shape{1})}, size), spread(g.Index(4095))});
+  const UOp place = g.Make(Op::kIota, DType::kInt64, std::span<const UOp>{}, size);
+  const UOp before = g.Make(Op::kWhere, {g.Make(Op::kCmpLt, {place, number}), Floats(g, 3, 4096),
+                                         spread(g.ConstFloat(DType::kFloat32, 0))});
+  const UOp sum =
+      g.Make(Op::kAdd, {g.Make(Op::kReduce, {part}, add), g.Make(Op::kReduce, {before}, add)});
+  const FrozenGraph graph = Stores(g, {{Floats(g, 1, 1), sum}});
+  ExecutableCache cache({});
+  const auto flops = [&](int64_t value) {
+    const auto made = Get(cache, graph, std::vector<VarValue>{{0, value}});
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? made->executable->cost().flops : 0;
+  };
+  EXPECT_GT(flops(64), 0);
+  EXPECT_GT(flops(0) / flops(64), 0.9);
+}
+
 TEST_F(FormsTest, AFrequentValueGetsAFormOfItsOwn) {
   ExecutableCache cache({.specializations = 2});
   const FrozenGraph graph = SumOfFirst();

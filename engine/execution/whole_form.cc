@@ -19,10 +19,12 @@ constexpr int64_t kShareOfDevice = 16;  // of its memory, for temporaries
 // iterations that costs less than a launch of threads does.
 constexpr double kMostTimes = 2, kMostIterations = 1 << 16;
 
-absl::StatusOr<KernelWork> WorkOfAll(const Schedule& schedule, Budget* budget) {
+// `slot`: where the values of the variables are; -1: nowhere.
+absl::StatusOr<KernelWork> WorkOfAll(const Schedule& schedule, int64_t slot, Budget* budget) {
   KernelWork work;
   for (const ScheduledKernel& kernel : schedule.kernels) {
-    TG_ASSIGN_OR_RETURN(const KernelWork own, WorkOf(kernel.graph, budget));
+    TG_ASSIGN_OR_RETURN(const KernelWork own,
+                        WorkOf(kernel.graph, ArgumentOfSlot(kernel, slot), budget));
     work.least += own.least;
     work.most += own.most;
   }
@@ -30,6 +32,13 @@ absl::StatusOr<KernelWork> WorkOfAll(const Schedule& schedule, Budget* budget) {
 }
 
 }  // namespace
+
+int64_t ArgumentOfSlot(const ScheduledKernel& kernel, int64_t slot) {
+  const auto it = std::ranges::find_if(kernel.arguments, [&](const BufferRef& ref) {
+    return ref.kind == BufferRef::Kind::kSlot && ref.index == slot;
+  });
+  return it != kernel.arguments.end() ? it - kernel.arguments.begin() : -1;
+}
 
 absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGraph& graph,
                                             std::span<const VarRange> ranges, const Device& device,
@@ -46,8 +55,8 @@ absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGrap
   std::vector<VarValue> values;
   for (const VarRange& range : ranges) values.push_back({range.id, range.min});
   TG_ASSIGN_OR_RETURN(const auto least, schedules.Get(hash, graph.root(), values, budget, options));
-  TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOfAll(whole, budget));
-  TG_ASSIGN_OR_RETURN(const KernelWork needed, WorkOfAll(*least, budget));
+  TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOfAll(whole, form.slot, budget));
+  TG_ASSIGN_OR_RETURN(const KernelWork needed, WorkOfAll(*least, -1, budget));
   return WholeForm{.serves = work.least <= kMostTimes * needed.most + kMostIterations,
                    .least_share = work.most > 0 ? work.least / work.most : 1};
 }

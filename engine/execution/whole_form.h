@@ -9,9 +9,13 @@
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
 #include "engine/rewrite/generalize.h"
+#include "engine/schedule/schedule.h"
 #include "engine/schedule/schedule_cache.h"
 
 namespace telegrad {
+
+// Which argument of the kernel a slot is; -1: none.
+int64_t ArgumentOfSlot(const ScheduledKernel& kernel, int64_t slot);
 
 // A form for whole ranges has temporaries for the bounds of its sizes, and loops that end at the
 // sizes of the run where lowering finds out that they may. It serves all values if the temporaries

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <vector>
 
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
@@ -12,8 +13,20 @@
 #include "engine/rules/divmod.h"
 
 namespace telegrad {
+namespace {
 
-absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, Budget* budget) {
+// Whether all that it is computed of is in that argument.
+bool FollowsValues(UOp end, int64_t values) {
+  const std::vector<uint32_t> order = PostOrder(end);
+  return std::ranges::all_of(order, [&](uint32_t id) {
+    const UOp u = end.graph()->at(id);
+    return !u.is(Op::kParam) || u.arg(0) == values;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, int64_t values, Budget* budget) {
   Graph graph;
   graph.LimitSize(budget);
   UOp root = CopyLive(kernel.root(), &graph);
@@ -30,7 +43,8 @@ absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, Budget* budget) {
     KernelWork own{1, 1};
     for (RangeSet set = d->of[u.is(Op::kReduce) ? u.src(0).id() : id]; set != 0; set &= set - 1) {
       const UOp end = d->ranges[static_cast<size_t>(std::countr_zero(set))].src(0);
-      own.least *= static_cast<double>(std::max<int64_t>(end.vmin(), 1));
+      const int64_t least = FollowsValues(end, values) ? end.vmin() : end.vmax();
+      own.least *= static_cast<double>(std::max<int64_t>(least, 1));
       own.most *= static_cast<double>(std::max<int64_t>(end.vmax(), 1));
     }
     work.least += own.least;

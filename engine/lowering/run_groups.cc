@@ -6,15 +6,19 @@
 #include <vector>
 
 #include "engine/base/checked.h"
+#include "engine/ir/scalar.h"
 #include "engine/lowering/ranges.h"
 
 namespace telegrad {
 namespace {
 
+// Whether ValueOf knows what it is: an integer or a condition, computed of numbers of 64 bits.
 bool IsNumber(UOp u) {
+  if (!IsInt(u.dtype()) && !IsBool(u.dtype())) return false;
   switch (u.op()) {
-    case Op::kConst:
     case Op::kParam:
+      return u.dtype() == DType::kInt64;
+    case Op::kConst:
     case Op::kIndex:
     case Op::kLoad:
     case Op::kCast:
@@ -28,10 +32,15 @@ bool IsNumber(UOp u) {
     case Op::kCmpLt:
     case Op::kAnd:
     case Op::kWhere:
-      return u.shape().empty() || u.is(Op::kParam);
+      return u.shape().empty();
     default:
       return false;
   }
+}
+
+// Whether the type of the node has this value. The program would go on with what it wraps to.
+bool Fits(UOp u, int64_t value) {
+  return ScalarFromInt(u.dtype(), value) == value && (value >= 0 || !IsUnsigned(u.dtype()));
 }
 
 int64_t FloorQuotient(int64_t x, int64_t y) { return x / y - (x % y < 0 ? 1 : 0); }  // y > 0
@@ -119,7 +128,7 @@ std::optional<int64_t> ValueOf(const FrozenGraph& number, std::span<const int64_
     if (!IsNumber(u) || u.num_src() > 3) return std::nullopt;
     for (int i = 0; i < u.num_src(); ++i) x[i] = values[u.src(i)];
     const std::optional<int64_t> value = ValueOfNode(u, x, numbers);
-    if (!value) return std::nullopt;
+    if (!value || !Fits(u, *value)) return std::nullopt;
     values[u] = *value;
   }
   return values[number.root()];

@@ -17,7 +17,8 @@ std::optional<FrozenGraph> RunGroups(const Program& program);
 
 // The slots of the arguments that `number`, made by RunGroups, loads from.
 std::vector<int32_t> ArgumentsOf(const FrozenGraph& number);
-// Its value where each of its LOADs at a constant i gives numbers[i]; nullopt where it has none.
+// Its value where each of its LOADs at a constant i gives numbers[i]; nullopt where there is no
+// such number, or where some step leaves its type.
 std::optional<int64_t> ValueOf(const FrozenGraph& number, std::span<const int64_t> numbers);
 
 }  // namespace telegrad

@@ -14,6 +14,9 @@ namespace telegrad {
 // 4 vectors, it computes as many as there are. An iteration of the loop that threads share becomes
 // several tiles, of which the last ones end with the tail, so that it stays one launch.
 //
+// Only conditions that all nests, or all reductions, of a loop need are removed: one that ends at
+// another number keeps its gates in both loops.
+//
 // A reduction becomes the sum of its two parts, so floats are added in another order: this is not
 // done where that is fixed. Nor is it done where the gates are a small part of the work, where it
 // would make much more code, and for workgroups.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
@@ -138,33 +139,40 @@ bool TileFinder::MayCopy(UOp closer, const RunTiles& tiles) const {
   return closer.src(0).is(Op::kStore);
 }
 
-// Reads the conditions of all closers, and from them how many whole tiles there are, and how long
-// the tail is.
+// The conditions that all closers need. One that only some of them need has to stay a gate: the
+// others go on where it no longer holds.
+std::vector<UOp> TileFinder::NeededByAll(const RunTiles& tiles) const {
+  std::vector<UOp> needed = activity_.Needs(tiles.closers[0]);
+  for (const UOp closer : std::span(tiles.closers).subspan(1)) {
+    const std::vector<UOp> own = activity_.Needs(closer);
+    std::erase_if(needed, [&](UOp c) { return std::ranges::find(own, c) == own.end(); });
+  }
+  return needed;
+}
+
+// Reads the conditions, and from them how many whole tiles there are, and how long the tail is.
 bool TileFinder::Bound(RunTiles* tiles) const {
   UOp vectors;  // of a tile's part and lanes, that begin below all limits
   bool gated = false;
-  for (const UOp closer : tiles->closers) {
-    UOp own;  // of this closer
-    for (const UOp condition : activity_.Needs(closer)) {
-      if (!d_.Depends(condition, tiles->range)) continue;
-      const auto form = conditions_.Read(condition, tiles->range, 0);
-      if (!form || !TakesPart(*form, tiles)) continue;  // it stays a gate
-      const UOp whole = conditions_.End(*form, tiles->range, form->Most());
-      const UOp end = Vectors(*form, *tiles);
-      if (!whole.valid() || !end.valid()) return false;
-      tiles->whole = tiles->whole.valid() ? conditions_.Least(tiles->whole, whole) : whole;
-      own = own.valid() ? conditions_.Least(own, end) : end;
-      gated |= !form->free.empty();
-      tiles->conditions.push_back(condition);
-    }
-    if (!own.valid()) return false;
-    vectors = vectors.valid() ? b_.Make(Op::kMax, {vectors, own}) : own;
+  for (const UOp condition : NeededByAll(*tiles)) {
+    if (!d_.Depends(condition, tiles->range)) continue;
+    const auto form = conditions_.Read(condition, tiles->range, 0);
+    if (!form || !TakesPart(*form, tiles)) continue;  // it stays a gate
+    const UOp whole = conditions_.End(*form, tiles->range, form->Most());
+    const UOp end = Vectors(*form, *tiles);
+    if (!whole.valid() || !end.valid()) return false;
+    tiles->whole = tiles->whole.valid() ? conditions_.Least(tiles->whole, whole) : whole;
+    vectors = vectors.valid() ? conditions_.Least(vectors, end) : end;
+    gated |= !form->free.empty();
+    tiles->conditions.push_back(condition);
   }
   if (!gated) return false;
   const UOp zero = g_.Index(0);
-  tiles->whole =
-      conditions_.Least(b_.Make(Op::kMax, {tiles->whole, zero}), g_.Index(SizeOf(tiles->range)));
+  // The range's own end may follow from conditions that are no longer there, as they hold below it.
+  const UOp end = tiles->range.src(0);
+  tiles->whole = conditions_.Least(b_.Make(Op::kMax, {tiles->whole, zero}), end);
   const int64_t parts = tiles->part.valid() ? SizeOf(tiles->part) : 1;
+  vectors = conditions_.Least(vectors, conditions_.Times(end, parts));
   const UOp before = conditions_.Times(tiles->whole, -parts);
   const UOp rest = b_.Make(Op::kMax, {b_.Make(Op::kAdd, {vectors, before}), zero});
   // No rule may see that there is one iteration at most: that would no longer be a loop.

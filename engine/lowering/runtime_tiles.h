@@ -24,7 +24,7 @@ struct RunTiles {
   std::vector<UOp> conditions = {};  // that hold in whole tiles
 };
 
-// Whether its iterations are replicated, and are no lanes.
+// Whether the iterations of a range become copies of the code, and are no lanes.
 bool IsReplica(UOp range);
 // Whether a STORE leaves what is in memory where a condition does not hold.
 bool LeavesOld(UOp store);
@@ -43,6 +43,7 @@ class TileFinder {
   bool FindClosers(RunTiles* tiles) const;
   bool ReadsWhatItWrites(const RunTiles& tiles) const;
   bool MayCopy(UOp closer, const RunTiles& tiles) const;
+  std::vector<UOp> NeededByAll(const RunTiles& tiles) const;
   bool Bound(RunTiles* tiles) const;
   bool TakesPart(const RunCondition& form, RunTiles* tiles) const;
   UOp Vectors(const RunCondition& form, const RunTiles& tiles) const;
