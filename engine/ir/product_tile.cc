@@ -87,8 +87,7 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   std::optional<ProductTile> best;
   double least = 0;
   const bool turned = narrow && StoresAlongRows(target.matrix, p.dtype);
-  const auto consider = [&](ProductTile tile, bool any_rows = false) {
-    if (turned) tile = {tile.threads_n, tile.threads_m, tile.n, tile.m, tile.k};
+  const auto consider = [&](const ProductTile& tile, bool any_rows = false) {
     if (narrow && !MmaOfTile(tile, p.dtype, target)) return;
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile, any_rows) || elements * ByteSize(p.dtype) > target.local_bytes) return;
@@ -97,13 +96,16 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
     best = tile;
     least = cost;
   };
+  const auto turn = [&](const ProductTile& t) {
+    return turned ? ProductTile{t.threads_n, t.threads_m, t.n, t.m, t.k} : t;
+  };
   for (const ProductTile& tile : narrow ? costs.instruction_tiles : costs.register_tiles) {
-    consider(tile);
+    consider(turn(tile));
   }
   if (narrow) {
-    for (const ProductTile& tile : costs.skinny_tiles) consider(tile, /*any_rows=*/true);
+    for (const ProductTile& tile : costs.skinny_tiles) consider(turn(tile), /*any_rows=*/true);
   }
-  if (!best && narrow) {  // for what is too small for these
+  if (!best && narrow) {  // for what is too small for these; an instruction has one shape
     for (const MmaInfo& mma : AllMmas()) {
       const bool fits = MmaFor(target.matrix, p.dtype, mma.n) == mma.kind;
       if (fits) consider({1, 1, mma.m, mma.n, mma.k});
