@@ -327,12 +327,25 @@ class Matcher {
       const UOp u = g_.at(id);
       if ((u.is(Op::kLoad) && u != out_.maximum) || u.is(Op::kReduce)) return false;
     }
-    return true;
+    // The maximum alone decides: neither the position in the row nor the number of the row does.
+    const UOp decision =
+        Substitute(b_, shift.src(0), {{out_.maximum.id(), {x == out_.maximum ? y : x, {}}}});
+    return decision.valid() && OpenRanges(decision).empty();
   }
 
   UOp Sum(UOp body, const Replacements& back) {
     if (!out_.sum_memory.valid()) out_.sum_memory = NewMemory(body.dtype(), out_.rows());
     return Substitute(b_, OfRow(out_.sum_memory), back);
+  }
+
+  // Whether it is computed from what is added up, which is known only after the last block.
+  bool ReadsResults(UOp u) const {
+    return std::ranges::any_of(PostOrder(u), [&](uint32_t id) {
+      if (!g_.at(id).is(Op::kLoad)) return false;
+      const UOp memory = g_.at(id).src(0).src(0);
+      return memory == out_.maximum_memory || memory == out_.sum_memory ||
+             std::ranges::find(out_.sums, memory, &WeightedSum::memory) != out_.sums.end();
+    });
   }
 
   bool IsSameForKeys(UOp u) const {
@@ -350,11 +363,11 @@ class Matcher {
       std::vector<std::pair<Op, UOp>> by;  // the innermost last
       while (weight.is(Op::kFDiv) || weight.is(Op::kMul)) {
         const int at = weight.is(Op::kMul) && IsSameForKeys(weight.src(0)) ? 1 : 0;
+        if (!IsSameForKeys(weight.src(1 - at))) break;
         by.emplace_back(weight.op(), weight.src(1 - at));
         weight = weight.src(at);
-        if (!IsSameForKeys(by.back().second)) break;
       }
-      if (!IsWeight(weight) || ScoreIn(value).valid()) continue;
+      if (!IsWeight(weight) || ScoreIn(value).valid() || ReadsResults(value)) continue;
       UOp sum = Accumulated(value, weight.dtype(), back, root);
       for (size_t n = by.size(); n-- > 0 && sum.valid();) {
         sum = b_.Make(by[n].first, {sum, Substitute(b_, by[n].second, back)});

@@ -205,6 +205,18 @@ TEST_F(OnlineTest, RefusesLookAlikes) {
   EXPECT_FALSE(Matches({{"%48 = fdiv f32 %39 %47", "%48 = add f32 %39 %47"}}));
   EXPECT_FALSE(Matches({{"%48 = fdiv f32 %39 %47", "%48 = mul f32 %39 %31"}}));
   EXPECT_FALSE(Matches({{"%48 = fdiv f32 %39 %47", "%48 = mul f32 %39 %39"}}));
+  // Each weight is divided by another number.
+  EXPECT_FALSE(Matches({{"%49 = store %28 %48", "%49 = store %28 %39"},
+                        {"%73 = mul f32 %67 %72",
+                         "%79 = index f32 %68 %63\n%80 = load f32 %79\n%81 = fdiv f32 %67 %80\n"
+                         "%73 = mul f32 %81 %72"}}));
+  // The maximum is subtracted from the first keys only.
+  EXPECT_FALSE(Matches({{"%38 = sub f32 %31 %37",
+                         "%79 = cmplt bool %25 %4\n%80 = const f32 0\n"
+                         "%81 = where f32 %79 %37 %80\n%38 = sub f32 %31 %81"},
+                        {"%45 = sub f32 %44 %37",
+                         "%82 = cmplt bool %40 %4\n%83 = where f32 %82 %37 %80\n"
+                         "%45 = sub f32 %44 %83"}}));
   // The weights are multiplied instead of added.
   EXPECT_FALSE(Matches({{"%47 = reduce f32 %46 %40 kind=add axes=[]",
                          "%47 = reduce f32 %46 %40 kind=mul axes=[]"}}));

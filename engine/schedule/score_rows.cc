@@ -42,12 +42,18 @@ bool IsPositiveConst(UOp u) {
 class ScoreFinder {
  public:
   ScoreFinder(const Graph& graph, const absl::flat_hash_set<uint32_t>& stored)
-      : graph_(graph), stored_(stored), parts_(graph.size()), scores_(graph.size(), 0) {}
+      : graph_(graph),
+        stored_(stored),
+        parts_(graph.size()),
+        scores_(graph.size(), 0),
+        latest_(graph.size(), 0) {}
 
   ScoreRows Run(std::span<const uint32_t> order) {
     for (const uint32_t id : order) {
       const UOp u = graph_.at(id);
       const SoftmaxPart part = PartOf(u);
+      for (const uint32_t s : u.src_ids()) latest_[id] = std::max(latest_[id], latest_[s]);
+      if (part.maximum == id) latest_[id] = id;
       if (part.maximum != 0) Put(u, part);
       FindScores(u);
     }
@@ -163,9 +169,12 @@ class ScoreFinder {
         break;
       case Op::kMul:
         for (int i = 0; i < 2; ++i) {
-          if (role(i) == kDifference && IsPositiveConst(u.src(1 - i))) return kDifference;
+          const bool scaled = role(i) == kDifference && !u.src(i).is(Op::kMul);
+          if (scaled && IsPositiveConst(u.src(1 - i))) return kDifference;
           if (role(i) == kWeight && of_row(1 - i)) return kWeight;
-          if (role(i) == kWeight && role(1 - i) == kOther) return kTerm;
+          // A value that is computed from the row's results is known only after the last block.
+          const bool before = latest_[u.src(1 - i).id()] < maximum;
+          if (role(i) == kWeight && role(1 - i) == kOther && before) return kTerm;
         }
         break;
       case Op::kFDiv:
@@ -220,6 +229,10 @@ class ScoreFinder {
         if (other != u.id() && memory.front() == scores) ended_.insert(other);
       }
     }
+    // All exponentials of a row have one shift and one scale.
+    if (u.is(Op::kExp2) && exponential_.try_emplace(part.maximum, u.id()).first->second != u.id()) {
+      ended_.insert(part.maximum);
+    }
     if (!stored_.contains(u.id())) return;
     if (part.role == Role::kWeight) {
       memory_[part.maximum].push_back(u.id());
@@ -232,6 +245,8 @@ class ScoreFinder {
   const absl::flat_hash_set<uint32_t>& stored_;
   std::vector<SoftmaxPart> parts_;  // by node
   std::vector<uint32_t> scores_;    // by node: the stored value that it is computed from
+  std::vector<uint32_t> latest_;    // by node: of the maxima that it is computed from
+  absl::flat_hash_map<uint32_t, uint32_t> exponential_;          // by maximum: the EXP2
   absl::flat_hash_map<uint32_t, std::vector<uint32_t>> memory_;  // by maximum: scores, weights
   absl::flat_hash_set<uint32_t> ended_, summed_;                 // maxima
   absl::flat_hash_set<uint32_t> taken_, read_;                   // scores

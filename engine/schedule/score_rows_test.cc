@@ -103,6 +103,15 @@ TEST(ScoreRows, AreNotThoseOfLookAlikes) {
       {{"%4 = const f32 1.5", "%4 = const f32 -1.5"}},
       // The product of the exponentials.
       {{sum, "%7 = reduce f32 [8, 1] %6 kind=mul axes=[1]"}},
+      // Another scale of the exponentials that are added up, and two scales of all.
+      {{sum,
+        "%20 = const f32 2.5\n%21 = mul f32 [8, 128] %3 %20\n%22 = exp2 f32 [8, 128] %21\n"
+        "%7 = reduce f32 [8, 1] %22 kind=add axes=[1]"}},
+      {{"%6 = exp2 f32 [8, 128] %5", "%20 = mul f32 [8, 128] %5 %4\n%6 = exp2 f32 [8, 128] %20"}},
+      // Values that are computed from the maximum.
+      {{"%14 = mul f32 [8, 16, 128] %11 %13",
+        "%20 = reshape f32 [8, 1, 1] %1\n%21 = expand f32 [8, 16, 128] %20\n"
+        "%22 = mul f32 [8, 16, 128] %13 %21\n%14 = mul f32 [8, 16, 128] %11 %22"}},
       // Weights that are squared.
       {{"%9 = fdiv f32 [8, 128] %6 %8", "%9 = mul f32 [8, 128] %6 %6"}},
       // The largest term.
