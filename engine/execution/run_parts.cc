@@ -23,8 +23,8 @@ uint64_t RoundedUp(int64_t groups) {
 }  // namespace
 
 void RunParts::Mark(size_t kernel, Launch* launch) const {
-  const auto own = std::ranges::find(kernels, kernel, &VaryingKernel::kernel);
-  if (own == kernels.end()) return;
+  const auto own = std::ranges::lower_bound(kernels, kernel, {}, &VaryingKernel::kernel);
+  if (own == kernels.end() || own->kernel != kernel) return;
   const auto i = static_cast<size_t>(own - kernels.begin());
   if (i >= kMostVarying) return;
   if (own->groups) launch->groups = static_cast<int32_t>(2 * i);

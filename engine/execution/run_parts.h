@@ -24,7 +24,7 @@ struct VaryingKernel {
 // Of a general form.
 struct RunParts {
   std::vector<VarRange> variables;
-  std::vector<VaryingKernel> kernels;
+  std::vector<VaryingKernel> kernels;  // ascending
 
   // Has the launch take the scalars of that kernel, if it varies.
   void Mark(size_t kernel, Launch* launch) const;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "engine/lowering/activity.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/ranges.h"
@@ -39,11 +38,10 @@ class TailSplitter {
       : b_(b),
         g_(*b.graph()),
         sink_(sink),
-        order_(PostOrder(sink)),
         d_(d),
-        activity_(sink, d),
-        conditions_(b, d, activity_),
         finder_(b, sink, d, target),
+        order_(finder_.order()),
+        conditions_(finder_.conditions()),
         made_(*made),
         next_id_(NextRangeId(sink)) {}
 
@@ -225,11 +223,10 @@ class TailSplitter {
   Rewriter& b_;
   Graph& g_;
   const UOp sink_;
-  const std::vector<uint32_t> order_;
   const Dependence& d_;
-  const Activity activity_;
-  const RunConditions conditions_;
   const TileFinder finder_;
+  const std::vector<uint32_t>& order_;
+  const RunConditions& conditions_;
   absl::flat_hash_set<int64_t>& made_;  // numbers of ranges
   int64_t next_id_;
 };

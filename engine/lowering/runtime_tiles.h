@@ -39,6 +39,10 @@ class TileFinder {
   // how many there are; else nullopt.
   std::optional<RunTiles> Find(UOp range) const;
 
+  // What it has found of the kernel: its nodes, and how to read conditions.
+  const std::vector<uint32_t>& order() const { return order_; }
+  const RunConditions& conditions() const { return conditions_; }
+
  private:
   bool FindClosers(RunTiles* tiles) const;
   bool ReadsWhatItWrites(const RunTiles& tiles) const;

@@ -51,10 +51,12 @@ constexpr int64_t kLeastRowBytes = 512;
 constexpr int64_t kRowsAhead = 16;
 // Of each row of a tile: more are contiguous to a processor.
 constexpr int64_t kMaxTileLines = 8;
+// Of an argument: the cache next to a core has a smaller one after the first tiles.
 constexpr int64_t kLeastFarBytes = 64 << 10;
 
-// How many elements a tile reads of its row, from `*before` ones before the one at hand.
-int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t* before) {
+// How many elements a tile reads of its row, from `*before` ones before the one at hand, as far as
+// they are near it: the constant of an index behind a gate may be anything.
+int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t most, int64_t* before) {
   const auto same = [](const Linear::Term& a, const Linear::Term& b) {
     return a.atom == b.atom && a.coefficient == b.coefficient;
   };
@@ -63,9 +65,12 @@ int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t* befo
   for (const UOp other : others) {
     const std::optional<Linear> there = FormOf(other);
     if (!there || !std::ranges::equal(there->terms(), form.terms(), same)) continue;
+    int64_t beyond;
+    if (__builtin_sub_overflow(there->constant(), form.constant(), &beyond)) continue;
+    if (beyond < -most || beyond > most) continue;
     const int64_t lanes = other.shape().empty() ? 1 : other.shape()[0];
-    *before = std::max(*before, form.constant() - there->constant());
-    last = std::max(last, there->constant() - form.constant() + lanes - 1);
+    *before = std::max(*before, -beyond);
+    last = std::max(last, beyond + lanes - 1);
   }
   return *before + last + 1;
 }
@@ -139,7 +144,7 @@ std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
   if (!ranges || loops.empty() || !IsFold(loops.back())) return std::nullopt;
   if (elements * element_bytes < kLeastFarBytes) return std::nullopt;
   const std::optional<Linear> form = FormOf(index);
-  if (!form || CoefficientOf(loops.back(), *form) * element_bytes < kLeastRowBytes) {
+  if (!form || CoefficientOf(loops.back(), *form) < kLeastRowBytes / element_bytes) {
     return std::nullopt;
   }
   int64_t passes = 1;
@@ -149,9 +154,9 @@ std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
     if (next-- == 0) return std::nullopt;
   }
   const int64_t step = CoefficientOf(loops[next], *form);
-  if (step < 0 || static_cast<double>(passes) > kMaxPasses) return std::nullopt;
+  if (step < 0 || step > elements || static_cast<double>(passes) > kMaxPasses) return std::nullopt;
   int64_t before = 0;
-  const int64_t row = RowOfTile(*form, others, &before);
+  const int64_t row = RowOfTile(*form, others, elements, &before);
   const int64_t fetched = std::min(step, row) * element_bytes;
   TileAhead out{.last = step - before + row - 1,
                 .lines = (fetched + kFetchedLineBytes - 1) / kFetchedLineBytes};

@@ -1,6 +1,7 @@
 // The loops are run here, and what they ask for is compared with what they read afterwards.
 #include "engine/render/fetch_ahead.h"
 
+#include <limits>
 #include <set>
 
 #include "gmock/gmock.h"
@@ -186,6 +187,14 @@ TEST(TileAhead, OnlyWhereTheProcessorDoesNotFetchAheadItself) {
   Tiles one;
   one.loops = {one.channel, one.k};
   EXPECT_FALSE(one.Plan().has_value()) << "no loop over tiles";
+  // An index behind a gate may have any constant, and a loop of one iteration any step.
+  Tiles gated;
+  gated.indices.push_back(gated.At(Tiles::kRow, 14, std::numeric_limits<int64_t>::min()));
+  gated.indices.push_back(gated.At(Tiles::kRow, 14, std::numeric_limits<int64_t>::max()));
+  EXPECT_EQ(gated.Plan()->last, Tiles().Plan()->last);
+  Tiles jump;
+  jump.indices = {jump.At(Tiles::kRow, int64_t{1} << 62, 0)};
+  EXPECT_FALSE(jump.Plan().has_value());
   Tiles wide;  // of which a tile reads 2,048 neighbours of a row
   wide.indices = {wide.At(4096, 2048, 0), wide.At(4096, 2048, 2047)};
   EXPECT_FALSE(wide.Plan(0, 1 << 20).has_value()) << "contiguous to a processor";

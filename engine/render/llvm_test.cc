@@ -307,5 +307,28 @@ TEST(RenderLlvm, PackedWeightsAreFetchedAhead) {
   EXPECT_THAT(*RenderLlvm(program, kWide), HasSubstr("call void @llvm.prefetch.p0"));
 }
 
+// for tile (8) { for k (64) { x[k * 512 + tile * 4] } }: rows of 2 KB, of which a tile reads a
+// line.
+TEST(RenderLlvm, TheNextTileOfFarRowsIsFetchedAhead) {
+  for (const bool gated : {false, true}) {
+    Program program = Make([&](Graph& g, std::vector<UOp>& order) {
+      const UOp out = g.Param(0, DType::kFloat32, Shape{8}),
+                in = g.Param(1, DType::kFloat32, Shape{64 * 512});
+      const UOp i = g.Range(0, AxisType::kThread, g.Index(8));
+      const UOp k = g.Range(1, AxisType::kReduce, g.Index(64));
+      const UOp row = g.Make(Op::kMul, {k, g.Index(512)}), tile = g.Make(Op::kMul, {i, g.Index(4)});
+      const UOp at = g.Make(Op::kAdd, {row, tile}), gate = g.Make(Op::kCmpLt, {k, g.Index(60)});
+      const UOp from = gated ? g.Make(Op::kIndex, {in, at, gate}) : g.Make(Op::kIndex, {in, at});
+      const UOp x = g.Make(Op::kLoad, {from});
+      const UOp to = g.Make(Op::kIndex, {out, i}), store = g.Make(Op::kStore, {to, x});
+      order = {out, in, i, k, row, tile, at, gate, from, x, to, store};
+      for (const UOp range : {k, i}) order.push_back(g.Make(Op::kEnd, {range}));
+    });
+    program.arguments[1].elements = 64 * 512;
+    const bool fetched = RenderLlvm(program, kWide)->find("llvm.prefetch") != std::string::npos;
+    EXPECT_EQ(fetched, !gated) << "behind a gate it would be one more branch";
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

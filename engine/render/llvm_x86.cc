@@ -355,6 +355,7 @@ void X86Kernel::FetchTileAhead(UOp load, const Address& at) {
   const bool one = at.kind == Address::kScalar || at.kind == Address::kContiguous;
   const int64_t slot = at.memory->argument;
   if (!one || slot < 0 || !at.gate.empty() || open_.empty()) return;
+  if (!open_.back().is(Op::kRange) || AxisType{open_.back().arg(1)} != AxisType::kReduce) return;
   if (!fetched_.emplace(open_.back().id(), slot).second) return;
   std::vector<UOp> loads;
   for (const uint32_t id : program_.order) {

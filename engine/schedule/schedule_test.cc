@@ -46,6 +46,25 @@ TEST_F(ScheduleTest, ElementwiseChainIsOneKernel) {
   EXPECT_TRUE(s.temporaries.empty());
 }
 
+// Nine products for each of 96 x 784 elements, of which 32 sums of products are made, as of an
+// image's channels: computing them again for each of two tiles would take longer than storing them,
+// because a product's tile shares none of their loads.
+TEST_F(ScheduleTest, ASumThatAProductWouldComputeForEachTileIsStored) {
+  const int64_t channels = 96, pixels = 784;
+  const auto stores = [&](int64_t outputs) {
+    const Shape wide = {outputs, channels, pixels};
+    const UOp taps = To(Op::kExpand, Param(2, {channels, 1, 9}), {channels, pixels, 9});
+    const UOp products = g_.Make(Op::kMul, {Param(1, {channels, pixels, 9}), taps});
+    const UOp sums = To(Op::kReshape, Reduce(ReduceKind::kAdd, products, 2), {1, channels, pixels});
+    const UOp weight = To(Op::kExpand, Param(3, {outputs, channels, 1}), wide);
+    const UOp all = g_.Make(Op::kMul, {weight, To(Op::kExpand, sums, wide)});
+    const UOp sum = Reduce(ReduceKind::kAdd, all, 1);
+    return Run({Store(Param(0, {outputs, 1, pixels}), sum)}).temporaries.size();
+  };
+  EXPECT_EQ(stores(32), 1u);
+  EXPECT_EQ(stores(16), 0u) << "of one tile each is computed once";
+}
+
 // An argmax finds no element that equals the maximum if one of the two was computed with other
 // bits.
 TEST_F(ScheduleTest, SumsThatAreComparedWithThemselvesAreComputedOnce) {

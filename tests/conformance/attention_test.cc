@@ -14,6 +14,7 @@
 #include "engine/lowering/lower.h"
 #include "engine/reference/tensor_eval.h"
 #include "engine/schedule/schedule.h"
+#include "tests/conformance/attention_cases.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/models/models.h"
 
@@ -29,18 +30,6 @@ std::string Print(const AttentionShape& s) {
                 ", ", s.queries, " x ", s.keys, ", ", s.channels, "] window ", s.window);
 }
 
-UOp Root(const absl::StatusOr<Plan>& plan) { return plan->graph.root(); }
-
-std::vector<uint8_t> Floats(int64_t n, std::mt19937& random) {
-  std::normal_distribution<float> normal;
-  std::vector<uint8_t> bytes(static_cast<size_t>(n) * 4);
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = normal(random);
-    std::memcpy(bytes.data() + 4 * i, &x, 4);
-  }
-  return bytes;
-}
-
 void Put(std::vector<uint8_t>* bytes, int64_t at, float x) {
   std::memcpy(bytes->data() + 4 * at, &x, 4);
 }
@@ -51,14 +40,6 @@ Slots Operands(const AttentionShape& s, std::mt19937& random) {
   const int64_t k = s.batch * s.groups * s.keys * s.channels;
   return {Floats(q, random), Floats(k, random), Floats(k, random),
           std::vector<uint8_t>(static_cast<size_t>(q) * 4)};
-}
-
-Target Cpu(int vector_bytes, int threads = 2) {
-  Target target;
-  target.vector_bytes = vector_bytes;
-  target.vector_registers = vector_bytes == 64 ? 32 : 16;
-  target.threads = threads;
-  return target;
 }
 
 AttentionShape RandomShape(std::mt19937& random, int64_t most) {
@@ -100,48 +81,6 @@ void Check(const AttentionShape& s, const Slots& operands, CpuRunner* runner) {
     EXPECT_EQ(Difference(DType::kFloat32, false, want[3], got[3]), "") << vector_bytes;
   }
 }
-
-// Bytes that the programs of a target keep for each thread.
-struct Cost {
-  size_t launches = 0;
-  int64_t arena = 0, kept = 0;
-  int bounded = 0;  // loops whose end is computed
-};
-
-Cost CostOf(UOp root, const Target& target) {
-  Cost cost;
-  Budget budget;
-  const auto schedule = ScheduleGraph(root, &budget, ScheduleOptions::For(target));
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  cost.launches = schedule->kernels.size();
-  cost.arena = schedule->arena_bytes;
-  for (const ScheduledKernel& kernel : schedule->kernels) {
-    const auto program = Lower(kernel.graph, target, "k", &budget);
-    EXPECT_TRUE(program.ok()) << program.status();
-    if (!program.ok()) continue;
-    int64_t bytes = 0;
-    for (uint32_t id : program->order) {
-      const UOp u = program->graph->at(id);
-      if (u.is(Op::kBuffer)) bytes += BytesOf(u.dtype(), u.arg(2));
-      if (u.is(Op::kRange) && !u.src(0).is_const()) ++cost.bounded;
-    }
-    cost.kept = std::max(cost.kept, bytes);
-  }
-  return cost;
-}
-
-int64_t Kept(UOp root, const Target& target) { return CostOf(root, target).kept; }
-
-class AttentionTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    auto runner = CpuRunner::Open();
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = runner->release();
-  }
-  static void TearDownTestSuite() { delete runner_; }
-  static inline CpuRunner* runner_ = nullptr;
-};
 
 TEST_F(AttentionTest, AgreesWithTheEvaluator) {
   std::mt19937 random(1);
@@ -279,7 +218,7 @@ TEST_F(AttentionTest, AgreesWhereRowsAreHidden) {
   std::vector<uint8_t> bytes(shown.size() * 4);
   std::memcpy(bytes.data(), shown.data(), bytes.size());
   operands.insert(operands.begin() + 3, std::move(bytes));
-  EXPECT_EQ(Kept(Root(plan), Cpu(64)), Kept(Root(Attention(s)), Cpu(64)));
+  EXPECT_EQ(CostOf(Root(plan), Cpu(64)).kept, CostOf(Root(Attention(s)), Cpu(64)).kept);
   Slots want = operands;
   Budget budget;
   ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
@@ -310,83 +249,11 @@ TEST_F(AttentionTest, AgreesWithOtherShifts) {
     b.Output((weights * 0.5 / (weights.Sum({-1}, true) + 1.0)).MatMul(v), "y");
     const absl::StatusOr<Plan> plan = b.Finish();
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_LT(Kept(Root(plan), Cpu(64)), kFewBytes);
+    EXPECT_LT(CostOf(Root(plan), Cpu(64)).kept, kFewBytes);
     std::mt19937 random(7);
     Slots operands = Operands(s, random);
     Put(&operands[2], 158 * s.channels + 5, kInf);
-    Slots want = operands;
-    Budget budget;
-    ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
-    const absl::Status status = runner_->Run(Root(plan), {}, &operands);
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(Difference(DType::kFloat32, false, want[3], operands[3]), "");
-  }
-}
-
-// What a block at a time cannot add up: values that are computed from the maximum, from the sum, or
-// from a weighted sum of the same row, as those of a gradient are; a number that is another for
-// each key, or for each row, in place of the maximum; and a divisor of each weight.
-TEST_F(AttentionTest, AgreesWhereTheResultsOfARowAreNeededBefore) {
-  using Sum = std::function<Tensor(const Tensor& s, const Tensor& v, const Tensor& z, Builder* b)>;
-  const auto by_row = [](const Tensor& w, const Tensor& v, const Tensor& of_row) {
-    const Tensor values = v.Transpose(-1, -2).Unsqueeze(0) * of_row.Unsqueeze(-1);
-    return (w.Unsqueeze(1) * values).Sum({-1});
-  };
-  const auto most = [](const Tensor& s) { return s.Max({-1}, true); };
-  const auto shifted = [&](const Tensor& s, const Tensor& v, const Tensor& where) {
-    const Tensor w = (s - where.Where(most(s), 1.0)).Exp2();
-    return w.MatMul(v) / w.Sum({-1}, true);
-  };
-  const Sum sums[] = {
-      [&](const Tensor& s, const Tensor& v, const Tensor&, Builder*) {
-        return by_row((s - most(s)).Exp2(), v, most(s));
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor&, Builder*) {
-        const Tensor w = (s - most(s)).Exp2();
-        return by_row(w, v, w.Sum({-1}, true));
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor& z, Builder*) {
-        const Tensor w = s.Softmax();
-        return by_row(w, v, (w * z.Unsqueeze(0)).Sum({-1}, true));
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor& z, Builder*) {
-        const Tensor w = s.Softmax();
-        return (w * (z.Unsqueeze(0) - (w * z.Unsqueeze(0)).Sum({-1}, true))).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor&, Builder* b) {
-        return shifted(s, v, b->Iota(DType::kInt32, s.shape()[1]).Lt(20));
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor&, Builder* b) {
-        return shifted(s, v, b->Iota(DType::kInt32, s.shape()[0]).Unsqueeze(-1).Lt(70));
-      },
-      [&](const Tensor& s, const Tensor& v, const Tensor& z, Builder*) {
-        const Tensor w = (s - most(s)).Exp2();
-        return (w / (z * z + 1.0)).MatMul(v) / w.Sum({-1}, true);
-      },
-  };
-  int index = 0;
-  for (const Sum& sum : sums) {
-    for (const int64_t keys : {64, 197}) {
-      SCOPED_TRACE(StrCat(index, ", ", keys, " keys"));
-      Builder b;
-      const Tensor q = b.Param(DType::kFloat32, {128, 32}, "q");
-      const Tensor k = b.Param(DType::kFloat32, {keys, 32}, "k");
-      const Tensor v = b.Param(DType::kFloat32, {keys, 32}, "v");
-      const Tensor z = b.Param(DType::kFloat32, {keys}, "z");
-      b.Output(sum(q.MatMul(k.Transpose(-1, -2)) * 0.2, v, z, &b), "y");
-      const absl::StatusOr<Plan> plan = b.Finish();
-      ASSERT_TRUE(plan.ok()) << plan.status();
-      std::mt19937 random(11);
-      Slots operands{Floats(128 * 32, random), Floats(keys * 32, random), Floats(keys * 32, random),
-                     Floats(keys, random), std::vector<uint8_t>(size_t{128} * 32 * 4)};
-      Slots want = operands;
-      Budget budget;
-      ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
-      const absl::Status status = runner_->Run(Root(plan), {}, &operands);
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_EQ(Difference(DType::kFloat32, false, want[4], operands[4]), "");
-    }
-    ++index;
+    ExpectEvaluated(Root(plan), operands, 3);
   }
 }
 
@@ -445,7 +312,7 @@ TEST_F(AttentionTest, KeepsABlockOfEachRow) {
       s.queries = s.keys = length;
       const absl::StatusOr<Plan> plan = Attention(s);
       ASSERT_TRUE(plan.ok()) << plan.status();
-      kept.push_back(Kept(Root(plan), Cpu(64)));
+      kept.push_back(CostOf(Root(plan), Cpu(64)).kept);
     }
     EXPECT_EQ(kept, std::vector<int64_t>(kept.size(), kept[0])) << kNames[static_cast<int>(seen)];
     EXPECT_LT(kept[0], kFewBytes);
@@ -482,135 +349,7 @@ TEST_F(AttentionTest, ReadsPagesInBlocks) {
       const auto page = static_cast<int32_t>(random() % kPages);
       std::memcpy(operands[3].data() + 4 * i, &page, 4);
     }
-    Slots want = operands;
-    Budget budget;
-    ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
-    const absl::Status status = runner_->Run(Root(plan), {}, &operands);
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(Difference(DType::kFloat32, false, want[4], operands[4]), "");
-  }
-}
-
-// The scheduler counts on lowering to reduce rows in blocks: what lowering does not recognize must
-// not be kept for so many rows. A program has room for two megabytes.
-TEST_F(AttentionTest, KeepsRowsThatAreNotReducedInBlocksWithinItsMemory) {
-  constexpr int64_t kMost = int64_t{2} << 20;
-  using Change = std::function<Tensor(const Tensor& scores, const Tensor& v, Builder* b)>;
-  const auto softmax = [](const Tensor& x) { return x.Softmax(); };
-  const Change changes[] = {
-      [&](const Tensor& s, const Tensor& v, Builder*) { return softmax(s).MatMul(v); },
-      [&](const Tensor& s, const Tensor& v, Builder* b) {
-        b->Output(s.Sum({-1}), "sums");  // of the scores themselves
-        return softmax(s).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder* b) {
-        b->Output(softmax(s), "weights");
-        return softmax(s).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = softmax(s);
-        return (w * w).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = (s - (s * -1.0).Max({-1}, true)).Exp();
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = (s - s.Max({-1}, true)).Exp();
-        return (w * s / w.Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = (s - s.Max({-2}, true)).Exp();
-        return (w / w.Sum({-2}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        return (softmax(s) - softmax(s * 2.0)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) { return softmax(softmax(s)).MatMul(v); },
-      [&](const Tensor& s, const Tensor& v, Builder*) { return softmax(s).Flip({-1}).MatMul(v); },
-      [&](const Tensor& s, const Tensor& v, Builder*) { return softmax(s.Flip({-1})).MatMul(v); },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        return softmax(s).Transpose(-1, -2).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        return softmax(s).Cast(DType::kFloat16).MatMul(v.Cast(DType::kFloat16));
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        return softmax(s.Cast(DType::kFloat16)).Cast(DType::kFloat32).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = s.Exp();
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      // Weights by the scale of another sum, by another shift, and by one that the sum decides.
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor less = s - s.Max({-1}, true);
-        return ((less * 1.5).Exp2() / (less * 2.5).Exp2().Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor most = s.Max({-1}, true);
-        const Tensor w = (s - most.Gt(1.0).Where(most, 1.0)).Exp2();
-        return (w / (s - most).Exp2().Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor most = s.Max({-1}, true);
-        const Tensor sum = (s - most).Exp2().Sum({-1}, true);
-        const Tensor w = (s - sum.Gt(9.0).Where(most, 1.0)).Exp2();
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = ((s - s.Max({-1}, true)) * 2.5).Exp();  // scaled twice
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      // Values that are computed from the row's maximum.
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor most = s.Max({-1}, true), w = (s - most).Exp2();
-        const Tensor values = v.Transpose(-1, -2).Unsqueeze(1).Shrink({0, 4, 0, 1, 0, 8, 0, 16384});
-        return (w.Unsqueeze(2) * (values + most.Unsqueeze(2))).Sum({-1});
-      },
-      // Weights of more sums than are looked for.
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        const Tensor w = softmax(s);
-        Tensor y = w.MatMul(v);
-        for (int i = 1; i < 12; ++i) y = y + w.MatMul(v.Flip({0}) * (0.5 + i));
-        return y;
-      },
-      // What is subtracted, or divided by, is another for each key, or for each row.
-      [&](const Tensor& s, const Tensor& v, Builder* b) {
-        const Tensor most = s.Max({-1}, true);
-        const Tensor w = (s - b->Iota(DType::kInt32, 16384).Lt(100).Where(most, 1.0)).Exp2();
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder* b) {
-        const Tensor most = s.Max({-1}, true);
-        const Tensor shown = b->Iota(DType::kInt32, 128).Unsqueeze(-1).Lt(100);
-        const Tensor w = (s - shown.Where(most, 1.0)).Exp2();
-        return (w / w.Sum({-1}, true)).MatMul(v);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder* b) {
-        const Tensor w = (s - s.Max({-1}, true)).Exp2();
-        const Tensor by = b->Iota(DType::kInt32, 16384).Cast(DType::kFloat32) + 2.5;
-        return (w / by).MatMul(v) / w.Sum({-1}, true);
-      },
-      [&](const Tensor& s, const Tensor& v, Builder*) {
-        return softmax(s)
-            .Reshape({4, 128, 128, 128})
-            .Sum({-1})
-            .MatMul(v.Shrink({0, 4, 0, 128, 0, 64}));
-      },
-  };
-  int index = 0;
-  for (const Change& change : changes) {
-    SCOPED_TRACE(index++);
-    Builder b;
-    const int64_t queries = index == 12 ? 16384 : 128;
-    const Tensor q = b.Param(DType::kFloat32, {4, queries, 64}, "q");
-    const Tensor k = b.Param(DType::kFloat32, {4, 16384, 64}, "k");
-    const Tensor v = b.Param(DType::kFloat32, {4, 16384, 64}, "v");
-    b.Output(change(q.MatMul(k.Transpose(-1, -2)) * 0.125, v, &b), "y");
-    const absl::StatusOr<Plan> plan = b.Finish();
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_LE(Kept(Root(plan), Cpu(64)), kMost);
+    ExpectEvaluated(Root(plan), operands, 4);
   }
 }
 
