@@ -15,6 +15,9 @@ namespace telegrad {
 
 inline constexpr double kStepMicros = 0.02;  // of a command, whatever it does
 inline constexpr double kQuickMicros = 10;   // below, waking a thread for it takes longer
+// A share is an estimate that a graph of a client's can make as small as it likes while all of the
+// work is done, and the thread that submits may serve other clients, too.
+inline constexpr double kMostQuickMicros = 1000;
 
 // On one thread.
 inline double PredictedMicros(double flops, double bytes) {
@@ -54,6 +57,7 @@ class PredictedTimes {
   // Whether that is less than waking a thread takes.
   bool quick(std::span<const uint64_t> scalars) const {
     if (!varies_) return whole_ < kQuickMicros;
+    if (whole_ > kMostQuickMicros) return false;
     double micros = 0;
     for (const Time& time : times_) micros += MicrosOf(time, scalars) + kStepMicros;
     return micros < kQuickMicros;
