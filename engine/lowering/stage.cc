@@ -13,6 +13,7 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <ranges>
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/lowering/kernel_shape.h"
@@ -75,12 +76,23 @@ class Stager {
 
  private:
   // The ranges that a reduction stands in: those that the nest which stores what it is used for
-  // depends on, in the order of the first root's, and those that this nest closes.
+  // depends on, in the order of the first root's, then loops around nests, and those that this nest
+  // closes.
   void FindOrders() {
     std::vector<int> outer;
     const UOp root = sink_.src(0);
     for (int i = 1; i < root.num_src(); ++i) outer.push_back(s_.d.IndexOf(root.src(i)));
-    for (uint32_t id : PostOrder(sink_)) {
+    const std::vector<uint32_t> nodes = PostOrder(sink_);
+    for (uint32_t id : std::views::reverse(nodes)) {  // the END of an outer loop comes later
+      const UOp end = g_.at(id);
+      for (int i = 1; end.is(Op::kEnd) && i < end.num_src(); ++i) {
+        const int r = s_.d.IndexOf(end.src(i));
+        if (!Has(s_.around_nests, r) || std::ranges::find(outer, r) != outer.end()) continue;
+        outer.push_back(r);
+        around_ |= Bit(r);
+      }
+    }
+    for (uint32_t id : nodes) {
       const UOp end = g_.at(id);
       if (!end.is(Op::kEnd)) continue;
       std::vector<int> order;
@@ -225,7 +237,7 @@ class Stager {
     double reuse = 1;
     bool depends = false;  // on some loop that all stores are in
     for (int r : order_) {
-      if (!IsLoop(r)) continue;
+      if (!IsLoop(r) && !(Has(around_, r) && !Has(a.ranges | a.gate, r))) continue;
       if (((a.ranges | a.gate) >> r & 1) != 0 || IsType(Range(r), AxisType::kThread)) {
         reuse = 1;
         depends = true;
@@ -393,6 +405,7 @@ class Stager {
   const ThreadCosts& costs_;
   absl::flat_hash_map<uint32_t, std::vector<int>> orders_;  // by REDUCE, outermost first
   std::vector<int> order_;                                  // of the REDUCE that is looked at
+  RangeSet around_ = 0;                                     // loops around nests, but the outermost
   int64_t next_id_ = 0, next_slot_ = 0;
   double used_ = 0, limit_;
   bool nests_ = false;  // values are kept between nests in private memory

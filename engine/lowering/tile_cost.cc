@@ -135,7 +135,8 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
   if (!work.is_reduce() || tile.lanes < 0) return 1;
   if (IsPacked(work, a, tile)) return HUGE_VAL;
   const bool rough = IsRough(a, tile) && s_.whole == 0;
-  if (!rough && !IsFar(a, tile.lanes)) return 1;
+  const bool far = IsFar(a, tile.lanes) && !IsMasked(a, tile);
+  if (!rough && !far) return 1;
   const RangeSet kept = work.all & ~work.own, panel_of = a.ranges | a.gate;
   if (s_.outer.size() > kMaxOrdered || !Has(kept, tile.lanes)) return 1;
   double reuse = 1;
@@ -195,7 +196,7 @@ bool TileCost::IsPacked(const Work& work, const MemoryAccess& a, const Tile& til
 }
 
 bool TileCost::IsFar(const MemoryAccess& a, int lanes) const {
-  return !a.store && a.gate == 0 && !s_.once && a.stride[lanes] > kMaxStride;
+  return !a.store && a.gate == 0 && a.stride[lanes] > kMaxStride;
 }
 
 bool TileCost::IsScattered(const MemoryAccess& a, int lanes) {

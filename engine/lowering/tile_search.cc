@@ -151,7 +151,8 @@ int64_t TileSearch::Width(const Work& work, int range) const {
 std::vector<int> TileSearch::RowsOf(const Work& work, int lanes) const {
   std::vector<int> rows;
   for (const MemoryAccess& a : work.accesses) {
-    if (lanes < 0 || !(a.store ? cost_.IsScattered(a, lanes) : cost_.IsFar(a, lanes))) continue;
+    if (lanes < 0) continue;
+    if (!(a.store ? cost_.IsScattered(a, lanes) : !s_.once && cost_.IsFar(a, lanes))) continue;
     for (RangeSet set = a.ranges & s_.loops & ~s_.whole; set != 0; set &= set - 1) {
       const int r = std::countr_zero(set);
       if (a.stride[r] == 1 && std::ranges::find(rows, r) == rows.end()) rows.push_back(r);

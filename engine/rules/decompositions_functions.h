@@ -14,7 +14,7 @@ struct FunctionFormat {
   DType floats, ints, codes;  // codes: the unsigned integer of the width
   int mantissa;               // explicit bits
   int64_t bias;
-  double smallest;         // x below this gives exp2(x) = 0
+  double smallest;         // exponent of which both halves are those of 0: -2 * bias
   int64_t one, sqrt_half;  // bits of 1 and of sqrt(1/2)
   int64_t upper;           // mask of the upper half of the mantissa
   double log2e_hi, log2e_lo;

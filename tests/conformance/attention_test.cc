@@ -319,6 +319,31 @@ TEST_F(AttentionTest, KeepsABlockOfEachRow) {
   }
 }
 
+// Lanes are rows of scores: the queries of a tile are copied into that order, once for all keys,
+// and nothing is added up over lanes.
+TEST_F(AttentionTest, AddsUpNothingOverLanes) {
+  for (const Seen seen : {Seen::kAll, Seen::kCausal}) {
+    for (const int64_t length : {128, 512}) {
+      AttentionShape s{.heads = 12, .groups = 12, .seen = seen};
+      s.queries = s.keys = length;
+      s.channels = 64;
+      const absl::StatusOr<Plan> plan = Attention(s);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      Budget budget;
+      const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(Cpu(64)));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      for (const ScheduledKernel& kernel : schedule->kernels) {
+        const auto program = Lower(kernel.graph, Cpu(64), "k", &budget);
+        ASSERT_TRUE(program.ok()) << program.status();
+        const auto over_lanes = std::ranges::count_if(
+            program->order, [&](uint32_t id) { return program->graph->op(id) == Op::kReduce; });
+        // The values that a mask hides are, to see whether all are finite.
+        EXPECT_EQ(over_lanes, seen == Seen::kAll ? 0 : 1) << kNames[static_cast<int>(seen)] << " " << length;
+      }
+    }
+  }
+}
+
 // Keys and values in pages that a table names, for one query of each head and for several.
 TEST_F(AttentionTest, ReadsPagesInBlocks) {
   constexpr int64_t kHeads = 8, kPages = 16, kPage = 16, kChannels = 32;
