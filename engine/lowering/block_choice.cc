@@ -3,6 +3,9 @@
 //   panel   each iteration of the inner loops reads the operand of the whole reduction again, and
 //           the cache does not keep it: a block is the part that fits into the cache, if the
 //           accumulators of these loops fit, too
+//   swept   what the inner loops read does not stay in the worker's cache beside the panel, so each
+//           iteration of the outer loops reads it from beyond: a block is the part of both that
+//           does
 //   strips  a reduction steps over whole pages of which a tile takes a few bytes each: a block is a
 //           few rows, of which a long contiguous strip each is read at a time
 #include "engine/lowering/block_choice.h"
@@ -18,6 +21,7 @@ namespace {
 
 constexpr double kMinBlock = 32;   // iterations that a block reduces at least
 constexpr int64_t kLeastRows = 2;  // of a strip
+constexpr double kKept = 0.75;     // of the worker's cache, for what the loops of a block read
 
 class Chooser {
  public:
@@ -77,7 +81,6 @@ class Chooser {
       bytes += s_.Iterations(a.ranges & work_.own) * TileOf(a.ranges & kept_) *
                static_cast<double>(a.bytes);
     }
-    if (bytes <= PanelBytes(target_)) return {};
     // What the panel depends on stays outside.
     BlockChoice out;
     out.outside = order_.thread >= 0 ? 1 : 0;
@@ -95,6 +98,21 @@ class Chooser {
     const double most = std::floor(part_ / (accumulators * trips));
     const double wanted = Trips(first);
     if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
+    // Of the reduction, what of the panel and of what is swept the cache keeps.
+    const bool large = bytes > PanelBytes(target_);
+    double share = large ? part_ / bytes : 1;
+    if (!large) {
+      const double swept = SweptBytes(out.outside, order_.loops.size());
+      const double cache = kKept * static_cast<double>(target_.cache_bytes);
+      share = cache / (bytes + swept);
+      double again = 1;
+      for (size_t i = 0; i < out.outside; ++i) again *= Trips(order_.loops[i]);
+      const double added = 2 * accumulators * trips * wanted * std::ceil(1 / share - 1);
+      if (share >= 1 || most < wanted || again < kMinReuse ||
+          swept * costs_.shared <= added * costs_.second_level) {
+        return {};
+      }
+    }
     if (most < wanted) {  // parts of the same size, as far as that goes
       out.parts = static_cast<int64_t>(std::ceil(wanted / std::ceil(wanted / most)));
       if (!Fits(first, static_cast<double>(out.parts) * TileOf(first))) return {};
@@ -104,11 +122,24 @@ class Chooser {
       const int r = s_.d.IndexOf(work_.root.src(i));
       if (folded < 0 || Left(r) > Left(folded)) folded = r;
     }
-    out.amount = Divisor(folded, part_ / bytes * static_cast<double>(Left(folded)));
+    out.amount = Divisor(folded, share * static_cast<double>(Left(folded)));
     const double block = static_cast<double>(out.amount) * s_.Iterations(work_.own & ~Bit(folded));
     if (block < kMinBlock) return {};
     out.folded = folded;
     return out;
+  }
+
+  // Of the operands without lanes, what the loops from `first` on and the reduction read.
+  double SweptBytes(size_t first, size_t end) const {
+    RangeSet loops = work_.own;
+    for (size_t i = first; i < end; ++i) loops |= Bit(order_.loops[i]);
+    double bytes = 0;
+    for (const MemoryAccess& a : work_.accesses) {
+      if (a.store || (a.ranges & lanes_) != 0) continue;
+      bytes +=
+          std::min(s_.Iterations(a.ranges & loops) * static_cast<double>(a.bytes), a.buffer_bytes);
+    }
+    return bytes;
   }
 
   BlockChoice Strips() const {

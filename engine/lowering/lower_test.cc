@@ -188,6 +188,26 @@ TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
   EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
 }
 
+// Tiles of columns share the rows of the other operand. Where the cache does not keep both, the
+// product is done in blocks of the reduction, of which it keeps both; one that only has to be read
+// once more is not.
+TEST(Lower, WhatTilesReadAgainStaysInTheCacheInBlocks) {
+  const int32_t weights[] = {2};
+  const auto blocks = [&](int64_t m, int64_t n, int64_t k, int64_t cache) {
+    Target cpu = Cpu();
+    cpu.cache_bytes = cache;
+    Budget budget;
+    const auto program = Lower(Product(m, n, k, DType::kFloat32, Form::kInPlace), cpu, "product",
+                               &budget, nullptr, {.weights = weights});
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() && program->moves.find("BLOCK r2") != std::string::npos;
+  };
+  EXPECT_TRUE(blocks(128, 768, 3072, 2 << 20));
+  EXPECT_FALSE(blocks(128, 768, 3072, 4 << 20));
+  EXPECT_FALSE(blocks(128, 768, 768, 2 << 20));
+  EXPECT_FALSE(blocks(128, 128, 3072, 2 << 20)) << "read twice";
+}
+
 // Of an operand that the worker's cache does not have, a tile reads two lines of each row at least:
 // columns are lanes, though fewer loads would be needed if rows, of which the weight is packed,
 // were.
