@@ -1,4 +1,4 @@
-// The first kernel that has a temporary as its argument must fill it: a STORE without a gate, whose
+// The first kernel that has a temporary as its argument fills it: a STORE without a gate, whose
 // index takes as many consecutive values over the ranges of its nest as there are elements, and
 // whose bounds keep it inside. The index is a sum of ranges times strides: sorted, each stride is
 // the number of values that the ranges before it take.
@@ -10,7 +10,9 @@
 //
 // Several STOREs of one nest may fill it together, each with an offset of its own and with gates
 // that end its ranges earlier, as those of a tile do: what they write, range by range from the one
-// with the smallest stride, must unite to all of it.
+// with the smallest stride, must unite to all of it. They may leave gaps, as behind the rows of a
+// layout that spreads them over a cache, where no load of a later kernel reads: the values that its
+// index takes are united in the same way.
 #include "engine/execution/written_first.h"
 
 #include <algorithm>
@@ -141,12 +143,12 @@ Intervals Unite(Intervals in) {
   return out;
 }
 
-// Whether all that is written, with one range after another, unites to [0, elements).
-bool UniteToAll(const std::vector<Strided>& stores, const std::vector<int64_t>& strides,
-                int64_t elements) {
+// What all of them take, with one range after another; nullopt: too much to find out.
+std::optional<Intervals> UnionOf(const std::vector<Strided>& all,
+                                 const std::vector<int64_t>& strides) {
   constexpr int64_t kMostIntervals = 1 << 14;
   std::map<std::vector<int64_t>, Intervals> by_rest;  // by the counts of the ranges to come
-  for (const Strided& s : stores) by_rest[s.counts].emplace_back(s.offset, s.offset + 1);
+  for (const Strided& s : all) by_rest[s.counts].emplace_back(s.offset, s.offset + 1);
   for (const int64_t stride : strides) {
     std::map<std::vector<int64_t>, Intervals> next;
     for (auto& [counts, intervals] : by_rest) {
@@ -157,22 +159,49 @@ bool UniteToAll(const std::vector<Strided>& stores, const std::vector<int64_t>& 
           to.emplace_back(begin, end + (count - 1) * stride);
           continue;
         }
-        if (count + std::ssize(to) > kMostIntervals) return false;
+        if (count + std::ssize(to) > kMostIntervals) return std::nullopt;
         for (int64_t i = 0; i < count; ++i) to.emplace_back(begin + i * stride, end + i * stride);
       }
     }
     by_rest = std::move(next);
   }
-  const Intervals all = Unite(std::move(by_rest.begin()->second));
-  return all.size() == 1 && all[0].first == 0 && all[0].second == elements;
+  return Unite(std::move(by_rest.begin()->second));
 }
 
-// Whether the STOREs to the slot, which nothing loads from, write all of it between them.
-bool FillTogether(UOp kernel, int64_t slot) {
+// The values of a sum of ranges with positive strides.
+std::optional<Intervals> ValuesOf(UOp index) {
+  if (index.vmin() < 0 || !IsSumOfRanges(index)) return std::nullopt;
+  std::vector<std::pair<int64_t, int64_t>> axes;  // stride, count
+  for (uint32_t id : PostOrder(index)) {
+    const UOp range = index.graph()->at(id);
+    if (!range.is(Op::kRange)) continue;
+    const std::optional<int64_t> stride = StrideOf(index, range);
+    if (!stride || *stride <= 0 || !range.src(0).is_const()) return std::nullopt;
+    axes.emplace_back(*stride, range.src(0).const_word());
+  }
+  std::ranges::sort(axes);
+  Strided values{.offset = index.vmin(), .counts = {}};
+  std::vector<int64_t> strides;
+  for (const auto& [stride, count] : axes) {
+    strides.push_back(stride);
+    values.counts.push_back(count);
+  }
+  return UnionOf({values}, strides);
+}
+
+bool IsWithin(const Intervals& part, const Intervals& all) {
+  return std::ranges::all_of(part, [&](const auto& p) {
+    return std::ranges::any_of(
+        all, [&](const auto& a) { return a.first <= p.first && p.second <= a.second; });
+  });
+}
+
+// What the STOREs to the slot, which nothing loads from, write of it between them; nullopt where
+// that is not known.
+std::optional<Intervals> FillTogether(UOp kernel, int64_t slot) {
   std::vector<UOp> ranges;
   std::vector<int64_t> strides, order;
   std::vector<Strided> stores;
-  int64_t elements = 0;
   for (int i = 0; i < kernel.num_src(); ++i) {
     UOp body = kernel.src(i);
     std::vector<UOp> own;
@@ -184,23 +213,22 @@ bool FillTogether(UOp kernel, int64_t slot) {
     std::vector<int64_t> steps, counts;
     for (const UOp range : own) {
       const std::optional<int64_t> stride = StrideOf(index, range);
-      if (!stride || *stride <= 0 || !range.src(0).is_const()) return false;
+      if (!stride || *stride <= 0 || !range.src(0).is_const()) return std::nullopt;
       steps.push_back(*stride);
       counts.push_back(range.src(0).const_word());
     }
     if (stores.empty()) {
       ranges = own;
       strides = steps;
-      elements = NumElements(BehindOrder(address.src(0)).shape());
     }
     // Its smallest value is at the beginning of all ranges, because no stride is negative.
     if (own != ranges || steps != strides || index.vmin() < 0 || !IsSumOfRanges(index)) {
-      return false;
+      return std::nullopt;
     }
-    if (address.num_src() == 3 && !EndRanges(address.src(2), ranges, &counts)) return false;
+    if (address.num_src() == 3 && !EndRanges(address.src(2), ranges, &counts)) return std::nullopt;
     stores.push_back({index.vmin(), std::move(counts)});
   }
-  if (stores.empty()) return false;
+  if (stores.empty()) return std::nullopt;
   for (size_t r = 0; r < ranges.size(); ++r) order.push_back(static_cast<int64_t>(r));
   std::ranges::sort(order, {}, [&](int64_t r) { return strides[static_cast<size_t>(r)]; });
   std::vector<int64_t> ascending;
@@ -210,7 +238,7 @@ bool FillTogether(UOp kernel, int64_t slot) {
     for (const int64_t r : order) counts.push_back(s.counts[static_cast<size_t>(r)]);
     s.counts = std::move(counts);
   }
-  return UniteToAll(stores, ascending, elements);
+  return UnionOf(stores, ascending);
 }
 
 // Whether `load` reads only what the same iteration of the shared loops has filled before.
@@ -232,36 +260,63 @@ bool ReadsWhatIsFilled(UOp load, const Filling& filling) {
   return last < filling.at_a_time;
 }
 
-// Whether the kernel fills its argument `slot` before it loads from it.
-bool Fills(UOp kernel, int64_t slot) {
+// What the kernel fills of its argument `slot` before it loads from it; nullopt where that is not
+// known.
+std::optional<Intervals> Fills(UOp kernel, int64_t slot, int64_t elements) {
   std::optional<Filling> filling;
   for (int i = 0; i < kernel.num_src() && !filling; ++i) filling = FillingOf(kernel.src(i), slot);
   const Graph& g = *kernel.graph();
-  if (!filling) {
-    return FillTogether(kernel, slot) && std::ranges::none_of(PostOrder(kernel), [&](uint32_t id) {
-             const UOp u = g.at(id);
-             return u.is(Op::kLoad) && IsArgument(u.src(0), slot);
-           });
-  }
-  return std::ranges::all_of(PostOrder(kernel), [&](uint32_t id) {
+  const bool first = std::ranges::all_of(PostOrder(kernel), [&](uint32_t id) {
     const UOp u = g.at(id);
-    return !u.is(Op::kLoad) || !IsArgument(u.src(0), slot) || ReadsWhatIsFilled(u, *filling);
+    return !u.is(Op::kLoad) || !IsArgument(u.src(0), slot) ||
+           (filling && ReadsWhatIsFilled(u, *filling));
+  });
+  if (!first) return std::nullopt;
+  return filling ? Intervals{{0, elements}} : FillTogether(kernel, slot);
+}
+
+// Whether the kernel loads nothing else from its argument.
+bool ReadsOnly(UOp kernel, int64_t slot, const Intervals& filled) {
+  return std::ranges::all_of(PostOrder(kernel), [&](uint32_t id) {
+    const UOp u = kernel.graph()->at(id);
+    if (!u.is(Op::kLoad) || !IsArgument(u.src(0), slot)) return true;
+    const std::optional<Intervals> read = ValuesOf(u.src(0).src(1));
+    return read && IsWithin(*read, filled);
   });
 }
 
 }  // namespace
 
 bool WritesTemporariesFirst(const Schedule& schedule) {
-  std::vector<bool> filled(schedule.temporaries.size(), false);
+  struct Filled {
+    bool whole = false;
+    DType dtype = {};  // of what follows
+    Intervals part;
+  };
+  std::map<int32_t, Filled> filled;
   for (const ScheduledKernel& kernel : schedule.kernels) {
-    std::vector<int32_t> now;
-    for (size_t a = 0; a < kernel.arguments.size(); ++a) {
-      const BufferRef ref = kernel.arguments[a];
-      if (ref.kind == BufferRef::Kind::kSlot || filled[static_cast<size_t>(ref.index)]) continue;
-      if (!Fills(kernel.graph.root(), static_cast<int64_t>(a))) return false;
-      now.push_back(ref.index);
+    const UOp root = kernel.graph.root();
+    std::map<int64_t, UOp> params;  // by slot
+    for (uint32_t id : PostOrder(root)) {
+      const UOp u = root.graph()->at(id);
+      if (u.is(Op::kParam)) params[u.arg(0)] = u;
     }
-    for (int32_t t : now) filled[static_cast<size_t>(t)] = true;
+    std::map<int32_t, Filled> now;
+    for (const auto& [slot, param] : params) {
+      const BufferRef ref = kernel.arguments[static_cast<size_t>(slot)];
+      if (ref.kind == BufferRef::Kind::kSlot) continue;
+      const auto before = filled.find(ref.index);
+      if (before == filled.end()) {
+        const int64_t elements = NumElements(param.shape());
+        std::optional<Intervals> fills = Fills(root, slot, elements);
+        if (!fills) return false;
+        now[ref.index] = {*fills == Intervals{{0, elements}}, param.dtype(), *std::move(fills)};
+      } else if (!before->second.whole && (param.dtype() != before->second.dtype ||
+                                           !ReadsOnly(root, slot, before->second.part))) {
+        return false;
+      }
+    }
+    filled.merge(now);
   }
   return true;
 }

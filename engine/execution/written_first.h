@@ -1,5 +1,5 @@
-// Whether the kernels of a schedule write each temporary in full before they read any of it. Then
-// earlier contents of the memory, perhaps of another run, are never read.
+// Whether the kernels of a schedule write of each temporary all that they read of it, before they
+// read it. Then earlier contents of the memory, perhaps of another run, are never read.
 #pragma once
 
 #include "engine/schedule/schedule.h"

@@ -17,12 +17,35 @@ class WrittenFirst : public ExecutionTest {
     return *ScheduleGraph(ThroughTemporary(96).root(), &budget);
   }
 
-  // A kernel that stores 0 to `index` of its argument 0 of 24 floats, for 4 x 6 of the ranges.
-  Schedule Storing(const std::function<UOp(Graph&, UOp, UOp)>& index, bool gated = false) {
+  using Index = std::function<UOp(Graph&, UOp i, UOp j)>;
+  static UOp Full(Graph& g, UOp i, UOp j) {
+    return g.Make(Op::kAdd, {g.Make(Op::kMul, {i, g.Index(6)}), j});
+  }
+
+  // Adds a kernel that loads `index` of the temporary, for 4 x 6 of the ranges.
+  static void Read(const Index& index, Schedule* schedule, int64_t elements = 24) {
     Graph g;
     const UOp i = g.Range(0, AxisType::kLoop, g.Index(4)),
               j = g.Range(1, AxisType::kLoop, g.Index(6));
-    const UOp param = Floats(g, 0, 24), at = index(g, i, j);
+    const UOp load =
+        g.Make(Op::kLoad, {g.Make(Op::kIndex, {Floats(g, 0, elements), index(g, i, j)})});
+    const UOp to = g.Make(Op::kIndex, {Floats(g, 1, 24), Full(g, i, j)});
+    const UOp sink = g.Make(Op::kSink, {g.Make(Op::kEnd, {g.Make(Op::kStore, {to, load}), i, j})});
+    EXPECT_TRUE(g.status().ok()) << g.status();
+    schedule->kernels.push_back({});
+    schedule->kernels.back().graph = Freeze(sink);
+    schedule->kernels.back().arguments = {{BufferRef::Kind::kTemporary, 0},
+                                          {BufferRef::Kind::kSlot, 0}};
+  }
+
+  // A kernel that stores 0 to `index` of a temporary of so many floats, for 4 x 6 of the ranges,
+  // and one that loads.
+  Schedule Storing(const Index& index, bool gated = false, const Index& read = Full,
+                   int64_t elements = 24) {
+    Graph g;
+    const UOp i = g.Range(0, AxisType::kLoop, g.Index(4)),
+              j = g.Range(1, AxisType::kLoop, g.Index(6));
+    const UOp param = Floats(g, 0, elements), at = index(g, i, j);
     const UOp address = gated ? g.Make(Op::kIndex, {param, at, g.Make(Op::kCmpLt, {i, j})})
                               : g.Make(Op::kIndex, {param, at});
     const UOp store = g.Make(Op::kStore, {address, g.ConstFloat(DType::kFloat32, 0)});
@@ -32,7 +55,8 @@ class WrittenFirst : public ExecutionTest {
     out.kernels.push_back({});
     out.kernels[0].graph = Freeze(sink);
     out.kernels[0].arguments = {{BufferRef::Kind::kTemporary, 0}};
-    out.temporaries = {{96, 0}};
+    out.temporaries = {{4 * elements, 0}};
+    Read(read, &out, elements);
     return out;
   }
 };
@@ -69,6 +93,20 @@ TEST_F(WrittenFirst, WhatIsWrittenInPart) {
   EXPECT_FALSE(WritesTemporariesFirst(Storing(full, /*gated=*/true)));
 }
 
+// Rows of 8 of which 6 are written, as where a gap spreads rows over a cache.
+TEST_F(WrittenFirst, NobodyReadsTheGaps) {
+  const auto rows = [](Graph& g, UOp i, UOp j) { return Sum(g, i, 8, j); };
+  const auto next = [](Graph& g, UOp i, UOp j) { return Sum(g, i, 8, Sum(g, j, 1, g.Index(1))); };
+  const auto chosen = [](Graph& g, UOp i, UOp j) {
+    return Sum(g, i, 8, g.Make(Op::kFloorMod, {j, g.Index(2)}));
+  };
+  EXPECT_TRUE(WritesTemporariesFirst(Storing(rows, false, rows, 32)));
+  EXPECT_FALSE(WritesTemporariesFirst(Storing(rows, false, next, 32)));
+  EXPECT_FALSE(WritesTemporariesFirst(Storing(rows, false, Full, 32)));
+  EXPECT_FALSE(WritesTemporariesFirst(Storing(rows, false, chosen, 32))) << "no sum of ranges";
+  EXPECT_FALSE(WritesTemporariesFirst(Storing(rows, true, rows, 32)));
+}
+
 // Two STOREs that fill 3 rows of 8 in tiles of 2 rows, of which the last has one.
 TEST_F(WrittenFirst, WhatSeveralStoresWriteTogether) {
   const auto filled = [](int64_t second_offset, int64_t rows) {
@@ -91,6 +129,7 @@ TEST_F(WrittenFirst, WhatSeveralStoresWriteTogether) {
     out.kernels[0].graph = Freeze(sink);
     out.kernels[0].arguments = {{BufferRef::Kind::kTemporary, 0}};
     out.temporaries = {{96, 0}};
+    Read(Full, &out);
     return WritesTemporariesFirst(out);
   };
   EXPECT_TRUE(filled(8, 3));

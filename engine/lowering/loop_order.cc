@@ -152,15 +152,15 @@ class Orderer {
       for (size_t i = order.size(); i-- > 0;) {
         const int r = order[i];
         if ((work.all >> r & 1) == 0) continue;
+        double all = 0;
+        for (const MemoryAccess& other : work.accesses) all += Footprint(other, inside[i]);
+        const bool kept = all <= static_cast<double>(target_.cache_bytes) * 0.75;
         if ((a.ranges >> r & 1) != 0) {
+          // Lines that iterations have in common are read once, if the cache keeps them as long.
           const RangeSet whole = i == 0 ? work.all : inside[i - 1];
-          bytes *= Footprint(a, whole) / Footprint(a, inside[i]);
-        } else {
-          double all = 0;
-          for (const MemoryAccess& other : work.accesses) all += Footprint(other, inside[i]);
-          if (all > static_cast<double>(target_.cache_bytes) * 0.75) {
-            bytes *= MayBlock(work, a) ? std::min(Trips(r), Parts(work, order, i)) : Trips(r);
-          }
+          bytes *= kept ? Footprint(a, whole) / Footprint(a, inside[i]) : Trips(r);
+        } else if (!kept) {
+          bytes *= MayBlock(work, a) ? std::min(Trips(r), Parts(work, order, i)) : Trips(r);
         }
       }
       // A packed copy is read as it lies.

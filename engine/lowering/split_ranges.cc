@@ -19,10 +19,20 @@ namespace {
 
 constexpr int kMaxSplits = 8;
 
-// The range that is taken apart, and by what; 0: none.
+bool HasProducts(UOp sink) {
+  const Graph& g = *sink.graph();
+  return std::ranges::any_of(PostOrder(sink), [&](uint32_t id) {
+    return g.op(id) == Op::kReduce && g.at(id).src(0).is(Op::kMul);
+  });
+}
+
+// The range that is taken apart, and by what; 0: none. A divisor is a multiple of `lanes`, or the
+// range is a loop around a sum of products, whose tiles read neighbours together: the pixels of a
+// transposed convolution, of which each few read one of the input.
 std::pair<UOp, int64_t> FindDivided(UOp sink, int64_t lanes) {
   std::pair<UOp, int64_t> best{{}, 0};
   const std::vector<uint32_t> order = PostOrder(sink);
+  const bool products = HasProducts(sink);
   // What an AFTER waits for is a loop as it is.
   absl::flat_hash_set<uint32_t> waited;
   for (uint32_t id : order) {
@@ -37,7 +47,8 @@ std::pair<UOp, int64_t> FindDivided(UOp sink, int64_t lanes) {
         !u.src(1).is_const())
       continue;
     const int64_t size = SizeOf(range), c = u.src(1).const_word();
-    if (c <= 1 || c >= size || size % c != 0 || c % lanes != 0) continue;
+    if (c <= 1 || c >= size || size % c != 0) continue;
+    if (c % lanes != 0 && !(products && IsType(range, AxisType::kLoop))) continue;
     if (best.second == 0 || (range == best.first && c < best.second)) best = {range, c};
   }
   return best;

@@ -76,7 +76,10 @@ double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reus
     const bool shared = a.rows < 0 || (a.row % tile.Of(a.rows) == 0);
     gate = costs_.branch / (shared ? static_cast<double>(tile.Copies(a.ranges)) : 1);
   }
-  if (!Has(a.ranges, tile.lanes)) return costs_.load + gate;
+  if (!Has(a.ranges, tile.lanes)) {
+    const bool far = tile.lanes < 0 && !s_.outer.empty() && IsBeyond(a, s_.outer.back());
+    return costs_.load + gate + (far ? costs_.line_bytes * costs_.second_level : 0);
+  }
   const int64_t stride = a.stride[tile.lanes];
   if (stride == 1)
     return costs_.load + (tile.width * a.bytes > costs_.aligned_bytes ? costs_.unaligned : 0) +
@@ -91,9 +94,19 @@ double TileCost::LoadCycles(const MemoryAccess& a, const Tile& tile, double reus
     // A row begins anywhere, so that it lies in two lines.
     return (2 * (a.store ? costs_.store : costs_.load) + exchanges) / used;
   }
-  const double lane =
-      (a.store ? costs_.scatter : costs_.gather) + (Crowds(a, tile) ? costs_.evicted : 0);
+  double lane = a.store ? costs_.scatter : costs_.gather;
+  if (Crowds(a, tile) && a.store) {
+    lane += costs_.evicted;
+  } else if (Crowds(a, tile) || IsBeyond(a, tile.lanes)) {
+    lane += costs_.line_bytes * costs_.second_level;  // loads do not wait for each other
+  }
   return static_cast<double>(tile.width) * lane + costs_.apart;
+}
+
+bool TileCost::IsBeyond(const MemoryAccess& a, int range) const {
+  const int64_t stride = a.stride[range];
+  return stride != kIrregular && a.buffer_bytes > static_cast<double>(target_.cache_bytes) &&
+         static_cast<double>(std::abs(stride) * a.bytes) >= costs_.line_bytes;
 }
 
 bool TileCost::Crowds(const MemoryAccess& a, const Tile& tile) const {

@@ -77,6 +77,10 @@ class TileCost {
   // that their lines fall onto the same few sets of the first-level cache, more than a set keeps.
   bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
+  // Whether each iteration of `range` reads or writes another line of a buffer that the worker's
+  // cache does not keep until others come to the rest of the line.
+  bool IsBeyond(const MemoryAccess& a, int range) const;
+
   // Whether the lanes of a tile share few sets of the first-level cache.
   bool Crowds(const MemoryAccess& a, const Tile& tile) const;
 

@@ -32,6 +32,8 @@ constexpr double kWeights[kPoints][kTaps] = {  // G
 // The temporaries, as arguments.
 constexpr int kTiles = ~0, kProducts = ~1;
 
+constexpr int64_t kSpread = 8;  // places in a page over which points are spread at least
+
 constexpr double kWorthIt = 0.95;  // of the predicted cycles of the convolution itself
 
 int64_t SizeOf(UOp range) { return RangeFacts::Size(range); }
@@ -56,7 +58,8 @@ UOp Combine(PartWriter& k, std::span<const double> factors, std::span<const UOp>
 
 class Transformer {
  public:
-  Transformer(const Graph& from, const WindowProduct& w) : from_(from), w_(w) {
+  Transformer(const Graph& from, const WindowProduct& w, const ScheduleOptions& options)
+      : from_(from), w_(w), options_(options) {
     rows_ = TilesOf(w.row);
     columns_ = TilesOf(w.column);
     tiles_ = rows_ * columns_;
@@ -66,20 +69,20 @@ class Transformer {
   }
 
   // Of a tensor that is new. A weight that a device cannot keep would be transformed in each run.
-  bool Fits(const ScheduleOptions& options) const {
+  bool Fits() const {
     const int64_t most =
-        options.transformed_bytes / (kPoints * kPoints * ByteSize(DType::kFloat32));
+        options_.transformed_bytes / (kPoints * kPoints * ByteSize(DType::kFloat32));
     return tiles_ <= most / channels_ && tiles_ <= most / outputs_ && outputs_ <= most / channels_;
   }
 
-  bool PaysOff(const ScheduleOptions& options) const {
-    const auto rate = static_cast<double>(options.multiply_adds);
+  bool PaysOff() const {
+    const auto rate = static_cast<double>(options_.multiply_adds);
     const double products = static_cast<double>(channels_) * static_cast<double>(outputs_);
     double pixels = static_cast<double>(SizeOf(w_.row) * SizeOf(w_.column));
     for (const UOp range : w_.outer) pixels *= static_cast<double>(SizeOf(range));
     const double points = kPoints * kPoints * static_cast<double>(tiles_);
     const double direct = kTaps * kTaps * pixels * products / rate;
-    const ScheduleCosts& costs = options.machine->schedule;
+    const ScheduleCosts& costs = options_.machine->schedule;
     const double moved = costs.transformed_input * static_cast<double>(channels_) +
                          costs.transformed_product * static_cast<double>(outputs_);
     const double transformed =
@@ -89,8 +92,8 @@ class Transformer {
 
   absl::StatusOr<KernelParts> Run() {
     KernelParts out;
-    out.temporaries = {kPoints * kPoints * tiles_ * channels_,
-                       kPoints * kPoints * tiles_ * outputs_};
+    out.temporaries = {kPoints * kPoints * PlaneOf(channels_),
+                       kPoints * kPoints * PlaneOf(outputs_)};
     for (auto step :
          {&Transformer::TransformInput, &Transformer::Multiply, &Transformer::Results}) {
       TG_ASSIGN_OR_RETURN(KernelPart kernel, (this->*step)());
@@ -100,6 +103,17 @@ class Transformer {
   }
 
  private:
+  // Elements from a point of all tiles to the next one. A tile's points are read and written
+  // together: where they would fall onto few sets of a cache, which finds a line by its place in a
+  // page, they are a line further apart.
+  int64_t PlaneOf(int64_t channels) const {
+    const ThreadCosts& costs = options_.machine->thread;
+    const int64_t elements = tiles_ * channels, bytes = ByteSize(DType::kFloat32);
+    const bool crowded =
+        (elements * bytes) % (static_cast<int64_t>(costs.page_bytes) / kSpread) == 0;
+    return elements + (crowded ? static_cast<int64_t>(costs.line_bytes) / bytes : 0);
+  }
+
   // Loops over the tiles, and the tile's number.
   struct Tiles {
     std::vector<UOp> outer;
@@ -141,7 +155,7 @@ class Transformer {
 
   absl::StatusOr<KernelPart> TransformInput() {
     PartWriter k(from_);
-    const UOp tiles = k.Param(kTiles, kPoints * kPoints * tiles_ * channels_);
+    const UOp tiles = k.Param(kTiles, kPoints * kPoints * PlaneOf(channels_));
     const Tiles t = LoopOverTiles(k);
     const UOp channel = k.Loop(channels_);
     // A pixel that no result of the kernel reads may lie outside of the input.
@@ -163,7 +177,7 @@ class Transformer {
     const UOp at = k.Add(k.Times(t.number, channels_), channel);
     for (int u = 0; u < kPoints; ++u) {
       for (int v = 0; v < kPoints; ++v) {
-        const UOp index = k.Plus(at, (u * kPoints + v) * tiles_ * channels_);
+        const UOp index = k.Plus(at, (u * kPoints + v) * PlaneOf(channels_));
         k.Store(k.g().Make(Op::kIndex, {tiles, index}), Combine(k, kInputs[v], rows[u]), loops);
       }
     }
@@ -174,13 +188,13 @@ class Transformer {
     PartWriter k(from_);
     Graph& g = k.g();
     const int64_t points = kPoints * kPoints;
-    const UOp products = k.Param(kProducts, points * tiles_ * outputs_);
-    const UOp tiles = k.Param(kTiles, points * tiles_ * channels_);
+    const UOp products = k.Param(kProducts, points * PlaneOf(outputs_));
+    const UOp tiles = k.Param(kTiles, points * PlaneOf(channels_));
     const UOp u = k.Loop(kPoints), v = k.Loop(kPoints);
     const UOp tile = k.Loop(tiles_), output = k.Loop(outputs_), channel = k.Reduced(channels_);
     const UOp point = k.Add(k.Times(u, kPoints), v);
     const UOp from =
-        k.Add(k.Add(k.Times(point, tiles_ * channels_), k.Times(tile, channels_)), channel);
+        k.Add(k.Add(k.Times(point, PlaneOf(channels_)), k.Times(tile, channels_)), channel);
     // G w G': a factor that depends on the point is chosen among six.
     const auto factor = [&](UOp of, int tap) {
       UOp chosen = g.ConstFloat(DType::kFloat32, kWeights[kPoints - 1][tap]);
@@ -208,7 +222,7 @@ class Transformer {
     }
     const UOp product = g.Make(Op::kMul, {k.Load(tiles, from), weight});
     const UOp total = k.Sum(product, std::array{channel});
-    const UOp to = k.Add(k.Add(k.Times(point, tiles_ * outputs_), k.Times(tile, outputs_)), output);
+    const UOp to = k.Add(k.Add(k.Times(point, PlaneOf(outputs_)), k.Times(tile, outputs_)), output);
     const UOp loops[] = {u, v, tile, output};
     k.Store(g.Make(Op::kIndex, {products, to}), total, loops);
     return k.Finish("multiplies transformed tiles (winograd)");
@@ -218,7 +232,7 @@ class Transformer {
     PartWriter k(from_);
     const UOp address = w_.store.src(0);
     k.Copy(address.src(0), {}, {});  // its slot first
-    const UOp products = k.Param(kProducts, kPoints * kPoints * tiles_ * outputs_);
+    const UOp products = k.Param(kProducts, kPoints * kPoints * PlaneOf(outputs_));
     const Tiles t = LoopOverTiles(k, outputs_);  // as the convolution has them
     const UOp output = t.between;
     std::vector<UOp> loops = t.outer;
@@ -230,7 +244,7 @@ class Transformer {
       std::array<UOp, kPoints> column;
       for (int u = 0; u < kPoints; ++u) {
         column[static_cast<size_t>(u)] =
-            k.Load(products, k.Plus(at, (u * kPoints + v) * tiles_ * outputs_));
+            k.Load(products, k.Plus(at, (u * kPoints + v) * PlaneOf(outputs_)));
       }
       for (int i = 0; i < kTile; ++i) rows[i][v] = Combine(k, kResults[i], column);
     }
@@ -247,6 +261,7 @@ class Transformer {
 
   const Graph& from_;
   const WindowProduct& w_;
+  const ScheduleOptions& options_;
   int64_t rows_ = 0, columns_ = 0, tiles_ = 0, channels_ = 0, outputs_ = 0;
 };
 
@@ -259,8 +274,8 @@ absl::StatusOr<std::optional<KernelParts>> UseWinograd(
   const std::optional<WindowProduct> window = FindWindowProduct(kernel.root());
   if (!window) return std::nullopt;
   if (!is_weight(static_cast<int>(window->weight.src(0).src(0).arg(0)))) return std::nullopt;
-  Transformer transformer(*kernel.graph, *window);
-  if (!transformer.Fits(options) || !transformer.PaysOff(options)) return std::nullopt;
+  Transformer transformer(*kernel.graph, *window, options);
+  if (!transformer.Fits() || !transformer.PaysOff()) return std::nullopt;
   TG_RETURN_IF_ERROR(budget->SpendKernels(2));
   return transformer.Run();
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "engine/base/strings.h"
@@ -91,6 +92,32 @@ TEST(ImplicitProducts, ConvolutionsAreTilesInLocalMemory) {
     ExpectTiles(c, DType::kBFloat16, *NvidiaTarget(9, 0, 132, 232448));
     ExpectTiles(c, DType::kFloat16, Amd("gfx942", 2));
     ExpectTiles(c, DType::kBFloat16, Amd("gfx1100", 48));
+  }
+}
+
+// On processors the pixels of a transposed convolution without overlaps are those of the input and
+// a place in the window, so a tile of them reads each weight once.
+TEST(ImplicitProducts, PixelsOfATransposedConvolutionShareWeights) {
+  Target cpu;
+  cpu.arch = "x86-64";
+  cpu.vector_bytes = 64;
+  cpu.vector_registers = 32;
+  for (const auto& [x, stride] :
+       {std::pair(Shape{1, 64, 16, 16}, 2), std::pair(Shape{2, 7, 5, 6}, 3),
+        std::pair(Shape{1, 3, 33, 2}, 2)}) {
+    Builder b;
+    const Tensor w = b.Param(DType::kFloat32, {x[1], 32, stride, stride}, "w");
+    const Tensor y = b.Param(DType::kFloat32, x, "x").ConvTranspose(w, {.stride = {stride}}, 1, {});
+    b.Output(y.Relu(), "y");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const RandomGraph graph = WithIntegers(*plan);
+    EXPECT_EQ(DifferenceOn(graph, cpu), "") << x[2];
+    if (x[1] < 64) continue;
+    const std::string moves = MovesOf(graph.sink, cpu);
+    size_t tiled = 0;  // ranges of which a tile has several
+    for (size_t at = 0; (at = moves.find("UPCAST", at)) != std::string::npos; ++at) ++tiled;
+    EXPECT_GE(tiled, 2u) << moves;
   }
 }
 

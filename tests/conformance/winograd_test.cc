@@ -199,6 +199,43 @@ TEST(Winograd, TheTransformedWeightIsMadeOnceForManyRuns) {
   EXPECT_LE(program->flops, 1.1 * 2 * 36 * 4 * 16 * 16) << "the weight is transformed in each run";
 }
 
+// A tile's 36 points would fall onto one set of a cache where the bytes of all tiles of a point are
+// whole pages.
+TEST(Winograd, PointsOfATileAreSpreadOverTheCache) {
+  const auto elements = [](const Convolution& c) {
+    const auto schedule = ScheduleOf(GraphOf(c));
+    EXPECT_TRUE(schedule.ok() && IsTransformed(*schedule)) << schedule.status();
+    Budget budget;
+    const auto program = Lower(schedule->kernels[0].graph, Target(), "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? program->arguments[0].elements : 0;
+  };
+  EXPECT_EQ(elements({.channels = 32, .rows = 32, .columns = 32}), 36 * (64 * 32 + 16));
+  EXPECT_EQ(elements({.channels = 24, .rows = 12, .columns = 12}), 36 * 9 * 24);
+}
+
+// Neighbours in memory are channels of the tiles, and pixels of the image: of both the transforms
+// touch whole lines before they go on, so lanes are channels.
+TEST(Winograd, LanesOfLargeImagesAreChannels) {
+  Target cpu;
+  cpu.arch = "x86-64";
+  cpu.vector_bytes = 64;
+  cpu.vector_registers = 32;
+  cpu.vector_rate = 2;
+  cpu.cache_bytes = 2 << 20;
+  const auto schedule =
+      ScheduleOf(GraphOf({.channels = 32, .outputs = 32, .rows = 256, .columns = 256}));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  ASSERT_EQ(schedule->kernels.size(), 3u);
+  for (const size_t k : {0, 2}) {
+    Budget budget;
+    const auto program = Lower(schedule->kernels[k].graph, cpu, "k", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const char* const lanes = k == 0 ? "VECTORIZE r2 16" : "VECTORIZE r0 16";
+    EXPECT_NE(program->moves.find(lanes), std::string::npos) << program->moves;
+  }
+}
+
 TEST(Winograd, OtherConvolutionsStayAsTheyAre) {
   const Convolution kOthers[] = {
       {.window = 5, .pad = 2},
