@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -286,11 +288,28 @@ bool OverwritesWhatItReads(UOp sink) {
   return false;
 }
 
+// Whether ranges that are reduced and others alternate in its index, from the farthest step to the
+// nearest one, as where a window steps over an image: the operand of a network that is no weight
+// but what goes through it.
+bool KernelShape::IsImage(const Work& work, const MemoryAccess& a) const {
+  constexpr int kLeastChanges = 4;  // channels, rows, those of the window, columns, its own
+  std::vector<std::pair<int64_t, bool>> steps;
+  for (RangeSet set = a.ranges; set != 0; set &= set - 1) {
+    const int r = std::countr_zero(set);
+    if (a.stride[r] == kIrregular) return false;
+    if (size[r] > 1) steps.emplace_back(std::abs(a.stride[r]), Has(work.own, r));
+  }
+  std::ranges::sort(steps);
+  int changes = 0;
+  for (size_t i = 1; i < steps.size(); ++i) changes += steps[i].second != steps[i - 1].second;
+  return changes >= kLeastChanges;
+}
+
 bool KernelShape::IsPackable(const Work& work, const MemoryAccess& a) const {
   constexpr double kMaxGrowth = 1.25;  // windows would multiply it
   return a.weight && work.is_reduce() && (a.ranges & work.own) != 0 &&
          Iterations(a.ranges) <= kMaxGrowth * a.elements() &&
-         Iterations(work.all & ~work.own & ~a.ranges) >= kMinReuse;
+         Iterations(work.all & ~work.own & ~a.ranges) >= kMinReuse && !IsImage(work, a);
 }
 
 std::optional<KernelShape> ReadShape(UOp sink, const Target& target,

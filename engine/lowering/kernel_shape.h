@@ -76,8 +76,9 @@ struct KernelShape {
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about
-  // as large as the weight, and read often.
+  // as large as the weight, and read often. An image that no kernel writes is no weight.
   bool IsPackable(const Work& work, const MemoryAccess& a) const;
+  bool IsImage(const Work& work, const MemoryAccess& a) const;
 };
 
 // Whether some memory is both read and written.

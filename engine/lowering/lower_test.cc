@@ -345,6 +345,47 @@ TEST(Lower, MaskedOperandsAreCopiedFirst) {
 }
 
 // Few rows read the weight where it lies: a copy would be read as often as it is made.
+// y[o, p, q] = sum over c, i, j of x[c, 8 p + i, 8 q + j] * w[o, c, i, j]: the patches of an image,
+// which no kernel writes either. The weight is the one that is packed.
+TEST(Lower, AnImageIsNoWeight) {
+  constexpr int64_t kOut = 64, kChannels = 3, kPatch = 8, kSide = 14, kRow = kPatch * kSide;
+  Graph g;
+  int64_t ranges = 0;
+  const auto range = [&](int64_t n, AxisType type) { return g.Range(ranges++, type, g.Index(n)); };
+  const UOp o = range(kOut, AxisType::kLoop), p = range(kSide, AxisType::kLoop),
+            q = range(kSide, AxisType::kLoop), c = range(kChannels, AxisType::kReduce),
+            i = range(kPatch, AxisType::kReduce), j = range(kPatch, AxisType::kReduce);
+  const auto index = [&](std::initializer_list<std::pair<UOp, int64_t>> terms) {
+    UOp sum = g.Index(0);
+    for (const auto& [r, step] : terms) {
+      sum = g.Make(Op::kAdd, {sum, g.Make(Op::kMul, {r, g.Index(step)})});
+    }
+    return sum;
+  };
+  const auto at = [&](int64_t slot, int64_t elements, UOp place) {
+    return g.Make(Op::kIndex, {g.Param(slot, DType::kFloat32, Shape{elements}), place});
+  };
+  const UOp x = at(1, kChannels * kRow * kRow,
+                   index({{c, kRow * kRow}, {p, kPatch * kRow}, {i, kRow}, {q, kPatch}, {j, 1}}));
+  const int64_t taps = kPatch * kPatch;
+  const UOp w = at(2, kOut * kChannels * taps,
+                   index({{o, kChannels * taps}, {c, taps}, {i, kPatch}, {j, 1}}));
+  const UOp product = g.Make(Op::kMul, {g.Make(Op::kLoad, {x}), g.Make(Op::kLoad, {w})});
+  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {product, c, i, j},
+                         {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp to = at(0, kOut * kSide * kSide, index({{o, kSide * kSide}, {p, kSide}, {q, 1}}));
+  const UOp sink = g.Make(
+      Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {g.Make(Op::kStore, {to, sum}), o, p, q}, {})});
+  ASSERT_TRUE(g.status().ok()) << g.status();
+  const int32_t weights[] = {1, 2};
+  Budget budget;
+  const auto program = Lower(Freeze(sink), Cpu(), "k", &budget, nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_EQ(program->packings.size(), 1u) << program->moves;
+  EXPECT_EQ(program->packings[0].source, 2);
+  EXPECT_NE(program->moves.find("VECTORIZE r0 16"), std::string::npos) << program->moves;
+}
+
 TEST(Lower, WeightsOfFewRowsAreNotCopied) {
   const int32_t weights[] = {2};
   Budget budget;
