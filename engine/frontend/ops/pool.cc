@@ -45,6 +45,21 @@ Tensor Counts(Builder* builder, DType type, const AxisWindows& axes, bool count_
   return out;
 }
 
+// Whether a maximum along each axis in turn, whose results are stored in between, compares few
+// elements enough: 26 instead of 169 of a window of 13 x 13 at each place, not 6 instead of 9.
+bool PaysAxisByAxis(const AxisWindows& axes) {
+  constexpr double kLeastSaved = 2;
+  double together = 1, apart = 0;
+  for (const AxisWindow& a : axes) {
+    if (a.kernel == 1) continue;
+    together *= static_cast<double>(a.kernel);
+    apart += static_cast<double>(a.kernel);
+  }
+  const bool overlap =
+      std::ranges::any_of(axes, [](const AxisWindow& a) { return a.kernel > a.stride; });
+  return overlap && together >= kLeastSaved * apart;
+}
+
 }  // namespace
 
 Tensor Tensor::MaxPool(const std::vector<int64_t>& kernel, const Window& window) const {
@@ -53,7 +68,19 @@ Tensor Tensor::MaxPool(const std::vector<int64_t>& kernel, const Window& window)
   if (!axes.ok()) return builder_->Fail(axes.status());
   // Of 8 bits, some have no infinity.
   const DType type = IsFloat(dtype()) && ByteSize(dtype()) == 1 ? DType::kFloat32 : dtype();
-  return MakeWindows(Cast(type), *axes, Lowest(type)).Max(LastAxes(axes->size())).Cast(dtype());
+  const auto largest = [&](const Tensor& x, const AxisWindows& of) {
+    return MakeWindows(x, of, Lowest(type)).Max(LastAxes(of.size()));
+  };
+  if (!PaysAxisByAxis(*axes)) return largest(Cast(type), *axes).Cast(dtype());
+  AxisWindows one;  // of one element along all axes
+  for (const AxisWindow& a : *axes) one.push_back({a.in, 0, 0, 1, 1, 0, a.in, 0});
+  Tensor x = Cast(type);
+  for (size_t i = axes->size(); i-- > 0;) {
+    one[i] = (*axes)[i];
+    x = largest(x, one);
+    one[i] = {one[i].out, 0, 0, 1, 1, 0, one[i].out, 0};
+  }
+  return x.Cast(dtype());
 }
 
 // Among the positions of the maximum the first one is farthest from the end; padding, whose element
