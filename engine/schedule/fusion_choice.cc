@@ -83,7 +83,14 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
   }
-  if (computed <= elements) return Materialize::kFused;
+  // A reduction among the terms of a sum of products, as a pool before a convolution, is computed
+  // without the lanes of the product's tile.
+  const bool among_terms =
+      u.is(Op::kReduce) && cost.contraction == 0 &&
+      std::ranges::any_of(uses, [&](const KernelUse& use) {
+        return use.tiled && (use.access.ranges() & ~drafts_[use.draft].LoopSet()) != 0;
+      });
+  if (computed <= elements && !among_terms) return Materialize::kFused;
   const double work = costs_[id].work;
   // What a few operations make of positions, such as a mask, is nearer than any memory. Where a run
   // gives one of them, it is seen everywhere: lowering ends loops by it.
@@ -95,7 +102,9 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   const ScheduleCosts& costs = options_.costs;
   const bool inner = u.is(Op::kReduce) &&
                      std::ranges::any_of(uses, [](const KernelUse& use) { return use.tiled; });
-  const double redone = (computed - elements) * work * (inner ? options_.costs.inner_reduction : 1);
+  const double redone = among_terms
+                            ? (computed * costs.scalar_reduction - elements) * work
+                            : (computed - elements) * work * (inner ? costs.inner_reduction : 1);
   const double moved = bytes * (elements * costs.store_byte + loaded * costs.load_byte);
   const double launch = Home(u, uses) >= 0 ? 0 : costs.launch;
   if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;

@@ -31,6 +31,8 @@ struct ScheduleCosts {
   // How many times as much a reduction takes inside of a sum of products, where no tile shares what
   // it loads.
   double inner_reduction;
+  // The same of a reduction among the terms of the sum, which does not share the tile's lanes.
+  double scalar_reduction;
   double near;    // recomputing what takes no more is nearer than any memory
   double spread;  // less work is not worth spreading over threads
   double busy;    // iterations: of fewer, threads are left without work

@@ -328,6 +328,28 @@ TEST(ProductGraphTest, GradientsOfConvolutionsAreConvolutions) {
   EXPECT_LT(e.flops, 1.15 * half.flops);
 }
 
+// A window of 3 x 3 that is dilated beyond the image: what its outer taps meet is padding.
+TEST(ProductGraphTest, TapsThatOnlyMeetPaddingAreNotMultiplied) {
+  const auto within = [](const std::vector<Tensor>& x) {
+    return x[0].Conv(x[1], {.dilation = {12}, .pads = {12}});
+  };
+  const auto beyond = [](const std::vector<Tensor>& x) {
+    return x[0].Conv(x[1], {.dilation = {24}, .pads = {24}});
+  };
+  const std::vector<Shape> in = {{1, 32, 14, 14}, {32, 32, 3, 3}};
+  const double center = 2 * 32 * 32 * 14 * 14;
+  EXPECT_LT(Explain(in, beyond, -1).flops, 1.2 * center);
+  EXPECT_GT(Explain(in, within, -1).flops, 5 * center);
+}
+
+// What a pool makes is the input of a product: among its terms it would be computed without lanes.
+TEST(ProductGraphTest, PoolsBeforeNarrowConvolutionsAreStored) {
+  const auto conv = [](const std::vector<Tensor>& x) {
+    return x[0].MaxPool({3, 3}, {.stride = {2}}).Conv(x[1]);
+  };
+  EXPECT_EQ(Explain({{1, 64, 57, 57}, {16, 64, 1, 1}}, conv, -1).kernels.size(), 2u);
+}
+
 struct Launches {
   std::string_view name;
   std::vector<Shape> in;

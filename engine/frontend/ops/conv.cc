@@ -175,6 +175,35 @@ absl::Status CheckOperands(std::string_view op, const Tensor& x, const Tensor& w
   return absl::OkStatus();
 }
 
+// Whether some window of the axis has an element of the input at this tap.
+bool IsSeen(const AxisWindow& a, int64_t tap) {
+  const int64_t begin = tap * a.dilation - a.before;  // of the first window
+  const int64_t first = begin >= 0 ? 0 : (-begin + a.stride - 1) / a.stride;
+  return first < a.out && begin + first * a.stride < a.in;
+}
+
+// The taps from the first to the last one that is seen: of a window that is dilated beyond a small
+// image the others only ever meet padding.
+Tensor CutToSeen(Tensor weight, AxisWindows* axes) {
+  for (size_t i = 0; i < axes->size(); ++i) {
+    AxisWindow& a = (*axes)[i];
+    int64_t first = 0, last = a.kernel - 1;
+    while (first < last && !IsSeen(a, first)) ++first;
+    while (first < last && !IsSeen(a, last)) --last;
+    if (last - first + 1 == a.kernel) continue;
+    AxisWindow cut = a;
+    cut.before -= first * a.dilation;
+    cut.kernel = last - first + 1;
+    if (cut.kernel == 1) cut.dilation = 0;
+    cut.after = (a.out - 1) * a.stride + cut.extent() - a.in - cut.before;
+    cut.cut = 0;
+    if (cut.before < 0 || cut.after < 0) continue;
+    weight = weight.Slice(2 + static_cast<int64_t>(i), first, last + 1);
+    a = cut;
+  }
+  return weight;
+}
+
 std::vector<int64_t> KernelOf(const Tensor& w) {
   return std::vector<int64_t>(w.shape().begin() + 2, w.shape().end());
 }
@@ -189,7 +218,8 @@ Tensor Tensor::Conv(const Tensor& weight, const Window& window, int64_t groups) 
   }
   absl::StatusOr<AxisWindows> axes = ResolveWindows("conv", *this, KernelOf(weight), window);
   if (!axes.ok()) return builder_->Fail(axes.status());
-  return Forward(*this, weight, {*std::move(axes), groups});
+  const Tensor seen = CutToSeen(weight, &*axes);
+  return Forward(*this, seen, {*std::move(axes), groups});
 }
 
 Tensor Tensor::ConvTranspose(const Tensor& weight, const Window& window, int64_t groups,

@@ -346,6 +346,10 @@ TEST(TensorTest, ConvAgainstLoops) {
       {4, 6, 2, 7, 5, 3, 2, {.stride = {2, 1}, .dilation = {1, 2}, .pads = {0, 2, 1, 0}}},
       {4, 4, 4, 6, 6, 2, 2, {.stride = {2, 2}, .dilation = {1, 1}, .pads = {0, 0, 0, 0}}},
       {2, 3, 1, 4, 4, 1, 1, {.stride = {3, 2}, .dilation = {1, 1}, .pads = {0, 0, 0, 0}}},
+      // Taps that only meet padding: on both sides, on one, and beside a strided window.
+      {2, 3, 1, 5, 6, 3, 3, {.stride = {1, 1}, .dilation = {6, 5}, .pads = {6, 6, 5, 5}}},
+      {2, 2, 2, 5, 5, 3, 5, {.stride = {2, 1}, .dilation = {6, 3}, .pads = {7, 5, 7, 5}}},
+      {2, 3, 1, 3, 9, 5, 2, {.stride = {2, 3}, .dilation = {1, 9}, .pads = {4, 0, 0, 9}}},
   };
   for (const ConvCase& c : cases) {
     Builder b;
