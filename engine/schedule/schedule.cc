@@ -19,12 +19,14 @@
 #include "engine/schedule/argument_views.h"
 #include "engine/schedule/channels_last.h"
 #include "engine/schedule/collapse.h"
+#include "engine/schedule/exchange_sums.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/in_place.h"
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
+#include "engine/schedule/recompute.h"
 #include "engine/schedule/sign_masks.h"
 #include "engine/schedule/split_product.h"
 #include "engine/schedule/split_reduce.h"
@@ -430,6 +432,51 @@ class Scheduler {
 
 }  // namespace
 
+namespace {
+
+FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
+  return {.costs = target.machine->schedule,
+          .private_bytes = target.private_bytes,
+          .row_blocks = target.row_blocks,
+          .one_product = target.product_target.has_value()};
+}
+
+// Whether kernels keep the values for themselves: otherwise all of them would be in memory, and
+// computed more often.
+bool KeepsRows(const FusionPlan& plan, const RecomputedRows& graph) {
+  absl::flat_hash_set<uint32_t> kept;
+  for (const PlannedKernel& kernel : plan.kernels) {
+    kept.insert(kernel.kept.begin(), kernel.kept.end());
+  }
+  return std::ranges::all_of(graph.rows,
+                             [&](const auto& row) { return kept.contains(row.first); }) &&
+         std::ranges::all_of(graph.blocks, [&](uint32_t value) {
+           return !plan.materialized(value) || kept.contains(value);
+         });
+}
+
+// The graph with what is computed again a few rows at a time, where that can be.
+absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
+                                          Budget* budget) {
+  if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
+    return RecomputedRows{legal, {}, {}, {}};
+  }
+  for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
+    TG_ASSIGN_OR_RETURN(RecomputedRows rows,
+                        RecomputeRows(legal, target.machine->schedule, target.private_bytes,
+                                      target.row_blocks, statistics, budget));
+    if (rows.rows.empty()) return rows;
+    FusionOptions options = FusionOptionsFor(target);
+    options.rows = rows.rows;
+    options.fused = rows.fused;
+    TG_ASSIGN_OR_RETURN(const FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
+    if (KeepsRows(plan, rows)) return rows;
+  }
+  return RecomputedRows{legal, {}, {}, {}};
+}
+
+}  // namespace
+
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   const MachineCosts& machine = CostsOf(target);
   const bool transforms = target.winograd && !target.deterministic;
@@ -451,6 +498,8 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
+  } else {
+    TG_ASSIGN_OR_RETURN(legal, ExchangeSums(std::move(legal), budget));
   }
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
                                              target.fixed_sums, budget));
@@ -460,14 +509,14 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }
-  const UOp sink = legal.root();
+  TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
+  const UOp sink = graph.graph.root();
   Budget::Held held(budget);
-  TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
+  TG_RETURN_IF_ERROR(held.Grow(graph.graph.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
-  FusionOptions options{.costs = target.machine->schedule,
-                        .private_bytes = target.private_bytes,
-                        .row_blocks = target.row_blocks,
-                        .one_product = target.product_target.has_value()};
+  FusionOptions options = FusionOptionsFor(target);
+  options.rows = std::move(graph.rows);
+  options.fused = std::move(graph.fused);
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));
