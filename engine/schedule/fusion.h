@@ -74,6 +74,8 @@ struct FusionOptions {
   absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes
   // Values that are computed in every kernel that needs them.
   absl::flat_hash_set<uint32_t> fused = {};
+  // Values whose nests store nothing else.
+  absl::flat_hash_set<uint32_t> apart = {};
   // Roots (STOREs and values) whose kernels write nothing else.
   absl::flat_hash_set<uint32_t> alone = {};
 };

@@ -141,12 +141,14 @@ bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
 }
 
 int FusionPlanner::Home(UOp u, const std::vector<KernelUse>& uses) const {
-  const bool own = options_.alone.contains(u.id()) || options_.rows.contains(u.id());
+  const bool own = options_.alone.contains(u.id()) || options_.rows.contains(u.id()) ||
+                   options_.apart.contains(u.id());
   if (own || uses.size() > kMaxUsers) return -1;
   for (const KernelUse& use : uses) {
     const Draft& draft = drafts_[use.draft];
     const auto same = [&](const KernelUse& q) { return q.draft == use.draft; };
-    if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
+    if (drafts_.Alone(draft) || drafts_.Apart(draft) || draft.roots.size() >= Drafts::kMaxRoots)
+      continue;
     const uint32_t product = costs_[u.id()].contraction;
     const bool another = product != 0 && draft.product != 0 && product != draft.product;
     if (options_.one_product && another) continue;

@@ -11,9 +11,9 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxNests = 4;     // of one kernel
-constexpr size_t kMaxRowNests = 6;  // of one that keeps rows of scores, or computes them again
-constexpr size_t kMoreRowRanges = 6;
+constexpr size_t kMaxNests = 4;       // of one kernel
+constexpr size_t kMaxRowNests = 6;    // of one that keeps rows of scores, or computes them again
+constexpr size_t kMoreRowRanges = 6;  // of which each nest has few of its own
 // Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
 // What their sums of products read again, of few terms each, comes from a cache.
 constexpr int64_t kMaxRows = 64, kMinRows = 8;
@@ -218,7 +218,7 @@ class Joiner {
     const double n = outer.ranges[shared - 1].size;
     int64_t rows = kMaxRows;
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
-    const bool few = static_cast<double>(rows) * kMinTiles > n;
+    const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;
     while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < costs_.shared))
       rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;

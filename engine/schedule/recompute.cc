@@ -270,6 +270,7 @@ class Rebuilder {
       if (stored_.contains(id)) {
         again_[id] = out_->Make(Op::kContiguous, {out_->at(made_[id])}).id();
         fused_.insert(made_[id]);
+        statistics_.insert(again_[id]);
       }
       if (const auto it = whole_.find(id); it != whole_.end()) {
         const RegionPlan& plan = plans_[it->second];
@@ -282,8 +283,11 @@ class Rebuilder {
       }
       TG_RETURN_IF_ERROR(out_->status());
     }
-    return RecomputedRows{
-        {out_, made_[sink.id()]}, std::move(rows_), std::move(blocks_), std::move(fused_)};
+    return RecomputedRows{{out_, made_[sink.id()]},
+                          std::move(rows_),
+                          std::move(blocks_),
+                          std::move(fused_),
+                          std::move(statistics_)};
   }
 
  private:
@@ -426,7 +430,7 @@ class Rebuilder {
   absl::flat_hash_map<uint32_t, size_t> whole_;                         // by REDUCE: the plan
   absl::flat_hash_set<uint32_t> stored_;                                // REDUCEs
   absl::flat_hash_map<uint32_t, KeptRows> rows_;
-  absl::flat_hash_set<uint32_t> blocks_, fused_;
+  absl::flat_hash_set<uint32_t> blocks_, fused_, statistics_;
 };
 
 }  // namespace
@@ -445,7 +449,7 @@ absl::StatusOr<RecomputedRows> RecomputeRows(FrozenGraph graph, const ScheduleCo
     RegionPlan plan{.region = std::move(region)};
     if (planner.Plan(&plan, statistics)) plans.push_back(std::move(plan));
   }
-  if (plans.empty()) return RecomputedRows{std::move(graph), {}, {}, {}};
+  if (plans.empty()) return RecomputedRows{std::move(graph), {}, {}, {}, {}};
   return Rebuilder(from, std::move(plans)).Run(graph.root(), order, budget);
 }
 

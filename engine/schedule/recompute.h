@@ -23,6 +23,8 @@ struct RecomputedRows {
   // Their maxima and sums, which each nest of a kernel computes as it needs them: lowering computes
   // them once (engine/lowering/online.h).
   absl::flat_hash_set<uint32_t> fused;
+  // And CONTIGUOUS nodes that store these for other kernels.
+  absl::flat_hash_set<uint32_t> statistics;
 };
 
 // Which kernel computes the maxima and sums of rows that several need: the one that has the values

@@ -459,7 +459,7 @@ bool KeepsRows(const FusionPlan& plan, const RecomputedRows& graph) {
 absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
                                           Budget* budget) {
   if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
-    return RecomputedRows{legal, {}, {}, {}};
+    return RecomputedRows{legal, {}, {}, {}, {}};
   }
   for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
     TG_ASSIGN_OR_RETURN(RecomputedRows rows,
@@ -469,10 +469,11 @@ absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const Schedu
     FusionOptions options = FusionOptionsFor(target);
     options.rows = rows.rows;
     options.fused = rows.fused;
+    options.apart = rows.statistics;
     TG_ASSIGN_OR_RETURN(const FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
     if (KeepsRows(plan, rows)) return rows;
   }
-  return RecomputedRows{legal, {}, {}, {}};
+  return RecomputedRows{legal, {}, {}, {}, {}};
 }
 
 }  // namespace
@@ -517,6 +518,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   FusionOptions options = FusionOptionsFor(target);
   options.rows = std::move(graph.rows);
   options.fused = std::move(graph.fused);
+  options.apart = std::move(graph.statistics);
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));
