@@ -6,7 +6,7 @@
 // and a nest that reduces:
 //
 //   y = sum over j of exp2(s - m)/l v     keeps s and the weights, and computes m and l (online.h)
-//   m, l                                  keep s
+//   m, l                                  keep s, where the kernel of y does not store them
 //   dq = sum over j of ds k               keeps exp2(s - m), ds
 //   dk = sum over i of ds q               keeps both, an i beside the other
 //
@@ -353,7 +353,8 @@ class Rebuilder {
     return MakeLike(u, src);
   }
 
-  // `first` of the axes, then the others, in the order of their ranges; those of size 1 come first.
+  // In the order of the axes' ranges, with those last that are said to be; size 1 comes first.
+  // `rows` is how many values are kept so, or 0: then it is only stored in that order.
   UOp Stored(UOp x, const std::vector<std::pair<int, bool>>& axes, int rows) {
     std::vector<int64_t> there(axes.size()), back(axes.size());
     std::iota(there.begin(), there.end(), 0);
