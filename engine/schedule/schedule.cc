@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
 #include "engine/schedule/channels_last.h"
+#include "engine/schedule/choose_rows.h"
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/exchange_sums.h"
 #include "engine/schedule/fixed_sums.h"
@@ -26,7 +27,6 @@
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
-#include "engine/schedule/recompute.h"
 #include "engine/schedule/sign_masks.h"
 #include "engine/schedule/split_product.h"
 #include "engine/schedule/split_reduce.h"
@@ -429,52 +429,6 @@ class Scheduler {
   absl::flat_hash_map<uint32_t, size_t> number_;  // of each STORE among its slot's, from 1
   absl::flat_hash_map<MemoryId, size_t> temporaries_;
 };
-
-}  // namespace
-
-namespace {
-
-FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
-  return {.costs = target.machine->schedule,
-          .private_bytes = target.private_bytes,
-          .row_blocks = target.row_blocks,
-          .one_product = target.product_target.has_value()};
-}
-
-// Whether kernels keep the values for themselves: otherwise all of them would be in memory, and
-// computed more often.
-bool KeepsRows(const FusionPlan& plan, const RecomputedRows& graph) {
-  absl::flat_hash_set<uint32_t> kept;
-  for (const PlannedKernel& kernel : plan.kernels) {
-    kept.insert(kernel.kept.begin(), kernel.kept.end());
-  }
-  return std::ranges::all_of(graph.rows,
-                             [&](const auto& row) { return kept.contains(row.first); }) &&
-         std::ranges::all_of(graph.blocks, [&](uint32_t value) {
-           return !plan.materialized(value) || kept.contains(value);
-         });
-}
-
-// The graph with what is computed again a few rows at a time, where that can be.
-absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
-                                          Budget* budget) {
-  if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
-    return RecomputedRows{legal, {}, {}, {}, {}};
-  }
-  for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
-    TG_ASSIGN_OR_RETURN(RecomputedRows rows,
-                        RecomputeRows(legal, target.machine->schedule, target.private_bytes,
-                                      target.row_blocks, statistics, budget));
-    if (rows.rows.empty()) return rows;
-    FusionOptions options = FusionOptionsFor(target);
-    options.rows = rows.rows;
-    options.fused = rows.fused;
-    options.apart = rows.statistics;
-    TG_ASSIGN_OR_RETURN(const FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
-    if (KeepsRows(plan, rows)) return rows;
-  }
-  return RecomputedRows{legal, {}, {}, {}, {}};
-}
 
 }  // namespace
 
