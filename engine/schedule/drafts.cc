@@ -86,6 +86,11 @@ bool Drafts::Alone(const Draft& draft) const {
          });
 }
 
+bool Drafts::Apart(const Draft& draft) const {
+  return std::ranges::any_of(draft.roots,
+                             [&](uint32_t root) { return options_.apart.contains(root); });
+}
+
 std::optional<int64_t> Drafts::SlotOf(uint32_t root) const {
   if (graph_.op(root) != Op::kStore) return std::nullopt;
   uint32_t target = graph_.src(root)[0];
@@ -104,7 +109,7 @@ bool Drafts::WritesSameSlot(const Draft& a, const Draft& b) const {
 
 void Drafts::TryMerge(int x, int y, double elements, RangeSet shared) {
   Draft &a = drafts_[x], &b = drafts_[y];
-  if (Alone(a) || Alone(b) || a.loops != b.loops) return;
+  if (Alone(a) || Alone(b) || Apart(a) || Apart(b) || a.loops != b.loops) return;
   if (a.roots.size() + b.roots.size() > kMaxRoots || a.nodes + b.nodes > kMaxMergedNodes) return;
   if (a.contraction != 0 && b.contraction != 0 &&
       (a.contraction != b.contraction || a.contraction == kSeveral)) {

@@ -89,6 +89,8 @@ class Drafts {
 
   // Whether the draft takes no more roots.
   bool Alone(const Draft& draft) const;
+  // Whether its nest does.
+  bool Apart(const Draft& draft) const;
   // The slot that a root writes, if it is a STORE.
   std::optional<int64_t> SlotOf(uint32_t root) const;
   // Makes two drafts one, if both gain: `elements` of a value that both need are walked over by

@@ -57,6 +57,12 @@ struct FusionPlan {
   bool materialized(uint32_t id) const { return decision[id] != Materialize::kFused; }
 };
 
+// A value of which the kernel that reads it keeps some rows: see recompute.h.
+struct KeptRows {
+  int values = 1;  // that the kernel keeps so
+  int loops = 0;   // outermost ones of the value, in each iteration of which it has a row
+};
+
 struct FusionOptions {
   const ScheduleCosts& costs;
   // What a thread may keep for itself between the nests of a kernel; 0: nothing, it is stored.
@@ -65,6 +71,11 @@ struct FusionOptions {
   bool row_blocks = false;
   // Whether a kernel computes one matrix product at most: only then it has tiles in local memory.
   bool one_product = false;
+  absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes
+  // Values that are computed in every kernel that needs them.
+  absl::flat_hash_set<uint32_t> fused = {};
+  // Values whose nests store nothing else.
+  absl::flat_hash_set<uint32_t> apart = {};
   // Roots (STOREs and values) whose kernels write nothing else.
   absl::flat_hash_set<uint32_t> alone = {};
 };

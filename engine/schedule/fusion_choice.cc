@@ -50,6 +50,7 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   // A view is stored through its source.
   if (Is(u.op(), kMovement) || u.is(Op::kDetach)) return Materialize::kFused;
+  if (options_.fused.contains(id)) return Materialize::kFused;
   if (exact_[id] && uses.size() > 1) {
     *why = "stored: it is compared with itself, which needs the same bits in every place";
     return Materialize::kExact;
@@ -149,11 +150,14 @@ bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {
 }
 
 int FusionPlanner::Home(UOp u, const std::vector<KernelUse>& uses) const {
-  if (options_.alone.contains(u.id()) || uses.size() > kMaxUsers) return -1;
+  const bool own = options_.alone.contains(u.id()) || options_.rows.contains(u.id()) ||
+                   options_.apart.contains(u.id());
+  if (own || uses.size() > kMaxUsers) return -1;
   for (const KernelUse& use : uses) {
     const Draft& draft = drafts_[use.draft];
     const auto same = [&](const KernelUse& q) { return q.draft == use.draft; };
-    if (drafts_.Alone(draft) || draft.roots.size() >= Drafts::kMaxRoots) continue;
+    if (drafts_.Alone(draft) || drafts_.Apart(draft) || draft.roots.size() >= Drafts::kMaxRoots)
+      continue;
     const uint32_t product = costs_[u.id()].contraction;
     const bool another = product != 0 && draft.product != 0 && product != draft.product;
     if (options_.one_product && another) continue;
@@ -177,11 +181,11 @@ uint32_t FusionPlanner::WholeOutput(UOp u, const Draft& draft) const {
     // A SCATTER writes by row-major position: other dims are as good.
     while (u.is(Op::kScatter) && value.is(Op::kReshape)) value = value.src(0);
     bool whole = value == u && NumElements(target.shape()) == NumElements(u.shape());
-    while (whole && u.is(Op::kScatter) && target.is(Op::kReshape)) {
+    const bool same = u.is(Op::kScatter) || std::ranges::equal(target.shape(), u.shape());
+    while (whole && target.is(Op::kReshape)) {
       whole = uses_[target.id()] == 1;
       target = target.src(0);
     }
-    const bool same = u.is(Op::kScatter) || std::ranges::equal(target.shape(), u.shape());
     if (whole && same && target.is(Op::kParam) && uses_[target.id()] == 1) return root;
   }
   return 0;

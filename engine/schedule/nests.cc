@@ -11,7 +11,9 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxNests = 4;  // of one kernel
+constexpr size_t kMaxNests = 4;       // of one kernel
+constexpr size_t kMaxRowNests = 6;    // of one that keeps rows of scores, or computes them again
+constexpr size_t kMoreRowRanges = 6;  // of which each nest has few of its own
 // Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
 // What their sums of products read again, of few terms each, comes from a cache.
 constexpr int64_t kMaxRows = 64, kMinRows = 8;
@@ -22,15 +24,22 @@ constexpr double kMaxTerms = 256;
 class Joiner {
  public:
   // `rows`: of these values a kernel needs a block of each row at a time, if it keeps them.
-  Joiner(const Graph& graph, const Drafts& drafts, const std::vector<StoredValue>& values,
-         const ScoreRows& rows, const FusionOptions& options)
+  Joiner(const Graph& graph, std::span<const uint32_t> order, const Drafts& drafts,
+         const std::vector<StoredValue>& values, const ScoreRows& rows,
+         const FusionOptions& options)
       : graph_(graph),
         drafts_(drafts),
         values_(values),
         score_rows_(rows),
         costs_(options.costs),
         private_(static_cast<double>(options.private_bytes)),
-        one_product_(options.one_product) {}
+        kept_rows_(options.rows),
+        one_product_(options.one_product),
+        uses_(graph.size()) {
+    for (const uint32_t id : order) {
+      for (const uint32_t s : graph.src(id)) ++uses_[s];
+    }
+  }
 
   std::vector<NestGroup> Run() && {
     group_of_.resize(drafts_.size());
@@ -44,9 +53,13 @@ class Joiner {
     for (size_t v = 0; v < values_.size(); ++v) {
       values_of_[Find(values_[v].writer)].push_back(v);
     }
-    for (auto value = values_.rbegin(); value != values_.rend(); ++value) {
-      for (const KernelUse& use : value->readers) {
-        TryJoin(*value, Find(value->writer), Find(use.draft));
+    // Kernels that compute rows again have to keep them, whatever else they could share.
+    for (const bool rows : {true, false}) {
+      for (auto value = values_.rbegin(); value != values_.rend(); ++value) {
+        if (kept_rows_.contains(value->node) != rows) continue;
+        for (const KernelUse& use : value->readers) {
+          TryJoin(*value, Find(value->writer), Find(use.draft));
+        }
       }
     }
     for (const StoredValue& value : values_) Keep(value);
@@ -72,8 +85,15 @@ class Joiner {
     const int from = group_of_[writer], to = group_of_[reader];
     if (from == to) return;
     NestGroup &a = groups_[from], &b = groups_[to];
-    if (a.drafts.size() + b.drafts.size() > kMaxNests) return;
+    const bool rows = kept_rows_.contains(value.node) || score_rows_.contains(value.node);
+    if (!rows && ComputesBlocks(a)) return;
+    if (a.drafts.size() + b.drafts.size() > (rows ? kMaxRowNests : kMaxNests)) return;
     if (std::ranges::any_of(a.drafts, [&](int d) { return HoldsStore(drafts_[d]); })) return;
+    for (int d : b.drafts) {  // what the nests of `a` need they would come too late for
+      for (int e : a.drafts) {
+        if (rows && a.drafts.size() > 1 && drafts_.HasPath(d, e)) return;
+      }
+    }
     if (one_product_ && drafts_[reader].product != 0 && ReducesNothing(a)) return;
     size_t ranges = 0;
     int64_t nodes = 0;
@@ -87,6 +107,9 @@ class Joiner {
     if (private_ == 0 && ranges > Drafts::kMaxRanges) return;
     // As many loops as all of them can share.
     int shared = std::min(a.shared, b.shared);
+    if (const auto kept = kept_rows_.find(value.node); kept != kept_rows_.end()) {
+      shared = std::min(shared, kept->second.loops);
+    }
     std::vector<double> reread;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
       for (int d : *drafts) {
@@ -115,7 +138,8 @@ class Joiner {
     // The nests have one of each loop that they share, and of a tiled one what is left each.
     const size_t nests = a.drafts.size() + b.drafts.size();
     const auto common = static_cast<size_t>(tile > 1 ? shared - 1 : shared);
-    if (ranges > Drafts::kMaxRanges + common * (nests - 1)) return;
+    const size_t most = Drafts::kMaxRanges + (rows ? kMoreRowRanges : 0);
+    if (ranges > most + common * (nests - 1)) return;
     const double iterations = Iterations(outer, shared, tile);
     if (shared == 0 || iterations < costs_.shared) return;
     if (BytesOfValue(value.node) / iterations > costs_.slice_bytes || PassesOutside(from, to))
@@ -159,7 +183,7 @@ class Joiner {
     // In blocks, most rows are computed at a time, and their products take longer than the operands
     // from memory.
     const bool blocks = score_rows_.contains(value.node);
-    bool again = false, reduced = false;
+    bool again = false, reduced = kept_rows_.contains(value.node);
     for (int loop = 0; loop < shared; ++loop) again |= reread[loop] != 0;
     if (!again) return 0;
     for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
@@ -186,13 +210,15 @@ class Joiner {
       row += draft.Product(draft.LoopSet() & ~all) *  // its accumulators
              static_cast<double>(ByteSize(graph_.dtype(value.node)));
     }
+    const auto several = kept_rows_.find(value.node);
+    const double values = several == kept_rows_.end() ? 2 : std::max(2, several->second.values);
     const auto fits = [&](int64_t rows) {
-      return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, private_ / 2);
+      return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, private_ / values);
     };
     const double n = outer.ranges[shared - 1].size;
     int64_t rows = kMaxRows;
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
-    const bool few = static_cast<double>(rows) * kMinTiles > n;
+    const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;
     while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < costs_.shared))
       rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
@@ -231,15 +257,28 @@ class Joiner {
     return 1;
   }
 
+  // Whether it has rows of scores in blocks: what these are added up to is known after the last.
+  bool ComputesBlocks(const NestGroup& group) const {
+    return group.drafts.size() > 1 && std::ranges::any_of(group.drafts, [&](int d) {
+             return std::ranges::any_of(
+                 values_of_[d], [&](size_t v) { return score_rows_.contains(values_[v].node); });
+           });
+  }
+
   // As what stores an operand of a product in another order: only alone in its kernel the product
   // has tiles in local memory.
   bool ReducesNothing(const NestGroup& group) const {
     return std::ranges::all_of(group.drafts, [&](int d) { return drafts_[d].folds == 0; });
   }
 
+  // A STORE, unless nothing else reads or writes its slot: then nothing has to precede or follow.
   bool HoldsStore(const Draft& draft) const {
-    return std::ranges::any_of(draft.roots,
-                               [&](uint32_t root) { return graph_.op(root) == Op::kStore; });
+    return std::ranges::any_of(draft.roots, [&](uint32_t root) {
+      if (graph_.op(root) != Op::kStore) return false;
+      uint32_t target = graph_.src(root)[0];
+      while (Is(graph_.op(target), kMovement) && uses_[target] == 1) target = graph_.src(target)[0];
+      return graph_.op(target) != Op::kParam || uses_[target] != 1 || uses_[root] != 1;
+    });
   }
 
   // How many of its outermost loops the draft can leave to be shared: those that its reductions may
@@ -300,7 +339,9 @@ class Joiner {
   const ScoreRows& score_rows_;
   const ScheduleCosts& costs_;
   const double private_;
+  const absl::flat_hash_map<uint32_t, KeptRows>& kept_rows_;  // see FusionOptions
   const bool one_product_;
+  std::vector<int> uses_;                       // by node
   std::vector<int> group_of_;                   // by draft
   std::vector<std::vector<size_t>> values_of_;  // by draft: what it stores
   std::vector<NestGroup> groups_;
@@ -319,7 +360,7 @@ std::vector<NestGroup> JoinNests(const Graph& graph, std::span<const uint32_t> o
   ScoreRows rows;
   if (options.row_blocks && options.private_bytes > 0) rows = FindScoreRows(graph, order, stored);
   while (true) {
-    std::vector<NestGroup> groups = Joiner(graph, drafts, values, rows, options).Run();
+    std::vector<NestGroup> groups = Joiner(graph, order, drafts, values, rows, options).Run();
     absl::flat_hash_set<uint32_t> whole;  // softmaxes
     for (const StoredValue& value : values) {
       const auto row = rows.find(value.node);

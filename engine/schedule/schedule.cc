@@ -18,7 +18,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
 #include "engine/schedule/channels_last.h"
+#include "engine/schedule/choose_rows.h"
 #include "engine/schedule/collapse.h"
+#include "engine/schedule/exchange_sums.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/in_place.h"
@@ -451,6 +453,8 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
+  } else {
+    TG_ASSIGN_OR_RETURN(legal, ExchangeSums(std::move(legal), budget));
   }
   TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
                                              target.fixed_sums, budget));
@@ -460,14 +464,15 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   if (target.private_bytes > 0) {
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
   }
-  const UOp sink = legal.root();
+  TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
+  const UOp sink = graph.graph.root();
   Budget::Held held(budget);
-  TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
+  TG_RETURN_IF_ERROR(held.Grow(graph.graph.graph->bytes()));
   const Budget::Doing doing(budget, "scheduling");
-  FusionOptions options{.costs = target.machine->schedule,
-                        .private_bytes = target.private_bytes,
-                        .row_blocks = target.row_blocks,
-                        .one_product = target.product_target.has_value()};
+  FusionOptions options = FusionOptionsFor(target);
+  options.rows = std::move(graph.rows);
+  options.fused = std::move(graph.fused);
+  options.apart = std::move(graph.statistics);
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

@@ -15,6 +15,16 @@ UOp StoredSum(UOp store) {
   return u.is(Op::kReduce) && IsContraction(u) ? u : UOp();
 }
 
+// Whether both have the same axes but for those of size 1.
+bool SameAxes(ShapeView a, ShapeView b) {
+  const auto longer = [](ShapeView shape) {
+    std::vector<int64_t> dims;
+    std::ranges::copy_if(shape, std::back_inserter(dims), [](int64_t n) { return n != 1; });
+    return dims;
+  };
+  return a.size() != b.size() && longer(a) == longer(b);
+}
+
 // Whether each axis of `joined`, but those of size 1, is one or several of `apart`, and some are
 // several.
 bool Joins(ShapeView apart, ShapeView joined) {
@@ -39,11 +49,17 @@ absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget) {
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
+  std::vector<int> uses(from.size(), 0);
+  for (const uint32_t id : order) {
+    for (const uint32_t s : from.src(id)) ++uses[s];
+  }
   const auto joins = [&](uint32_t id) {
     const UOp u = from.at(id);
     if (!u.is(Op::kStore) || NumElements(u.src(0).shape()) == 0) return false;
     const UOp sum = StoredSum(u);
-    return sum.valid() && Joins(sum.shape(), u.src(0).shape());
+    if (!sum.valid()) return false;
+    const bool read = uses[sum.id()] > 1 && SameAxes(sum.shape(), u.src(0).shape());
+    return read || Joins(sum.shape(), u.src(0).shape());
   };
   if (std::ranges::none_of(order, joins)) return graph;
   auto out = std::make_shared<Graph>();

@@ -9,7 +9,9 @@ namespace telegrad {
 
 // STORE(target, RESHAPE(sum)) -> STORE(RESHAPE(target), sum) where the RESHAPE joins axes of a sum
 // of products, as the heads of a group are: then the loops of the kernel are the sum's, and nests
-// that compute its operands share them. From and to a legalized tensor graph (legalize.h).
+// that compute its operands share them. Also where it leaves out axes of size 1 of a sum that
+// others read, too: then these read what is stored. From and to a legalized tensor graph
+// (legalize.h).
 absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget);
 
 }  // namespace telegrad

@@ -37,6 +37,11 @@ struct ScheduleCosts {
   double spread;  // less work is not worth spreading over threads
   double busy;    // iterations: of fewer, threads are left without work
   double shared;  // iterations: loops of fewer do not make one kernel of two
+  // Of a term of a sum of products, in its tile.
+  double product_term;
+  // Of a byte of a value that is stored and of which others read rows and columns: with what is
+  // read again from beyond the caches, and with what else the memory could be used for.
+  double rows_byte;
   // Iterations of a loop that a sum of products computes together and so reads once: rows of the
   // largest register tile, and f32 of the widest vector.
   int64_t tile;

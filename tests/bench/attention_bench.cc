@@ -1,10 +1,11 @@
 // Attention on the CPU, as one graph: launches, memory and processor time of a run.
 //
-// Usage: attention_bench SEEN LENGTH [HEADS [GROUPS [CHANNELS [REPEATS]]]]
-// SEEN is full, causal, window (of 256 keys) or alibi. Prints one line: launches, bytes of
-// temporaries, the best of REPEATS runs in milliseconds of wall time and the mean of processor
-// time, and the GFLOP/s of processor time, counting all products of a full attention. Of 0 REPEATS
-// it prints the graph.
+// Usage: attention_bench SEEN LENGTH [HEADS [GROUPS [CHANNELS [REPEATS [step]]]]]
+// SEEN is full, causal, window (of 256 keys) or alibi; with `step`, also the gradients of queries,
+// keys and values. Prints one line: launches, bytes of temporaries, the best of REPEATS runs in
+// milliseconds of wall time and the mean of processor time, and the GFLOP/s of processor time,
+// counting all products of a full attention, and five more of its gradients. Of 0 REPEATS it prints
+// the graph.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -47,8 +48,9 @@ absl::StatusOr<BufferView> Filled(Device& device, int64_t bytes, uint32_t state)
   return BufferView{std::move(memory), 0, bytes, NewContent()};
 }
 
-absl::Status Main(const testing::AttentionShape& shape, int repeats) {
-  TG_ASSIGN_OR_RETURN(const Plan plan, testing::Attention(shape));
+absl::Status Main(const testing::AttentionShape& shape, int repeats, bool step) {
+  TG_ASSIGN_OR_RETURN(const Plan plan,
+                      step ? testing::AttentionStep(shape) : testing::Attention(shape));
   if (repeats == 0) {
     std::printf("%s", Print(plan.graph.root()).c_str());
     return absl::OkStatus();
@@ -78,7 +80,8 @@ absl::Status Main(const testing::AttentionShape& shape, int repeats) {
     wall = std::min(wall, WallMs() - begin);
   }
   const double processor = (ProcessorMs() - before) / repeats;
-  const double flops = 4.0 * static_cast<double>(shape.heads * shape.queries * shape.keys) *
+  const double flops = (step ? 14.0 : 4.0) *
+                       static_cast<double>(shape.heads * shape.queries * shape.keys) *
                        static_cast<double>(shape.batch * shape.channels);
   std::printf("%zu launches, %lld bytes of temporaries, %.3f ms, %.3f ms of processors, %.1f\n",
               schedule.kernels.size(), static_cast<long long>(schedule.arena_bytes), wall,
@@ -101,12 +104,13 @@ int main(int argc, char** argv) {
   shape.heads = number(3, 12);
   shape.groups = number(4, shape.heads);
   shape.channels = number(5, 64);
-  if (seen == std::end(kSeen) || shape.queries < 1 || shape.groups < 1 || argc > 7) {
+  const bool step = argc == 8 && argv[7] == std::string_view("step");
+  if (seen == std::end(kSeen) || shape.queries < 1 || shape.groups < 1 || argc > 8) {
     std::fprintf(stderr, "Usage: attention_bench SEEN LENGTH ...; see the head of its source\n");
     return 2;
   }
   shape.seen = static_cast<telegrad::testing::Seen>(seen - kSeen);
-  const absl::Status status = telegrad::Main(shape, static_cast<int>(number(6, 5)));
+  const absl::Status status = telegrad::Main(shape, static_cast<int>(number(6, 5)), step);
   if (status.ok()) return 0;
   std::fprintf(stderr, "attention_bench: %s\n", status.ToString().c_str());
   return 1;

@@ -54,6 +54,8 @@ struct AttentionShape {
 absl::StatusOr<Plan> Softmax(int64_t rows, int64_t columns);
 absl::StatusOr<Plan> LayerNorm(int64_t rows, int64_t columns);
 absl::StatusOr<Plan> Attention(const AttentionShape& shape);
+// The same with "dy", the gradient of its output "y", and the outputs "dq", "dk" and "dv".
+absl::StatusOr<Plan> AttentionStep(const AttentionShape& shape);
 absl::StatusOr<Plan> Sums(int64_t elements);
 
 struct NamedModel {

@@ -1,6 +1,8 @@
 // Parts of the models as plans of their own: softmax, layer normalization, attention, sums.
 #include <limits>
+#include <vector>
 
+#include "engine/frontend/autograd/gradient.h"
 #include "engine/frontend/nn/nn.h"
 #include "engine/frontend/tensor/builder.h"
 #include "tests/models/models.h"
@@ -19,8 +21,13 @@ absl::StatusOr<Plan> LayerNorm(int64_t rows, int64_t columns) {
   return b.Finish();
 }
 
-absl::StatusOr<Plan> Attention(const AttentionShape& s) {
-  Builder b;
+namespace {
+
+struct AttentionTensors {
+  Tensor q, k, v, y;
+};
+
+AttentionTensors MakeAttention(Builder& b, const AttentionShape& s) {
   const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
   const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
   const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
@@ -39,7 +46,27 @@ absl::StatusOr<Plan> Attention(const AttentionShape& s) {
       mask = mask.Where(bias, -std::numeric_limits<double>::infinity());
     }
   }
-  b.Output(q.ScaledDotProductAttention(k, v, mask, causal, {}, grouped), "y");
+  return {q, k, v, q.ScaledDotProductAttention(k, v, mask, causal, {}, grouped)};
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> Attention(const AttentionShape& s) {
+  Builder b;
+  b.Output(MakeAttention(b, s).y, "y");
+  return b.Finish();
+}
+
+absl::StatusOr<Plan> AttentionStep(const AttentionShape& s) {
+  Builder b;
+  const AttentionTensors of = MakeAttention(b, s);
+  const Tensor seed = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "dy");
+  const std::vector<Tensor> gradients =
+      Gradients(std::vector{of.y}, std::vector{seed}, std::vector{of.q, of.k, of.v});
+  b.Output(of.y, "y");
+  b.Output(gradients[0], "dq");
+  b.Output(gradients[1], "dk");
+  b.Output(gradients[2], "dv");
   return b.Finish();
 }
 

@@ -1,0 +1,55 @@
+// The plan says whether kernels keep the rows that they would compute again. Where they do not, the
+// maxima and sums get a kernel of their own, or nothing is computed again.
+#include "engine/schedule/choose_rows.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace telegrad {
+namespace {
+
+// Whether kernels keep the values for themselves: otherwise all of them would be in memory, and
+// computed more often.
+bool KeepsRows(const FusionPlan& plan, const RecomputedRows& graph) {
+  absl::flat_hash_set<uint32_t> kept;
+  for (const PlannedKernel& kernel : plan.kernels) {
+    kept.insert(kernel.kept.begin(), kernel.kept.end());
+  }
+  return std::ranges::all_of(graph.rows,
+                             [&](const auto& row) { return kept.contains(row.first); }) &&
+         std::ranges::all_of(graph.blocks, [&](uint32_t value) {
+           return !plan.materialized(value) || kept.contains(value);
+         });
+}
+
+}  // namespace
+
+FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
+  return {.costs = target.machine->schedule,
+          .private_bytes = target.private_bytes,
+          .row_blocks = target.row_blocks,
+          .one_product = target.product_target.has_value()};
+}
+
+absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
+                                          Budget* budget) {
+  if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
+    return RecomputedRows{legal, {}, {}, {}, {}};
+  }
+  for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
+    TG_ASSIGN_OR_RETURN(RecomputedRows rows,
+                        RecomputeRows(legal, target.machine->schedule, target.private_bytes,
+                                      target.row_blocks, statistics, budget));
+    if (rows.rows.empty()) return rows;
+    FusionOptions options = FusionOptionsFor(target);
+    options.rows = rows.rows;
+    options.fused = rows.fused;
+    options.apart = rows.statistics;
+    TG_ASSIGN_OR_RETURN(const FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
+    if (KeepsRows(plan, rows)) return rows;
+  }
+  return RecomputedRows{legal, {}, {}, {}, {}};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,176 @@
+// Gradients of attention: no value of queries times keys is in memory, and the results are those of
+// loops over doubles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "engine/base/strings.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/attention_cases.h"
+#include "tests/conformance/run_graph.h"
+#include "tests/models/models.h"
+
+namespace telegrad::testing {
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr std::string_view kSeenNames[] = {"full", "causal", "window", "alibi"};
+
+std::string Described(const AttentionShape& s) {
+  return StrCat(kSeenNames[static_cast<size_t>(s.seen)], " [", s.batch, ", ", s.heads, "/",
+                s.groups, ", ", s.queries, " x ", s.keys, ", ", s.channels, "]");
+}
+
+// "q", "k", "v", "dy", and room for "y", "dq", "dk" and "dv".
+Slots StepOperands(const AttentionShape& s, std::mt19937& random) {
+  const int64_t q = s.batch * s.heads * s.queries * s.channels;
+  const int64_t k = s.batch * s.groups * s.keys * s.channels;
+  const auto room = [](int64_t n) { return std::vector<uint8_t>(static_cast<size_t>(n) * 4); };
+  return {Floats(q, random), Floats(k, random), Floats(k, random), Floats(q, random),
+          room(q),           room(q),           room(k),           room(k)};
+}
+
+float FloatAt(const std::vector<uint8_t>& bytes, int64_t i) {
+  float x;
+  std::memcpy(&x, bytes.data() + 4 * i, 4);
+  return x;
+}
+
+// What is added to a score; -inf where the query does not see the key.
+double BiasOf(const AttentionShape& s, int64_t head, int64_t query, int64_t key) {
+  const int64_t back = query - key;
+  if (s.seen == Seen::kAll) return 0;
+  if (back < 0 || (s.seen == Seen::kWindow && back >= s.window)) return kNone;
+  if (s.seen != Seen::kAlibi) return 0;
+  const double n = static_cast<double>(s.heads);
+  return -std::exp2(static_cast<double>(head + 1) * -8.0 / n) * static_cast<double>(back);
+}
+
+// The outputs by the formulas: y = P v, dv = P^T dy, ds = P (dy v^T - row sum of dy y), dq = ds k
+// c, dk = ds^T q c.
+std::vector<std::vector<double>> StepInDoubles(const AttentionShape& s, const Slots& operands) {
+  const int64_t n = s.channels, rows = s.batch * s.heads;
+  std::vector<std::vector<double>> out;
+  for (size_t slot = 4; slot < 8; ++slot) out.emplace_back(operands[slot].size() / 4, 0.0);
+  const double scale = 1 / std::sqrt(static_cast<double>(n));
+  const auto at = [&](size_t slot, int64_t row, int64_t c) {
+    return static_cast<double>(FloatAt(operands[slot], row * n + c));
+  };
+  const auto dot = [&](size_t a, int64_t i, size_t b, int64_t j) {
+    double sum = 0;
+    for (int64_t c = 0; c < n; ++c) sum += at(a, i, c) * at(b, j, c);
+    return sum;
+  };
+  std::vector<double> p(static_cast<size_t>(s.keys)), dp(p.size());
+  for (int64_t head = 0; head < rows; ++head) {
+    for (int64_t query = 0; query < s.queries; ++query) {
+      const int64_t i = head * s.queries + query, first = head / (s.heads / s.groups) * s.keys;
+      double most = kNone, sum = 0, subtract = 0;
+      for (int64_t key = 0; key < s.keys; ++key) {
+        const double bias = BiasOf(s, head % s.heads, query, key);
+        p[key] = bias == kNone ? kNone : dot(0, i, 1, first + key) * scale + bias;
+        most = std::max(most, p[key]);
+      }
+      for (double& x : p) sum += x = std::exp(x - most);
+      for (int64_t key = 0; key < s.keys; ++key) {
+        p[key] /= sum;
+        dp[key] = p[key] == 0 ? 0 : dot(3, i, 2, first + key);
+        subtract += p[key] * dp[key];
+      }
+      for (int64_t key = 0; key < s.keys; ++key) {
+        if (p[key] == 0) continue;
+        const double ds = p[key] * (dp[key] - subtract) * scale;
+        for (int64_t c = 0; c < n; ++c) {
+          out[0][i * n + c] += p[key] * at(2, first + key, c);
+          out[1][i * n + c] += ds * at(1, first + key, c);
+          out[2][(first + key) * n + c] += ds * at(0, i, c);
+          out[3][(first + key) * n + c] += p[key] * at(3, i, c);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+void ExpectStep(const AttentionShape& s, CpuRunner* runner) {
+  SCOPED_TRACE(Described(s));
+  const absl::StatusOr<Plan> plan = AttentionStep(s);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(11);
+  const Slots operands = StepOperands(s, random);
+  const std::vector<std::vector<double>> want = StepInDoubles(s, operands);
+  Slots got = operands;
+  const absl::Status status = runner->Run(Root(plan), {}, &got);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t out = 0; out < want.size(); ++out) {
+    double most = 0, error = 0;
+    for (size_t i = 0; i < want[out].size(); ++i) {
+      most = std::max(most, std::abs(want[out][i]));
+      const double off = std::abs(want[out][i] - FloatAt(got[4 + out], static_cast<int64_t>(i)));
+      error = off <= error ? error : off;  // also no number
+    }
+    EXPECT_LE(error, 2e-5 * most) << out;
+  }
+}
+
+class AttentionStepTest : public AttentionTest {};
+
+TEST_F(AttentionStepTest, AgreesWithTheFormulasInDoubles) {
+  for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+    for (const int64_t groups : {4, 2, 1}) {
+      ExpectStep({.heads = 4,
+                  .groups = groups,
+                  .queries = 192,
+                  .keys = 192,
+                  .channels = 32,
+                  .seen = seen,
+                  .window = 50},
+                 runner_);
+    }
+  }
+  ExpectStep({.batch = 2, .heads = 2, .groups = 2, .queries = 160, .keys = 101, .channels = 16},
+             runner_);
+  ExpectStep({.heads = 1, .groups = 1, .queries = 520, .keys = 520, .seen = Seen::kCausal},
+             runner_);
+}
+
+// The largest temporary of the schedule, in bytes.
+int64_t LargestTemporary(const AttentionShape& s) {
+  const absl::StatusOr<Plan> plan = AttentionStep(s);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  Budget budget;
+  const absl::StatusOr<Schedule> schedule =
+      ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(Cpu(64)));
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  int64_t most = 0;
+  for (const Temporary& temporary : schedule->temporaries) most = std::max(most, temporary.bytes);
+  return most;
+}
+
+TEST_F(AttentionStepTest, HasNoTemporaryOfQueriesTimesKeys) {
+  for (const int64_t length : {128, 256, 512, 1000, 1024, 2048, 4096}) {
+    for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+      for (const int64_t groups : {8, 2}) {
+        const AttentionShape s{
+            .heads = 8, .groups = groups, .queries = length, .keys = length, .seen = seen};
+        // Numbers of each row: the maximum, the sum, and what is subtracted.
+        EXPECT_LE(LargestTemporary(s), s.heads * length * 4) << Described(s);
+      }
+    }
+  }
+}
+
+// And what a thread keeps does not grow beyond a fixed size.
+TEST_F(AttentionStepTest, KeepsAFewRows) {
+  for (const int64_t length : {512, 4096}) {
+    const AttentionShape s{.heads = 4, .groups = 4, .queries = length, .keys = length};
+    EXPECT_LE(CostOf(Root(AttentionStep(s)), Cpu(64)).kept, int64_t{4} << 20) << length;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad::testing
