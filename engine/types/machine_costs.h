@@ -1,6 +1,7 @@
 // What kinds of processors take for what programs do, and how much their caches and workgroups
 // hold: the numbers by which the schedule and the lowering choose among programs that are all
-// correct. They ask for their target's row and have no such number themselves.
+// correct. They ask for the row that their target's row in targets.def names, and have no such
+// number themselves.
 //
 // What the system says of the one processor that code is for, such as its vectors' width, its
 // threads and the size of a worker's cache, is in Target.
@@ -8,7 +9,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "engine/types/target.h"
 
@@ -128,16 +128,14 @@ struct GroupCosts {
 };
 
 struct MachineCosts {
-  std::string_view arch;  // Target::arch, or how it begins
+  CostRow row;
   ScheduleCosts schedule;
   ThreadCosts thread;
   GroupCosts group;
 };
 
-// The row of machine_costs.cc for the kind of processor, or the one for all others, whose `arch` is
-// empty.
-const MachineCosts& CostsOf(std::string_view arch);
-inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.arch); }
+const MachineCosts& CostsOf(CostRow row);
+inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.costs); }
 
 // Of connections between devices, whatever these are: bytes from which on 2n(n-1) transfers of
 // parts are cheaper than 2(n-1) of everything, and from which on what an all-to-all has to hold on
