@@ -111,6 +111,9 @@ struct GroupCosts {
   // these exchanged (engine/lowering/layout.h) instead of a gap. 0: they have a gap, too.
   int64_t swizzled_bytes = 0;
   int64_t ring;  // tiles of a product that asynchronous copies fill in turns
+  // The same where threads copy. 2: the next tile is on its way into registers while one is
+  // multiplied; 1: it is not.
+  int64_t register_ring = 1;
   // In multiplications of f32 by one thread: an access that copies an operand of a product, with
   // what finds its address; and how many of a matrix instruction's take as long as one.
   double copied, instruction_rate;
