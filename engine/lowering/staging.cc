@@ -66,6 +66,13 @@ UOp RowAt(Rewriter& b, UOp n, const RowOrder& order) {
 
 bool IsAsync(const Staging& s) { return s.ring > kRingOfRegisters; }
 
+UOp NestOf(Graph& g, UOp effect, std::span<const UOp> ranges) {
+  if (ranges.empty()) return effect;
+  std::vector<UOp> end{effect};
+  end.insert(end.end(), ranges.begin(), ranges.end());
+  return g.Make(Op::kEnd, DType::kVoid, end);
+}
+
 // Which of a ring's tiles is copied: its number, whether there is one, and where it begins.
 struct Turn {
   UOp tile = {}, exists = {}, first = {};
@@ -86,10 +93,11 @@ class Filler {
   UOp Fill(UOp memory, const Replacements& others, const Turn& turn = {}) {
     const UOp value = Value(others, turn), to = Target(memory, turn);
     const int64_t chunk = s_.shared ? s_.shared->chunk : 1;
-    return Nest(IsAsync(s_) ? g_.Make(Op::kCopyAsync, DType::kVoid, {to, value.src(0)},
-                                      {1, chunk, chunk, chunk})
-                            : g_.Make(Op::kStore, {to, value}),
-                walk_.ranges);
+    return NestOf(g_,
+                  IsAsync(s_) ? g_.Make(Op::kCopyAsync, DType::kVoid, {to, value.src(0)},
+                                        {1, chunk, chunk, chunk})
+                              : g_.Make(Op::kStore, {to, value}),
+                  walk_.ranges);
   }
 
   // The same in two nests: what the thread copies is loaded into its registers, and stored. Where
@@ -99,21 +107,15 @@ class Filler {
     std::ranges::copy_if(walk_.ranges, std::back_inserter(own),
                          [](UOp r) { return !IsThreads(r); });
     const UOp value = Value(others, turn, turn.exists);
-    return Nest(g_.Make(Op::kStore, {g_.Make(Op::kIndex, {registers, walk_.own}), value}), own);
+    return NestOf(g_, g_.Make(Op::kStore, {g_.Make(Op::kIndex, {registers, walk_.own}), value}),
+                  own);
   }
   UOp StoreRegisters(UOp memory, UOp registers, const Turn& turn) {
     const UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {registers, walk_.own})});
-    return Nest(g_.Make(Op::kStore, {Target(memory, turn), value}), walk_.ranges);
+    return NestOf(g_, g_.Make(Op::kStore, {Target(memory, turn), value}), walk_.ranges);
   }
 
  private:
-  UOp Nest(UOp effect, std::span<const UOp> ranges) {
-    if (ranges.empty()) return effect;
-    std::vector<UOp> end{effect};
-    end.insert(end.end(), ranges.begin(), ranges.end());
-    return g_.Make(Op::kEnd, DType::kVoid, end);
-  }
-
   // Where the walk is in the tile.
   UOp Target(UOp memory, const Turn& turn) {
     std::vector<UOp> target{memory, turn.first.valid() ? Add(walk_.at, turn.first) : walk_.at};
@@ -349,6 +351,18 @@ UOp StagedMemory(Graph& g, const Staging& s) {
   const UOp buffer = g.Make(Op::kBuffer, s.dtype, {},
                             {static_cast<int64_t>(s.space), s.slot, s.layout.elements() * s.ring});
   return Behind(g, buffer, s.own);
+}
+
+UOp Accumulate(Graph& g, const Accumulators& a, const std::function<UOp(UOp)>& fold) {
+  std::vector<UOp> inside{a.init};
+  inside.insert(inside.end(), a.loops.begin(), a.loops.end());
+  const UOp to = g.Make(Op::kIndex, {Behind(g, a.memory, inside), a.at});
+  std::vector<UOp> loops(a.loops.begin(), a.loops.end());
+  loops.insert(loops.end(), a.kept.begin(), a.kept.end());
+  const UOp value = fold(to);
+  if (!value.valid()) return value;
+  const UOp folded = NestOf(g, g.Make(Op::kStore, {to, value}), loops);
+  return g.Make(Op::kLoad, {g.Make(Op::kIndex, {Behind(g, a.memory, {&folded, 1}), a.read})});
 }
 
 UOp StagedTile::Load(Rewriter& b) const {

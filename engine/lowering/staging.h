@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -65,6 +66,18 @@ struct Staging {
 
 // The BUFFER, as it is in an iteration of the ranges that have one of their own.
 UOp StagedMemory(Graph& g, const Staging& s);
+
+// The accumulators of a reduction: a buffer that is filled once and added to in loops.
+struct Accumulators {
+  UOp memory, init;                // the StagedMemory, and what fills it with the identity
+  std::span<const UOp> loops;      // of the reduction, outermost first,
+  std::span<const UOp> kept = {};  // and inside of them those that have an accumulator each
+  UOp at, read;                    // the number of one there, and behind all loops
+};
+
+// The LOAD of an accumulator behind the loops, in which `fold` makes the new value of the one at an
+// INDEX.
+UOp Accumulate(Graph& g, const Accumulators& a, const std::function<UOp(UOp)>& fold);
 
 // The nest that fills a tile, and the number in it of the element that the kernel reads: layout.At
 // what the axes' `read` say.
