@@ -220,6 +220,9 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) &&
               (u.src(1).is(Op::kRange) || u.src(1).is(Op::kWait));
     if (u.is(Op::kWait)) shared = false;
+    // What a thread loads before it reads local memory is under way then.
+    const bool ahead = u.is(Op::kAfter) && u.src(0).is(Op::kAfter) && IsLocal(u.src(0).src(0));
+    if (ahead) src = {src[0], BarrierOf(g_, Scope::kThread, std::span(src).subspan(1))};
     if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);

@@ -18,7 +18,8 @@
 //
 //   stores the registers to its place     of the two, of which others may still read the other one
 //   barrier
-//   loads the next tile                   which is not waited for before it is stored
+//   loads the next tile                   which is not waited for before it is stored; the last one
+//                                         is loaded again where there is no next one
 //   reads its own
 #include "engine/lowering/staging.h"
 
@@ -100,13 +101,13 @@ class Filler {
                   walk_.ranges);
   }
 
-  // The same in two nests: what the thread copies is loaded into its registers, and stored. Where
-  // there is no such tile, the registers become 0.
+  // The same in two nests: what the thread copies is loaded into its registers, and stored. That
+  // there is no such tile is no gate: a load with a branch around it is waited for at once.
   UOp FillRegisters(UOp registers, const Replacements& others, const Turn& turn) {
     std::vector<UOp> own;
     std::ranges::copy_if(walk_.ranges, std::back_inserter(own),
                          [](UOp r) { return !IsThreads(r); });
-    const UOp value = Value(others, turn, turn.exists);
+    const UOp value = Value(others, turn);
     return NestOf(g_, g_.Make(Op::kStore, {g_.Make(Op::kIndex, {registers, walk_.own}), value}),
                   own);
   }
@@ -223,9 +224,10 @@ class Filler {
   }
 
   // Of a load, a chunk lies all inside or all outside of what there is.
-  UOp Value(const Replacements& others, const Turn& turn, UOp inside = {}) {
+  UOp Value(const Replacements& others, const Turn& turn) {
     if (!s_.value.valid()) return g_.ConstWord(s_.dtype, s_.constant);
     Replacements with = others;
+    UOp inside;
     for (size_t i = 0; i < s_.axes.size(); ++i) {
       const StagedAxis& axis = s_.axes[i];
       const int64_t size = s_.layout.axes[i].size;
@@ -279,7 +281,7 @@ LaterTile FillerAhead(Rewriter& b, const Staging& s, int64_t ahead, int64_t* nex
   const int64_t tiles = SizeOf(s.anew.back());
   const UOp next = b.Make(Op::kAdd, {s.axes[s.ring_axis].tile, g.Index(ahead)});
   const UOp exists = b.Make(Op::kCmpLt, {next, g.Index(tiles)});
-  // Where there is none, the last one is not copied again: its address is inside of the value.
+  // Where there is none, it is the last one: its address is inside of the value.
   const auto minus = [&](UOp x) { return b.Make(Op::kMul, {x, g.Index(-1)}); };
   const UOp least = b.Make(Op::kMax, {minus(next), g.Index(1 - tiles)});
   Filler filler(b, s, next_id);

@@ -243,7 +243,8 @@ class WorkgroupHeuristic {
     const int64_t bytes = size * PanelElements(tile.rows(), tile.columns(), tile.k, target_);
     const int64_t fit = target_.local_bytes / bytes;
     if (target_.async_bytes == 0) {
-      return tiles > 1 && fit >= costs_.register_ring ? costs_.register_ring : 1;
+      constexpr int64_t kLeastTiles = 4;  // the last one is loaded twice
+      return tiles >= kLeastTiles && fit >= costs_.register_ring ? costs_.register_ring : 1;
     }
     const int64_t ring = std::min({costs_.ring, tiles + 1, fit});
     const auto whole = [&](UOp load, UOp range, int64_t rows) {

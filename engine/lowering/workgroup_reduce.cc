@@ -25,9 +25,13 @@ int64_t CountOf(const std::vector<UOp>& ranges) {
 
 }  // namespace
 
+UOp BarrierOf(Graph& g, Scope scope, std::span<const UOp> before) {
+  const int64_t arg[] = {static_cast<int64_t>(scope)};
+  return g.Make(Op::kBarrier, DType::kVoid, before, arg);
+}
+
 UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before) {
-  constexpr int64_t kScope[] = {static_cast<int64_t>(Scope::kWorkgroup)};
-  return g.Make(Op::kBarrier, DType::kVoid, before, kScope);
+  return BarrierOf(g, Scope::kWorkgroup, before);
 }
 
 UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,

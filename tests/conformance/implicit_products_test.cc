@@ -229,17 +229,17 @@ double OperandLoads(const Program& program) {
   return loads;
 }
 
-// What tiles read: rows and columns of each workgroup, all of the reduced range. Of a ring of
-// registers the first tile is loaded before the loop, whose last iteration has a gate.
+// What tiles read: rows and columns of each workgroup, all of the reduced range. In a ring of
+// registers the last tile is loaded twice.
 double TileModel(const Program& program, double reduced) {
   const auto moves = ParseMoves(program.moves);
   EXPECT_TRUE(moves.ok()) << moves.status();
   std::map<int64_t, int64_t> tile;
-  int64_t staged = -1, gated = 0;
+  int64_t staged = -1, twice = 0;
   for (const Move& m : *moves) {
     if (m.kind == Move::Kind::kStage) {
       staged = m.range;
-      gated = m.ring == 2 ? 1 : 0;
+      twice = m.ring == 2 ? 1 : 0;
     }
     if (m.kind == Move::Kind::kStage || m.kind == Move::Kind::kGroup) continue;
     if (m.kind != Move::Kind::kJoin) tile.try_emplace(m.range, 1).first->second *= m.amount;
@@ -250,7 +250,7 @@ double TileModel(const Program& program, double reduced) {
     sides += range == staged ? 0 : static_cast<double>(amount);
   }
   return static_cast<double>(program.iterations) * sides *
-         (std::ceil(reduced / step) + static_cast<double>(gated)) * step;
+         (std::ceil(reduced / step) + static_cast<double>(twice)) * step;
 }
 
 TEST(ImplicitProducts, ResNet50ReadsTilesAlone) {
