@@ -36,35 +36,6 @@ namespace {
 // the one that others copy for: one place in the ring is for that.
 int64_t TilesAhead(int64_t ring) { return ring - 2; }
 
-// Among `group` rows, those that are `step` apart are stored after each other.
-struct RowOrder {
-  int64_t group = 1, step = 1;
-};
-
-// An order in which rows that are stored at once fall onto different banks, as far as there is one.
-// Where rows begin at multiples of 16 bytes, eight threads store 16 bytes each at once, the width
-// of all banks; of rows of 2 chunks and a gap as wide as one, every second one has its banks for
-// itself, of 4 chunks every fourth. Where they begin at multiples of 8, sixteen threads store half
-// a chunk each at once; of rows of 4 chunks and a gap of half of one, these are two neighbours, and
-// the two rows eight further on.
-RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap) {
-  if (gap == lanes && (row_chunks == 2 || row_chunks == 4)) return {8, row_chunks};
-  if (2 * gap == lanes && row_chunks == 4) return {16, 8};
-  return {};
-}
-
-// The row that is the n-th to be stored.
-UOp RowAt(Rewriter& b, UOp n, const RowOrder& order) {
-  Graph& g = *b.graph();
-  const auto make = [&](Op op, UOp x, int64_t y) { return b.Make(op, {x, g.Index(y)}); };
-  const UOp among = make(Op::kFloorMod, n, order.group);
-  const int64_t in_steps = order.group / order.step;
-  const UOp far = make(Op::kMul, make(Op::kFloorMod, among, in_steps), order.step);
-  const UOp near = make(Op::kFloorDiv, among, in_steps);
-  const UOp first = make(Op::kMul, make(Op::kFloorDiv, n, order.group), order.group);
-  return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
-}
-
 bool IsAsync(const Staging& s) { return s.ring > kRingOfRegisters; }
 
 UOp NestOf(Graph& g, UOp effect, std::span<const UOp> ranges) {
@@ -194,7 +165,7 @@ class Filler {
     const RowOrder order = shared.along + 1 == axes.size()
                                ? OrderOf(row_chunks, shared.chunk, axes.back().gap)
                                : RowOrder{};
-    if (order.group > 1 && rows % order.group == 0) row = RowAt(b_, row, order);
+    if (order.group > 1 && rows % order.group == 0) row = order.RowAt(b_, row);
     const UOp first = Mul(b_.Make(Op::kFloorMod, {chunk, g_.Index(row_chunks)}), shared.chunk);
     UOp column = first;
     if (shared.chunk > 1 && !IsAsync(s_)) {
