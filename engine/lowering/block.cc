@@ -75,19 +75,6 @@ class Blocker {
     return kept;
   }
 
-  UOp After(UOp memory, std::vector<UOp> what) {
-    if (what.empty()) return memory;
-    what.insert(what.begin(), memory);
-    return g_.Make(Op::kAfter, DType::kVoid, what);
-  }
-
-  UOp Nest(UOp store, std::span<const UOp> outer, std::span<const UOp> inner) {
-    std::vector<UOp> src{store};
-    src.insert(src.end(), outer.begin(), outer.end());
-    src.insert(src.end(), inner.begin(), inner.end());
-    return src.size() == 1 ? store : g_.Make(Op::kEnd, DType::kVoid, src);
-  }
-
   UOp Fold(UOp reduce) {
     constexpr Op kCombine[] = {Op::kAdd, Op::kMul, Op::kMax};  // by ReduceKind
     const auto kind = static_cast<ReduceKind>(reduce.arg(0));
@@ -117,17 +104,14 @@ class Blocker {
     }
     const UOp memory = StagedMemory(g_, s), init = FillTile(b_, s, memory, {}, &next_range_).nest;
 
-    std::vector<UOp> begun{init};
-    begun.insert(begun.end(), blocks.begin(), blocks.end());
     const auto& [loop, fresh] = Loops(inside, ranges);
-    const UOp to = g_.Make(Op::kIndex, {After(memory, begun), s.layout.At(b_, loop)});
-    const UOp part = Substitute(
-        b_, rest.size() == 1 ? rest[0] : g_.Make(Op::kReduce, DType::kVoid, rest, arg), fresh);
-    if (!part.valid()) return part;
-    const UOp sum = b_.Make(kCombine[static_cast<int>(kind)], {g_.Make(Op::kLoad, {to}), part});
-    const UOp folded = Nest(g_.Make(Op::kStore, {to, sum}), blocks, loop);
-    const UOp at = s.layout.At(b_, ranges);
-    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {After(memory, {folded}), at})});
+    const UOp at = s.layout.At(b_, loop), read = s.layout.At(b_, ranges);
+    return Accumulate(g_, {memory, init, blocks, loop, at, read}, [&, &fresh = fresh](UOp to) {
+      const UOp part = Substitute(
+          b_, rest.size() == 1 ? rest[0] : g_.Make(Op::kReduce, DType::kVoid, rest, arg), fresh);
+      if (!part.valid()) return part;
+      return b_.Make(kCombine[static_cast<int>(kind)], {g_.Make(Op::kLoad, {to}), part});
+    });
   }
 
   Rewriter& b_;

@@ -20,6 +20,7 @@
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/staging.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
 #include "engine/lowering/workgroup_reduce.h"
@@ -219,6 +220,9 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     shared |= u.is(Op::kAfter) && IsLocal(u.src(0)) &&
               (u.src(1).is(Op::kRange) || u.src(1).is(Op::kWait));
     if (u.is(Op::kWait)) shared = false;
+    // What a thread loads before it reads local memory is under way then.
+    const bool ahead = u.is(Op::kAfter) && u.src(0).is(Op::kAfter) && IsLocal(u.src(0).src(0));
+    if (ahead) src = {src[0], BarrierOf(g_, Scope::kThread, std::span(src).subspan(1))};
     if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
     if (u.is(Op::kIndex)) {
       src[1] = NormalIndex(src[1]);
@@ -282,25 +286,17 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
     const bool around = (d_.of[reduce.id()] >> i & 1) != 0 && key[i] == kNotHeld;
     if (around || IsType(range, AxisType::kThread)) outside.push_back(range);
   }
-  UOp memory = g_.Make(
-      Op::kBuffer, dtype, {},
-      {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, std::max<int64_t>(lanes, 1)});
-  if (!outside.empty()) {
-    outside.insert(outside.begin(), memory);
-    memory = g_.Make(Op::kAfter, DType::kVoid, outside);
-  }
+  const UOp memory = StagedMemory(g_, {.dtype = dtype,
+                                       .slot = next_slot_++,
+                                       .layout = {{{.size = std::max<int64_t>(lanes, 1)}}},
+                                       .own = outside});
   const UOp init = g_.Make(Op::kStore, {g_.Make(Op::kIndex, {memory, lane}),
                                         g_.ConstWord(dtype, ReduceIdentity(kind, dtype))});
-  std::vector<UOp> inside{memory, init};
-  inside.insert(inside.end(), loops.begin(), loops.end());
-  const UOp at = g_.Make(Op::kIndex, {g_.Make(Op::kAfter, DType::kVoid, inside), lane});
-  UOp sum = g_.Make(Op::kLoad, {at});
-  for (UOp v : values) sum = Fold(kind, sum, v, Fuses(reduce));
-  std::vector<UOp> end{g_.Make(Op::kStore, {at, sum})};
-  end.insert(end.end(), loops.begin(), loops.end());
-  const UOp closed = g_.Make(Op::kEnd, DType::kVoid, end);
-  const UOp done = g_.Make(Op::kIndex, {g_.Make(Op::kAfter, {memory, closed}), lane});
-  return g_.Make(Op::kLoad, {done});
+  return telegrad::Accumulate(g_, {memory, init, loops, {}, lane, lane}, [&](UOp at) {
+    UOp sum = g_.Make(Op::kLoad, {at});
+    for (UOp v : values) sum = Fold(kind, sum, v, Fuses(reduce));
+    return sum;
+  });
 }
 
 absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nesting) {

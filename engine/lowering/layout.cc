@@ -46,4 +46,21 @@ UOp Layout::At(Rewriter& b, std::span<const UOp> place) const {
   return number;
 }
 
+RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap) {
+  if (gap == lanes && (row_chunks == 2 || row_chunks == 4)) return {8, row_chunks};
+  if (2 * gap == lanes && row_chunks == 4) return {16, 8};
+  return {};
+}
+
+UOp RowOrder::RowAt(Rewriter& b, UOp n) const {
+  Graph& g = *b.graph();
+  const auto make = [&](Op op, UOp x, int64_t y) { return b.Make(op, {x, g.Index(y)}); };
+  const UOp among = make(Op::kFloorMod, n, group);
+  const int64_t in_steps = group / step;
+  const UOp far = make(Op::kMul, make(Op::kFloorMod, among, in_steps), step);
+  const UOp near = make(Op::kFloorDiv, among, in_steps);
+  const UOp first = make(Op::kMul, make(Op::kFloorDiv, n, group), group);
+  return b.Make(Op::kAdd, {first, b.Make(Op::kAdd, {far, near})});
+}
+
 }  // namespace telegrad

@@ -42,4 +42,19 @@ struct Layout {
 // rows do not have a power of two of chunks.
 std::optional<Swizzle> SwizzleOf(int64_t row, int64_t chunk, int64_t banks);
 
+// Among `group` rows, those that are `step` apart are stored after each other.
+struct RowOrder {
+  int64_t group = 1, step = 1;
+
+  UOp RowAt(Rewriter& b, UOp n) const;  // the row that is the n-th to be stored
+};
+
+// An order in which rows that are stored at once fall onto different banks, as far as there is one.
+// Where rows begin at multiples of 16 bytes, eight threads store 16 bytes each at once, the width
+// of all banks; of rows of 2 chunks and a gap as wide as one, every second one has its banks for
+// itself, of 4 chunks every fourth. Where they begin at multiples of 8, sixteen threads store half
+// a chunk each at once; of rows of 4 chunks and a gap of half of one, these are two neighbours, and
+// the two rows eight further on.
+RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap);
+
 }  // namespace telegrad

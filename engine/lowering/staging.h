@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,6 +38,9 @@ struct SharedCopy {
   int64_t chunk = 1;         // elements
 };
 
+// A ring of so many tiles passes through the registers of threads.
+inline constexpr int64_t kRingOfRegisters = 2;
+
 struct Staging {
   DType dtype;
   // The LOAD of what is copied, whose gate the copy has; invalid: all elements are `constant`, a
@@ -50,15 +54,30 @@ struct Staging {
   std::vector<UOp> own = {};              // each iteration of these ranges has a buffer of its own
   std::vector<UOp> anew = {};             // and of these fills it anew; outermost first
   std::optional<SharedCopy> shared = {};  // nullopt: each thread copies a tile of its own
-  // Tiles that asynchronous copies fill in turns, of which those under way are later ones than that
-  // which is read; they follow each other along the axis `ring_axis`, and the last of `anew` counts
-  // them. 1: what copies a tile stores it.
+  // Tiles in the buffer, which are filled in turns; they follow each other along the axis
+  // `ring_axis`, and the last of `anew` counts them.
+  //   1     what copies a tile stores it before it is read
+  //   2     threads load the next tile into registers while they read one, and store it then
+  //   more  asynchronous copies, of which those under way are of later tiles than that which is
+  //   read
   int64_t ring = 1;
   size_t ring_axis = 0;
 };
 
 // The BUFFER, as it is in an iteration of the ranges that have one of their own.
 UOp StagedMemory(Graph& g, const Staging& s);
+
+// The accumulators of a reduction: a buffer that is filled once and added to in loops.
+struct Accumulators {
+  UOp memory, init;                // the StagedMemory, and what fills it with the identity
+  std::span<const UOp> loops;      // of the reduction, outermost first,
+  std::span<const UOp> kept = {};  // and inside of them those that have an accumulator each
+  UOp at, read;                    // the number of one there, and behind all loops
+};
+
+// The LOAD of an accumulator behind the loops, in which `fold` makes the new value of the one at an
+// INDEX.
+UOp Accumulate(Graph& g, const Accumulators& a, const std::function<UOp(UOp)>& fold);
 
 // The nest that fills a tile, and the number in it of the element that the kernel reads: layout.At
 // what the axes' `read` say.

@@ -22,6 +22,7 @@
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/panel_order.h"
+#include "engine/lowering/staging.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -233,15 +234,19 @@ class WorkgroupHeuristic {
   }
 
   // How many tiles there are in local memory: several where all of both operands can be copied
-  // asynchronously.
+  // asynchronously, or the next ones wait in registers.
   int64_t Ring(const Matmul& p, const ProductTile& tile) const {
-    constexpr int64_t kLeastRing = 3;
-    if (target_.async_bytes == 0) return 1;
+    constexpr int64_t kLeastRing = kRingOfRegisters + 1;
     const int64_t size = ByteSize(p.a.dtype()), lanes = target_.async_bytes / size;
     const int k = s_.d.IndexOf(p.k);
     const int64_t tiles = (s_.size[k] + tile.k - 1) / tile.k;
     const int64_t bytes = size * PanelElements(tile.rows(), tile.columns(), tile.k, target_);
-    const int64_t ring = std::min({costs_.ring, tiles + 1, target_.local_bytes / bytes});
+    const int64_t fit = target_.local_bytes / bytes;
+    if (target_.async_bytes == 0) {
+      constexpr int64_t kLeastTiles = 4;  // the last one is loaded twice
+      return tiles >= kLeastTiles && fit >= costs_.register_ring ? costs_.register_ring : 1;
+    }
+    const int64_t ring = std::min({costs_.ring, tiles + 1, fit});
     const auto whole = [&](UOp load, UOp range, int64_t rows) {
       return lanes <= 1 || PieceOf(load, {range, rows}, {p.k, tile.k}, lanes) >= lanes;
     };

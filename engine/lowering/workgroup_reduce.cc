@@ -7,9 +7,11 @@
 #include "engine/lowering/workgroup_reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/staging.h"
 #include "engine/lowering/substitute.h"
 
 namespace telegrad {
@@ -23,9 +25,13 @@ int64_t CountOf(const std::vector<UOp>& ranges) {
 
 }  // namespace
 
+UOp BarrierOf(Graph& g, Scope scope, std::span<const UOp> before) {
+  const int64_t arg[] = {static_cast<int64_t>(scope)};
+  return g.Make(Op::kBarrier, DType::kVoid, before, arg);
+}
+
 UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before) {
-  constexpr int64_t kScope[] = {static_cast<int64_t>(Scope::kWorkgroup)};
-  return g.Make(Op::kBarrier, DType::kVoid, before, kScope);
+  return BarrierOf(g, Scope::kWorkgroup, before);
 }
 
 UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
@@ -53,15 +59,16 @@ UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
   if (rest == 1 || !value.valid()) return value;
 
   const int64_t width = value.shape().empty() ? 1 : value.shape()[0];
+  const Staging s{.dtype = value.dtype(),
+                  .space = AddressSpace::kLocal,
+                  .slot = place.slot,
+                  .layout = {{{.size = rest}, {.size = columns}, {.size = width}}}};
   const auto at = [&](UOp row) {
-    UOp index = b.Make(Op::kAdd, {b.Make(Op::kMul, {row, g.Index(columns)}), column});
-    if (value.shape().empty()) return index;
-    index = b.Make(Op::kMul, {index, g.Index(width)});
-    return g.Make(Op::kAdd, {index, g.Make(Op::kIota, DType::kInt64, {}, {width})});
+    const UOp first = s.layout.At(b, std::array{row, column, g.Index(0)});
+    if (value.shape().empty()) return first;
+    return g.Make(Op::kAdd, {first, g.Make(Op::kIota, DType::kInt64, {}, {width})});
   };
-  const UOp memory =
-      g.Make(Op::kBuffer, value.dtype(), {},
-             {static_cast<int64_t>(AddressSpace::kLocal), place.slot, rest * columns * width});
+  const UOp memory = StagedMemory(g, s);
   UOp free = memory;
   if (!place.loops.empty()) {
     free = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, place.loops)});

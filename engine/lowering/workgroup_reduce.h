@@ -17,7 +17,9 @@ struct WorkgroupPlace {
   int64_t warp;              // threads that exchange values; 1: none do
 };
 
-// A BARRIER of the workgroup behind `before`, effects or the ranges in which it is.
+// A BARRIER behind `before`, effects or the ranges in which it is. One of a thread alone only keeps
+// the order.
+UOp BarrierOf(Graph& g, Scope scope, std::span<const UOp> before);
 UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before);
 
 // The fold of what the threads of the ranges `folded` have for `value`, a scalar or vector: every

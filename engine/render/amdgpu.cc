@@ -55,7 +55,13 @@ absl::Status AmdgpuKernel::Barrier(UOp u) {
   const Scope scope{u.arg(0)};
   const Threads present = Present();
   int64_t width = present.count;
-  if (scope == Scope::kThread) return absl::OkStatus();
+  if (scope == Scope::kThread) {
+    // LLVM would move loads before it to where their values are used, which is what it is against:
+    // in the form that it optimizes, by memory that is written, and later in its schedule.
+    out_.Line("call void asm sideeffect \"\", \"~{memory}\"()");
+    out_.CallVoid("llvm.amdgcn.sched.barrier", {{"i32", "0"}});
+    return absl::OkStatus();
+  }
   if (scope == Scope::kWarp) width = program_.warp;
   if (scope == Scope::kWarpgroup) width = program_.warp * kWarpsOfGroup;
   const int64_t wave = HardwareLanes();

@@ -72,7 +72,9 @@ TEST(Amdgpu, BarriersOfEachScope) {
   const std::string body =
       "%10 = index f32 %8 %7\n%11 = const f32 1\n%12 = store %10 %11\n%13 = barrier %12 scope=";
   EXPECT_THAT(RenderedAmd(body + "thread\n"),
-              AllOf(Not(HasSubstr("barrier()")), Not(HasSubstr("fence"))));
+              AllOf(Not(HasSubstr("barrier()")), Not(HasSubstr("fence")),
+                    HasSubstr("call void asm sideeffect \"\", \"~{memory}\"()\n"
+                              "  call void @llvm.amdgcn.sched.barrier(i32 0)\n")));
   EXPECT_THAT(RenderedAmd(body + "workgroup\n"),
               AllOf(HasSubstr("fence syncscope(\"wavefront\") release\n"
                               "  call void @llvm.amdgcn.wave.barrier()\n"

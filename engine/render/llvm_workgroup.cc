@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kGlobalSpace = 1, kSharedSpace = 3;       // memories as LLVM numbers them
 constexpr int64_t kMaxThreadBytes = int64_t{16} << 10;  // of BUFFER(register)
-constexpr int64_t kBufferAlign = 16;                    // of BUFFER(local)
+constexpr int64_t kBufferAlign = 16;                    // of a BUFFER
+constexpr int64_t kRegisterBytes = 4;
 
 AxisType TypeOf(UOp range) { return AxisType{range.arg(1)}; }
 AddressSpace SpaceOf(UOp buffer) { return AddressSpace{buffer.arg(0)}; }
@@ -76,6 +77,8 @@ absl::Status LlvmWorkgroupKernel::PlaceBuffers() {
     }
     if (SpaceOf(buffer) == AddressSpace::kRegister) {
       TG_RETURN_IF_ERROR(MakePrivate(buffer, kMaxThreadBytes, &bytes, private_space()));
+      // Elements that share a register are not taken apart, as they would be one by one.
+      if (ByteSize(buffer.dtype()) < kRegisterBytes) buffers_[buffer.id()].align = kBufferAlign;
       continue;
     }
     Memory& memory = buffers_[buffer.id()];

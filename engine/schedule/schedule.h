@@ -48,7 +48,7 @@ struct Schedule {
 
 // What a schedule has to know of the target that it is for.
 struct ScheduleOptions {
-  const MachineCosts* machine = &CostsOf("");
+  const MachineCosts* machine = &CostsOf(CostRow::kGeneral);
   // Memory that a thread may keep for itself while it goes through a kernel's nests, where one
   // thread does all of an iteration of them; 0: there is none.
   int64_t private_bytes = 0;

@@ -24,7 +24,8 @@ std::vector<int64_t> Extents(const Shape& shape, size_t axes, bool fixed = false
   const UOp out = g.Param(1, DType::kFloat32, sum.shape());
   const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
   Budget budget;
-  const auto split = SplitReductions(graph, CostsOf("").schedule.split, fixed, &budget);
+  const auto split =
+      SplitReductions(graph, CostsOf(CostRow::kGeneral).schedule.split, fixed, &budget);
   EXPECT_TRUE(split.ok()) << split.status();
   std::vector<int64_t> extents;
   for (const uint32_t id : PostOrder(split->root())) {

@@ -1,6 +1,6 @@
 #include "engine/types/machine_costs.h"
 
-#include <algorithm>
+#include <iterator>
 
 namespace telegrad {
 namespace {
@@ -116,21 +116,33 @@ constexpr GroupCosts WithTiles(GroupCosts costs, std::span<const ProductTile> ti
 }
 constexpr GroupCosts kNvidiaGroup = WithTiles(kGroup, kMatrixTiles, kSkinnyTiles);
 
-// By the start of Target::arch, the first that fits. All have the same parts but for the tiles of
-// NVIDIA's matrix instructions, as no other machine was measured than those named above. A target
-// with workgroups is not asked for `thread`, another not for `group`.
+// Threads go on behind a load until they need what it loads. Two of the tiles above, in two places
+// each, have room in 64 KiB.
+constexpr GroupCosts WithRegisterRing(GroupCosts costs) {
+  costs.register_ring = 2;
+  return costs;
+}
+constexpr GroupCosts kAmdGroup = WithRegisterRing(kGroup);
+
+// All have the same parts but for the tiles of NVIDIA's matrix instructions, as no other machine
+// was measured than those named above. A target with workgroups is not asked for `thread`, another
+// not for `group`.
 constexpr MachineCosts kRows[] = {
-    {.arch = "x86-64", .schedule = kSchedule, .thread = kThread, .group = kGroup},
-    {.arch = "sm_", .schedule = kSchedule, .thread = kThread, .group = kNvidiaGroup},
-    {.arch = "gfx", .schedule = kSchedule, .thread = kThread, .group = kGroup},
-    {.arch = kOpenClArch, .schedule = kSchedule, .thread = kThread, .group = kGroup},
-    {.arch = "", .schedule = kSchedule, .thread = kThread, .group = kGroup},
+    {.row = CostRow::kGeneral, .schedule = kSchedule, .thread = kThread, .group = kGroup},
+    {.row = CostRow::kNvidia, .schedule = kSchedule, .thread = kThread, .group = kNvidiaGroup},
+    {.row = CostRow::kAmd, .schedule = kSchedule, .thread = kThread, .group = kAmdGroup},
 };
+
+constexpr bool CostRowsInOrder() {
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    if (static_cast<size_t>(kRows[i].row) != i) return false;
+  }
+  return std::size(kRows) == static_cast<size_t>(kLastCostRow) + 1;
+}
+static_assert(CostRowsInOrder(), "a row for each CostRow, in their order");
 
 }  // namespace
 
-const MachineCosts& CostsOf(std::string_view arch) {
-  return *std::ranges::find_if(kRows, [&](const auto& row) { return arch.starts_with(row.arch); });
-}
+const MachineCosts& CostsOf(CostRow row) { return kRows[static_cast<size_t>(row)]; }
 
 }  // namespace telegrad

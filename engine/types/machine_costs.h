@@ -1,6 +1,7 @@
 // What kinds of processors take for what programs do, and how much their caches and workgroups
 // hold: the numbers by which the schedule and the lowering choose among programs that are all
-// correct. They ask for their target's row and have no such number themselves.
+// correct. They ask for the row that their target's row in targets.def names, and have no such
+// number themselves.
 //
 // What the system says of the one processor that code is for, such as its vectors' width, its
 // threads and the size of a worker's cache, is in Target.
@@ -8,7 +9,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "engine/types/target.h"
 
@@ -118,6 +118,9 @@ struct GroupCosts {
   // these exchanged (engine/lowering/layout.h) instead of a gap. 0: they have a gap, too.
   int64_t swizzled_bytes = 0;
   int64_t ring;  // tiles of a product that asynchronous copies fill in turns
+  // The same where threads copy. 2: the next tile is on its way into registers while one is
+  // multiplied; 1: it is not.
+  int64_t register_ring = 1;
   // In multiplications of f32 by one thread: an access that copies an operand of a product, with
   // what finds its address; and how many of a matrix instruction's take as long as one.
   double copied, instruction_rate;
@@ -135,16 +138,14 @@ struct GroupCosts {
 };
 
 struct MachineCosts {
-  std::string_view arch;  // Target::arch, or how it begins
+  CostRow row;
   ScheduleCosts schedule;
   ThreadCosts thread;
   GroupCosts group;
 };
 
-// The row of machine_costs.cc for the kind of processor, or the one for all others, whose `arch` is
-// empty.
-const MachineCosts& CostsOf(std::string_view arch);
-inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.arch); }
+const MachineCosts& CostsOf(CostRow row);
+inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.costs); }
 
 // Of connections between devices, whatever these are: bytes from which on 2n(n-1) transfers of
 // parts are cheaper than 2(n-1) of everything, and from which on what an all-to-all has to hold on

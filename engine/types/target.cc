@@ -25,6 +25,7 @@ struct TargetRow {
   TilePadding padding;
   bool reorders;
   int index_bits;
+  CostRow costs;
 };
 
 using enum ParallelLevel;
@@ -32,7 +33,7 @@ using enum ParallelLevel;
 #define TARGET_LIST(...) {__VA_ARGS__}
 constexpr TargetRow kTargets[] = {
 #define TARGET(kind, arch, levels, vector_bytes, registers, lanes, align, threads, warp, local, \
-               stages, async, cache, matrix, converts, padding, reorders, index_bits)           \
+               stages, async, cache, matrix, converts, padding, reorders, index_bits, costs)    \
   {arch,                                                                                        \
    ParallelLevels TARGET_LIST levels,                                                           \
    vector_bytes,                                                                                \
@@ -49,7 +50,8 @@ constexpr TargetRow kTargets[] = {
    DTypeSet TARGET_LIST converts,                                                               \
    TilePadding::padding,                                                                        \
    reorders,                                                                                    \
-   index_bits},
+   index_bits,                                                                                  \
+   CostRow::costs},
 #include "engine/types/targets.def"
 #undef TARGET
 };
@@ -77,6 +79,7 @@ Target TargetOf(TargetKind kind) {
   target.padding = row.padding;
   target.reorders = row.reorders;
   target.index_bits = row.index_bits;
+  target.costs = row.costs;
   return target;
 }
 
@@ -92,12 +95,13 @@ std::string Target::Key() const {
          std::to_string(vector_rate) + "|" + std::to_string(winograd ? 1 : 0) + "|" +
          std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
          std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
-         std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits);
+         std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits) + "|" +
+         std::to_string(static_cast<int>(costs));
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 26> parts;
+  std::array<std::string_view, 27> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -143,6 +147,9 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   good &= levels < uint32_t{1} << kParallelLevels;
   good &= padding >= 0 && padding <= static_cast<int>(TilePadding::kGates);
   target.index_bits = number(25, 0);
+  const int costs = number(26, 0);
+  target.costs = static_cast<CostRow>(costs);
+  good &= costs >= 0 && costs <= static_cast<int>(kLastCostRow);
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;

@@ -20,6 +20,11 @@ enum class TilePadding : uint8_t {
   kGates,      // the size is rounded up, and what is beyond it is gated
 };
 
+// Rows of machine_costs.cc: what processors that were not measured themselves take, with or without
+// workgroups, and where the tiles of products are others.
+enum class CostRow : uint8_t { kGeneral, kNvidia, kAmd };
+inline constexpr CostRow kLastCostRow = CostRow::kAmd;
+
 // What a row of targets.def says, and what was found of one processor.
 struct Target {
   std::string arch;       // "x86-64", "sm_90a", "gfx942", "opencl-c"
@@ -63,6 +68,7 @@ struct Target {
   TilePadding padding = TilePadding::kMovesBack;
   // Whether what translates its code afterwards orders instructions and assigns registers anew.
   bool reorders = false;
+  CostRow costs = CostRow::kGeneral;  // what its operations, accesses and launches cost
 
   bool has(ParallelLevel level) const { return levels.Has(level); }
   // f32 of one of a thread's vectors whose elements are iterations of a range.

@@ -5,10 +5,14 @@
 #include <ostream>
 #include <string_view>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/strings.h"
+#include "engine/compile/compiler.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/lower.h"
 #include "engine/reference/program_eval.h"
+#include "engine/render/llvm.h"
 #include "engine/schedule/schedule.h"
 #include "gtest/gtest.h"
 #include "tests/amdgpu/run_on_machine.h"
@@ -17,7 +21,7 @@
 namespace telegrad::testing {
 namespace {
 
-constexpr int64_t kRows = 64, kColumns = 128, kDepth = 64;
+constexpr int64_t kRows = 64, kColumns = 128, kDepth = 128;
 
 // With this many processors a workgroup has 32 x 32 of the result, with one 64 x 128.
 constexpr int64_t kSmallTiles = 8, kLargeTiles = 1;
@@ -29,7 +33,7 @@ struct ProductForm {
 };
 
 // a[rows, depth] and b[depth, columns], each as it is or as a transposed view.
-UOp ProductGraph(Graph& g, const ProductForm& form) {
+UOp ProductGraph(Graph& g, const ProductForm& form, int64_t depth = kDepth) {
   const auto make = [&](Op op, UOp x, const Shape& arg) {
     return g.Make(op, DType::kVoid, {&x, 1}, arg);
   };
@@ -37,11 +41,11 @@ UOp ProductGraph(Graph& g, const ProductForm& form) {
     const UOp x = g.Param(slot, form.dtype, turned ? Shape{columns, rows} : Shape{rows, columns});
     return g.Make(Op::kCast, DType::kFloat32, {turned ? make(Op::kPermute, x, {1, 0}) : x});
   };
-  const Shape all{kRows, kDepth, kColumns};
-  const UOp a = operand(1, form.a_turned, kRows, kDepth);
-  const UOp b = operand(2, form.b_turned, kDepth, kColumns);
-  const UOp x = make(Op::kExpand, make(Op::kReshape, a, {kRows, kDepth, 1}), all);
-  const UOp y = make(Op::kExpand, make(Op::kReshape, b, {1, kDepth, kColumns}), all);
+  const Shape all{kRows, depth, kColumns};
+  const UOp a = operand(1, form.a_turned, kRows, depth);
+  const UOp b = operand(2, form.b_turned, depth, kColumns);
+  const UOp x = make(Op::kExpand, make(Op::kReshape, a, {kRows, depth, 1}), all);
+  const UOp y = make(Op::kExpand, make(Op::kReshape, b, {1, depth, kColumns}), all);
   const UOp sum =
       make(Op::kReduce, g.Make(Op::kMul, {x, y}), {static_cast<int64_t>(ReduceKind::kAdd), 1});
   const UOp out = g.Param(0, DType::kFloat32, Shape(sum.shape().begin(), sum.shape().end()));
@@ -100,7 +104,7 @@ TEST_P(ProductsOnAmd, AreExactAndMeetInNoBank) {
     int64_t processors;
     uint64_t a, b;  // cycles that loads of the operand add if its rows run across the depth
   };
-  for (const Known& known : {Known{kSmallTiles, 1024, 1024}, Known{kLargeTiles, 256, 512}}) {
+  for (const Known& known : {Known{kSmallTiles, 2048, 2048}, Known{kLargeTiles, 512, 1024}}) {
     SCOPED_TRACE(StrCat(known.processors, " processors"));
     fakeamd::Counts counts;
     RunProduct(form, known.processors, &counts);
@@ -114,6 +118,42 @@ TEST_P(ProductsOnAmd, AreExactAndMeetInNoBank) {
     const uint64_t met = (form.a_turned ? known.a : 0) + (form.b_turned ? 0 : known.b);
     EXPECT_EQ(counts.load_conflicts, meets ? met : 0);
   }
+}
+
+// The instructions of `assembly` from its last barrier up to the end of the loop that it is in.
+std::vector<std::string> BehindTheBarrier(const std::string& assembly) {
+  const std::string text = assembly.substr(assembly.rfind("s_barrier"));
+  return absl::StrSplit(text.substr(0, text.find("s_cbranch")), '\n');
+}
+
+// In an iteration, the loads of the next tile come first, and nothing waits for them before all
+// products have begun.
+TEST_P(ProductsOnAmd, LoadTheNextTileMeanwhile) {
+  constexpr int64_t kManyTiles = 2048;
+  const Target target = AmdTarget(*FindAmdProcessor(GetParam().processor), kLargeTiles);
+  Graph graph;
+  Budget budget;
+  const auto schedule = ScheduleGraph(ProductGraph(graph, GetParam(), kManyTiles), &budget);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  const auto program = Lower(schedule->kernels[0].graph, target, "product", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto ir = RenderLlvm(*program, target);
+  ASSERT_TRUE(ir.ok()) << ir.status();
+  const auto assembly = CompileToAssembly(*ir, "product", target);
+  ASSERT_TRUE(assembly.ok()) << assembly.status();
+  int loads = 0, products = 0, reads = 0;
+  for (const std::string& line : BehindTheBarrier(*assembly)) {
+    const bool waits = absl::StrContains(line, "vmcnt") || absl::StrContains(line, "loadcnt");
+    EXPECT_FALSE(waits && loads > 0 && products < 16) << line;
+    if (absl::StrContains(line, "global_load")) {
+      EXPECT_EQ(reads, 0) << line;
+      ++loads;
+    }
+    reads += absl::StrContains(line, "ds_read") || absl::StrContains(line, "ds_load") ? 1 : 0;
+    products += absl::StrContains(line, "v_mfma") || absl::StrContains(line, "v_wmma") ? 1 : 0;
+  }
+  EXPECT_GE(loads, 3);
+  EXPECT_GE(products, 16);
 }
 
 std::vector<ProductForm> ProductForms() {

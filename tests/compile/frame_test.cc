@@ -149,6 +149,7 @@ TEST(Target, KeysReadBack) {
   target.unit_cycles = 9;
   target.winograd = true;
   target.matrix = MatrixUnit::kMfma;
+  target.costs = CostRow::kAmd;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);
@@ -157,6 +158,9 @@ TEST(Target, KeysReadBack) {
         key.substr(0, key.rfind('|')), key.substr(key.find('|') + 1)}) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
+  std::string beyond = key;
+  beyond.back() += 1;  // no row of costs
+  EXPECT_FALSE(Target::FromKey(beyond).has_value());
   target.index_bits = 16;
   EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
   target.index_bits = 64;

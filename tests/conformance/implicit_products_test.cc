@@ -214,8 +214,8 @@ TEST(ImplicitProducts, WindowsOf16BitFloatsAreCopiedInPieces) {
       EXPECT_EQ(Kernels(graph.sink, target), kernels);
       EXPECT_EQ(DifferenceOn(graph, target), "");
       const std::string moves = MovesOf(graph.sink, target);
-      const bool ring = target.async_bytes > 0;
-      if (kernels > 1) EXPECT_EQ(absl::StrContains(moves, "ring"), ring) << moves;
+      const char* const ring = target.async_bytes > 0 ? "ring 4" : "ring 2";
+      if (kernels > 1) EXPECT_TRUE(absl::StrContains(moves, ring)) << moves;
     }
   }
 }
@@ -256,14 +256,18 @@ double OperandLoads(const Program& program) {
   return loads;
 }
 
-// What tiles read: rows and columns of each workgroup, all of the reduced range.
+// What tiles read: rows and columns of each workgroup, all of the reduced range. In a ring of
+// registers the last tile is loaded twice.
 double TileModel(const Program& program, double reduced) {
   const auto moves = ParseMoves(program.moves);
   EXPECT_TRUE(moves.ok()) << moves.status();
   std::map<int64_t, int64_t> tile;
-  int64_t staged = -1;
+  int64_t staged = -1, twice = 0;
   for (const Move& m : *moves) {
-    if (m.kind == Move::Kind::kStage) staged = m.range;
+    if (m.kind == Move::Kind::kStage) {
+      staged = m.range;
+      twice = m.ring == 2 ? 1 : 0;
+    }
     if (m.kind == Move::Kind::kStage || m.kind == Move::Kind::kGroup) continue;
     if (m.kind != Move::Kind::kJoin) tile.try_emplace(m.range, 1).first->second *= m.amount;
   }
@@ -272,7 +276,8 @@ double TileModel(const Program& program, double reduced) {
   for (const auto& [range, amount] : tile) {
     sides += range == staged ? 0 : static_cast<double>(amount);
   }
-  return static_cast<double>(program.iterations) * sides * std::ceil(reduced / step) * step;
+  return static_cast<double>(program.iterations) * sides *
+         (std::ceil(reduced / step) + static_cast<double>(twice)) * step;
 }
 
 TEST(ImplicitProducts, ResNet50ReadsTilesAlone) {

@@ -510,7 +510,8 @@ TEST_F(Mutants, OfFormsForWorkgroups) {
   most_work_ = 2e7;
   const int64_t times = FromEnvironment("TELEGRAD_CASES", 1000) / 20;
   const std::string tile = "LOCAL r0 8 axis 1, UPCAST r0 4, LOCAL r1 8 axis 0, VECTORIZE r1 4, ";
-  const std::string_view rings[] = {"STAGE r2 8", "STAGE r2 8 ring 3", "STAGE r2 8 ring 4"};
+  const std::string_view rings[] = {"STAGE r2 8", "STAGE r2 8 ring 2", "STAGE r2 8 ring 3",
+                                    "STAGE r2 8 ring 4"};
   for (const bool given : {false, true}) {
     const auto plan_of = [&](auto make) {
       Builder b;

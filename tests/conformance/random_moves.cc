@@ -152,11 +152,9 @@ class Drawer {
       TG_RETURN_IF_ERROR(split(Kind::kVectorize, n, int64_t{1} << Below(3)));
       TG_RETURN_IF_ERROR(split(Kind::kUnroll, k, folded));
     }
-    const int64_t ring = Below(2) == 0 ? 1 : 3 + Below(3);
-    TG_RETURN_IF_ERROR(Add({.kind = Kind::kStage,
-                            .range = k,
-                            .amount = folded,
-                            .ring = space_.target().async_bytes > 0 ? ring : 1}));
+    const int64_t most = space_.target().async_bytes > 0 ? 5 : 2;
+    const int64_t ring = Below(2) == 0 ? 1 : 2 + Below(most - 1);
+    TG_RETURN_IF_ERROR(Add({.kind = Kind::kStage, .range = k, .amount = folded, .ring = ring}));
     for (size_t i = 0; i < shape->d.ranges.size(); ++i) {
       if (!Has(shape->parallel, static_cast<int>(i))) continue;
       TG_RETURN_IF_ERROR(Add({Kind::kGroup, shape->d.ranges[i].arg(0), 0, 0}));

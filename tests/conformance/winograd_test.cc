@@ -78,7 +78,7 @@ Slots RandomSlots(UOp sink, uint32_t seed) {
 // it.
 const MachineCosts& SlowProducts() {
   static const MachineCosts machine = [] {
-    MachineCosts costs = CostsOf("x86-64");
+    MachineCosts costs = CostsOf(CostRow::kGeneral);
     costs.schedule.transformed_input = 5;
     costs.schedule.transformed_product = 3;
     return costs;
@@ -268,7 +268,8 @@ TEST(Winograd, LargeConvolutionsAreTransformedWhereProductsAreFast) {
     Budget budget;
     const auto schedule = ScheduleGraph(
         GraphOf({.channels = channels, .outputs = channels, .rows = 56, .columns = 56}).root(),
-        &budget, {.machine = &CostsOf("x86-64"), .private_bytes = 1 << 20, .multiply_adds = 32});
+        &budget,
+        {.machine = &CostsOf(CostRow::kGeneral), .private_bytes = 1 << 20, .multiply_adds = 32});
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     EXPECT_EQ(IsTransformed(*schedule), channels == 64);
   }

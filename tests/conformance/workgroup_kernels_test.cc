@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "engine/base/strings.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/lower.h"
@@ -112,8 +113,10 @@ KernelCounts Count(const RandomGraph& graph, const Target& target) {
     if (!program.ok()) continue;
     ++counts.programs;
     counts.workgroups += program->iterations;
+    counts.ops["held tiles"] += absl::StrContains(program->moves, "ring 2") ? 1 : 0;
     for (uint32_t id : program->order) {
       const UOp u = program->graph->at(id);
+      if (u.is(Op::kBarrier) && u.arg(0) != static_cast<int64_t>(Scope::kWorkgroup)) continue;
       ++counts.ops[std::string(Name(u.op()))];
       if (u.is(Op::kRange)) {
         const AxisType type{u.arg(1)};
@@ -243,6 +246,39 @@ std::vector<Target> TargetsWithMatrixUnits() {
   return targets;
 }
 
+// Where the loop over tiles accesses local memory and arguments, as positions in the program.
+struct TileSteps {
+  int barriers = 0;
+  size_t barrier = 0, last_store = 0, first_read = 0;  // of local memory
+  size_t first_load = 0, last_load = 0;                // of arguments
+};
+
+TileSteps StepsOf(const Program& program) {
+  TileSteps steps;
+  bool inside = false;
+  for (size_t at = 0; at < program.order.size(); ++at) {
+    const UOp u = program.graph->at(program.order[at]);
+    inside |= u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kReduce);
+    if (inside && u.is(Op::kEnd)) break;
+    if (!inside) continue;
+    if (u.is(Op::kBarrier) && u.arg(0) == static_cast<int64_t>(Scope::kWorkgroup)) {
+      ++steps.barriers;
+      steps.barrier = at;
+    }
+    if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
+    UOp memory = u.src(0).src(0);
+    while (memory.is(Op::kAfter)) memory = memory.src(0);
+    if (memory.is(Op::kParam)) {
+      if (steps.first_load == 0) steps.first_load = at;
+      steps.last_load = at;
+    } else if (memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal)) {
+      if (u.is(Op::kStore)) steps.last_store = at;
+      if (u.is(Op::kLoad) && steps.first_read == 0) steps.first_read = at;
+    }
+  }
+  return steps;
+}
+
 TEST(WorkgroupKernels, ProductsOf16BitFloatsAreMatrixInstructions) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     for (const ProductCase& c : kProducts) {
@@ -254,8 +290,9 @@ TEST(WorkgroupKernels, ProductsOf16BitFloatsAreMatrixInstructions) {
         EXPECT_EQ(DifferenceOn(graph, target), "");
         const KernelCounts counts = Count(graph, target);
         EXPECT_GE(counts["mma"], 1);
-        // Two in a loop over several tiles that threads fill.
-        const bool once = counts["sums"] == 0 || counts["copy_async"] > 0;
+        // Two in a loop over several tiles that threads fill anew.
+        const bool once =
+            counts["sums"] == 0 || counts["copy_async"] > 0 || counts["held tiles"] > 0;
         EXPECT_EQ(counts["barrier"], once ? 1 : 2);
       }
     }
@@ -305,13 +342,44 @@ TEST(WorkgroupKernels, TilesAreCopiedWhileOthersAreMultiplied) {
   }
 }
 
+// Where nothing is copied asynchronously, what threads copy of the next tile is on its way into
+// their registers while they multiply: in an iteration they store a tile, pass a barrier, load the
+// next tile, and then read the stored one.
+TEST(WorkgroupKernels, NextTilesAreLoadedIntoRegistersWhileOthersAreMultiplied) {
+  for (const char* processor : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+    const Target target = AmdTarget(*FindAmdProcessor(processor), 1);
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+      for (const ProductCase& c :
+           {ProductCase{1, 64, 128, 160, false, false}, ProductCase{2, 70, 33, 137, true, false},
+            ProductCase{1, 64, 65, 128, false, true}}) {
+        SCOPED_TRACE(StrCat(processor, ", ", Name(dtype), ", ", c.m, " x ", c.n, " x ", c.k));
+        Builder b;
+        const RandomGraph graph = Product(b, c, dtype);
+        EXPECT_EQ(DifferenceOn(graph, target), "");
+        Budget budget;
+        const auto schedule = ScheduleGraph(graph.sink, &budget);
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+        ASSERT_TRUE(program.ok()) << program.status();
+        EXPECT_THAT(program->moves, ::testing::HasSubstr("ring 2"));
+        const TileSteps steps = StepsOf(*program);
+        EXPECT_EQ(steps.barriers, 1);
+        EXPECT_LT(steps.last_store, steps.barrier);
+        EXPECT_LT(steps.barrier, steps.first_load);
+        EXPECT_LT(steps.last_load, steps.first_read);
+      }
+    }
+  }
+}
+
 // A workgroup that computes several products one after another fills local memory again only once
 // all of its threads have read it, also where a product has one tile, and so has no loop.
 TEST(WorkgroupKernels, LoopsAroundAProductFillItsTilesAnew) {
   const char* const kTile =
       "LOCAL r1 4 axis 1, UPCAST r1 4, LOCAL r2 8 axis 0, VECTORIZE r2 4, UNROLL r3 8, ";
-  for (const char* stage : {"STAGE r3 8", "STAGE r3 8 ring 3", "STAGE r3 8 ring 5"}) {
-    for (const int64_t k : {8, 16, 41}) {
+  for (const char* stage :
+       {"STAGE r3 8", "STAGE r3 8 ring 2", "STAGE r3 8 ring 3", "STAGE r3 8 ring 5"}) {
+    for (const int64_t k : {8, 16, 24, 41}) {
       Builder b;
       const RandomGraph graph = Product(b, {3, 16, 32, k, false, false}, DType::kFloat32);
       const std::string moves = StrCat(kTile, stage, ", GROUP r1, GROUP r2");

@@ -14,6 +14,7 @@
 #include "engine/lowering/join.h"
 #include "engine/lowering/moves/padding.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/staging.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -348,13 +349,13 @@ class Checker {
     if (!p) return No("the kernel is not a matrix product");
     if (!target_.stages) return No("local memory is not nearer than other memory");
     if (move_.kind == Kind::kStage) {
-      constexpr int64_t kLeastRing = 3, kMostRing = 16;
+      constexpr int64_t kMostRing = 16;
       if (move_.range != p->k.arg(0)) return No("not the range of the reduction");
       if (move_.ring == 1) return absl::OkStatus();
-      if (target_.async_bytes == 0) return No("there are no asynchronous copies into local memory");
-      return move_.ring >= kLeastRing && move_.ring <= kMostRing
-                 ? absl::OkStatus()
-                 : No("a ring has ", kLeastRing, " to ", kMostRing, " tiles");
+      if (move_.ring > kMostRing) return No("a ring has at most ", kMostRing, " tiles");
+      if (move_.ring == kRingOfRegisters || target_.async_bytes > 0) return absl::OkStatus();
+      return No("there are no asynchronous copies into local memory, which rings of more than ",
+                kRingOfRegisters, " tiles are for");
     }
     const bool columns = move_.range == p->n.arg(0);
     std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());

@@ -41,7 +41,7 @@ struct Move {
   int64_t amount = 0;
   int axis = 0;        // LOCAL: of the workgroup's threads, which stand in a box of up to three
   int64_t inner = -1;  // JOIN: the number of the RANGE that both become
-  int64_t ring = 1;    // STAGE: tiles in local memory, where more than one copied asynchronously
+  int64_t ring = 1;    // STAGE: tiles in local memory, filled in turns (engine/lowering/staging.h)
 
   friend bool operator==(const Move&, const Move&) = default;
 };

@@ -103,7 +103,7 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
       {"GROUP r0, JOIN r0 r1", "JOIN stand before all other moves"},
       {"GROUP r2", "some store does not depend on the range"},
       {"TENSORCORE r0 16", "there is no instruction for the type"},
-      {"UNROLL r2 8, STAGE r2 8 ring 2", "a ring has 3 to 16 tiles"},
+      {"UNROLL r2 8, STAGE r2 8 ring 17", "a ring has at most 16 tiles"},
       {"UNROLL r2 8, STAGE r2 16", "STAGE needs the amount of the tile"},
       {"UNROLL r2 8, STAGE r2 8", "are workgroups"},
       {"LOCAL r2 8 axis 0, STAGE r2 8, GROUP r0, GROUP r1", "do not share a staged reduction"},
