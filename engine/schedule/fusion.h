@@ -67,6 +67,8 @@ struct FusionOptions {
   bool one_product = false;
   // Roots (STOREs and values) whose kernels write nothing else.
   absl::flat_hash_set<uint32_t> alone = {};
+  // Values that are not stored unless they are asked for.
+  absl::flat_hash_set<uint32_t> fused = {};
 };
 
 // `sink` is the root of a verified tensor graph.

@@ -50,6 +50,7 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   // A view is stored through its source.
   if (Is(u.op(), kMovement) || u.is(Op::kDetach)) return Materialize::kFused;
+  if (options_.fused.contains(id)) return Materialize::kFused;
   if (exact_[id] && uses.size() > 1) {
     *why = "stored: it is compared with itself, which needs the same bits in every place";
     return Materialize::kExact;

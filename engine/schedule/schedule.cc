@@ -17,8 +17,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
+#include "engine/schedule/byte_products.h"
 #include "engine/schedule/channels_last.h"
 #include "engine/schedule/collapse.h"
+#include "engine/schedule/dot_product.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/in_place.h"
@@ -384,6 +386,9 @@ class Scheduler {
       TG_ASSIGN_OR_RETURN(std::optional<KernelParts> parts,
                           UseWinograd(item.kernel.graph, is_weight, target_, budget_));
       if (!parts) {
+        TG_ASSIGN_OR_RETURN(parts, UseDots(item.kernel.graph, is_weight, target_, budget_));
+      }
+      if (!parts) {
         TG_ASSIGN_OR_RETURN(parts, SplitProduct(item.kernel.graph, target_, budget_));
       }
       if (parts) {
@@ -440,6 +445,7 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
           .product_target =
               target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,
+          .dots = target.dots,
           .fixed_sums = target.deterministic};
 }
 
@@ -449,6 +455,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
   TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
+  TG_ASSIGN_OR_RETURN(legal, AddSmallProductsInFloat(std::move(legal), target.dots, budget));
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
   }
@@ -468,6 +475,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
                         .private_bytes = target.private_bytes,
                         .row_blocks = target.row_blocks,
                         .one_product = target.product_target.has_value()};
+  if (target.dots) options.fused = OperandsOfBytes(sink, budget);
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

@@ -40,8 +40,8 @@
 namespace telegrad {
 namespace {
 
-// What the peer gives the input, too: small numbers of both signs, and 0 and 1 for integers, which
-// every table of embeddings has.
+// What the peer gives the input, too: small numbers of both signs, most of the bytes that there
+// are, and 0 and 1 for wider integers, which every table of embeddings has.
 void Fill(DType dtype, int64_t elements, void* to) {
   for (int64_t i = 0; i < elements; ++i) {
     if (dtype == DType::kFloat32) {
@@ -50,6 +50,8 @@ void Fill(DType dtype, int64_t elements, void* to) {
       static_cast<int64_t*>(to)[i] = i % 2;
     } else if (dtype == DType::kInt32) {
       static_cast<int32_t*>(to)[i] = static_cast<int32_t>(i % 2);
+    } else if (ByteSize(dtype) == 1 && IsInt(dtype)) {
+      static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(i * 7919 % 251);
     }
   }
 }

@@ -99,6 +99,8 @@ def fill(value):
     i = np.arange(math.prod(shape))
     if value.type == "tensor(float)":
         return (((i * 7919 % 1000).astype(np.float32)) / 1000 - np.float32(0.5)).reshape(shape)
+    if value.type in ("tensor(uint8)", "tensor(int8)"):
+        return (i * 7919 % 251).astype(np.uint8).view(np.int8 if "(int8" in value.type else np.uint8).reshape(shape)
     return (i % 2).astype({"tensor(int64)": np.int64, "tensor(int32)": np.int32}[value.type]).reshape(shape)
 
 

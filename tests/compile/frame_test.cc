@@ -149,6 +149,7 @@ TEST(Target, KeysReadBack) {
   target.unit_cycles = 9;
   target.winograd = true;
   target.matrix = MatrixUnit::kMfma;
+  target.dots = true;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
-#include "engine/frontend/onnx/exact_products.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -147,7 +146,7 @@ absl::Status QGemmOp(NodeContext& c) {
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
   TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 1));
-  Tensor whole = MatMulOfIntegers(x[0], x[1]);
+  Tensor whole = x[0].MatMul(x[1]);
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(6));
     whole = whole + bias.Cast(DType::kInt32);
@@ -190,9 +189,7 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor b_zero, c.Input(3));
     factors = factors - Scalar(b_zero.Cast(DType::kInt32));
   }
-  const Tensor integers = whole.Cast(DType::kInt32).Maximum(-255).Minimum(255);
-  Tensor out =
-      MatMulOfIntegers(integers, factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
+  Tensor out = whole.MatMul(factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
   if (c.HasInput(4)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(4));
     out = out + bias;
@@ -210,8 +207,7 @@ absl::Status MatMulIntegerToFloatOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(4 + i));
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
-  Tensor out =
-      MatMulOfIntegers(x[0], x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
+  Tensor out = x[0].MatMul(x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(6));
     out = out + bias;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
-#include "engine/frontend/onnx/exact_products.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -91,11 +90,6 @@ absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor
   return c.Output(Quantized(quotient, point, zero.dtype(), {}));
 }
 
-absl::StatusOr<Tensor> ConvIntegers(NodeContext& c, const Tensor& x, const Tensor& w) {
-  return ConvolutionOfIntegers(
-      x, w, [&](const Tensor& of, const Tensor& by) { return ConvByAttributes(c, of, by); });
-}
-
 }  // namespace
 
 absl::Status QuantizeLinearOp(NodeContext& c) {
@@ -170,7 +164,7 @@ absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
 absl::Status MatMulIntegerOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor a, Centered(c, 0, 2, true));
   TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 1, 3, false));
-  return c.Output(MatMulOfIntegers(a, b));
+  return c.Output(a.MatMul(b));
 }
 
 absl::Status QLinearMatMulOp(NodeContext& c) {
@@ -178,7 +172,7 @@ absl::Status QLinearMatMulOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 3, 5, false));
   TG_ASSIGN_OR_RETURN(const Tensor a_scale, MatrixScale(c, 1, true));
   TG_ASSIGN_OR_RETURN(const Tensor b_scale, MatrixScale(c, 4, false));
-  return Requantize(c, MatMulOfIntegers(a, b), a_scale * b_scale, 6);
+  return Requantize(c, a.MatMul(b), a_scale * b_scale, 6);
 }
 
 absl::Status ConvIntegerOp(NodeContext& c) {
@@ -190,7 +184,7 @@ absl::Status ConvIntegerOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
     w = w - placed.Cast(DType::kInt32);
   }
-  TG_ASSIGN_OR_RETURN(const Tensor sums, ConvIntegers(c, x, w));
+  TG_ASSIGN_OR_RETURN(const Tensor sums, ConvByAttributes(c, x, w));
   return c.Output(sums);
 }
 
@@ -203,7 +197,7 @@ absl::Status QLinearConvOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(5));
   w = w.Cast(DType::kInt32);
   TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
-  TG_ASSIGN_OR_RETURN(Tensor sums, ConvIntegers(c, x, w - placed.Cast(DType::kInt32)));
+  TG_ASSIGN_OR_RETURN(Tensor sums, ConvByAttributes(c, x, w - placed.Cast(DType::kInt32)));
   if (c.HasInput(8)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(8));
     sums = sums + AlongAxis(bias, 1, sums.rank());
