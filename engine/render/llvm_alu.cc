@@ -258,8 +258,13 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
     const IntegersAsFloats ints = IntegersOf(from, to);
     const FloatRange range = RangeOf(a.node.src(0));
     const std::string_view op = IsSigned(to) ? "fptosi" : "fptoui";
-    if (!range.nan && range.lo > ints.least - 1 && range.hi < ints.beyond) {
-      return Convert(a, op, from, to, x);
+    if (range.lo > ints.least - 1 && range.hi < ints.beyond) {
+      if (!range.nan) return Convert(a, op, from, to, x);
+      const std::string type = LlvmType(from, a.lanes);
+      const std::string number = a.out.Let("fcmp ord ", type, " ", x, ", ", x);
+      return Convert(a, op, from, to,
+                     a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", number, ", ", type,
+                               " ", x, ", ", type, " zeroinitializer"));
     }
     if (a.vectors && a.lanes > 1) return Saturated(a, op, from, to, x, range.nan);
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",

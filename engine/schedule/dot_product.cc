@@ -241,6 +241,8 @@ class Dotter {
       weight_[i] =
           !factor.gate.valid() && is_weight(static_cast<int>(factor.load.src(0).src(0).arg(0)));
     }
+    // Of two that no kernel writes, the first one is most likely an input, and new in each run.
+    if (weight_[1]) weight_[0] = false;
     // DOT4's first factor is unsigned: of two that are alike, one is flipped.
     const bool first = f.factors[0].is_signed(), second = f.factors[1].is_signed();
     unsigned_ = first ? 1 : 0;

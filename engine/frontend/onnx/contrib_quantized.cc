@@ -26,7 +26,7 @@ absl::StatusOr<Tensor> DequantizedInput(NodeContext& c, int i) {
 // the zero point is left out.
 absl::StatusOr<Tensor> QuantizedTo(NodeContext& c, const Tensor& x, int i, DType otherwise) {
   TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(i));
-  Tensor out = (x / Scalar(scale)).Round();
+  Tensor out = RoundedWithin(x / Scalar(scale));
   DType to = otherwise;
   if (c.HasInput(i + 1)) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(i + 1));
@@ -181,8 +181,9 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
   const Tensor low = a.Min().Minimum(0), high = a.Max().Maximum(0);
   const Tensor range = (high - low) / 255;
   const Tensor scale = range.Eq(0).Where(1, range);
-  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
-  const Tensor bytes = ((a / scale).Round() + zero).Maximum(0).Minimum(255).Cast(DType::kUInt8);
+  const Tensor zero = RoundedWithin(0 - low / scale, 0, 255);
+  const Tensor bytes =
+      (RoundedWithin(a / scale) + zero).Maximum(0).Minimum(255).Cast(DType::kUInt8);
   const Tensor whole = bytes.Cast(DType::kInt32) - zero.Cast(DType::kUInt8).Cast(DType::kInt32);
   Tensor factors = b.Cast(DType::kInt32);
   if (c.HasInput(3)) {

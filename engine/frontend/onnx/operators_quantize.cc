@@ -40,9 +40,7 @@ absl::StatusOr<Tensor> PlaceScale(const Tensor& given, const Tensor& x, const Gr
 
 // round(x) + zero, within the type.
 Tensor RoundInto(const Tensor& x, const Tensor& zero, DType to) {
-  constexpr double kFar = 1e9;  // beyond every zero point and type, and far from an overflow
-  const DType wide = ComposedType(x.dtype());
-  Tensor out = x.Cast(wide).Round().Maximum(-kFar).Minimum(kFar).Cast(DType::kInt32);
+  Tensor out = RoundedWithin(x).Cast(DType::kInt32);  // what is far lies beyond the type
   if (zero.valid()) out = out + zero.Cast(DType::kInt32);
   const IntegerRange range = RangeOf(to);
   return out.Maximum(static_cast<int64_t>(range.low))
@@ -155,7 +153,7 @@ absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
   const Tensor range = (high - low) / 255;
   // Of zeros alone the scale is 0 and the zero point 0.
   const Tensor scale = range.Eq(0).Where(1, range);
-  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round().Cast(DType::kUInt8);
+  const Tensor zero = RoundedWithin(0 - low / scale, 0, 255).Cast(DType::kUInt8);
   TG_RETURN_IF_ERROR(c.Output(RoundInto(x / scale, zero, DType::kUInt8)));
   TG_RETURN_IF_ERROR(c.Output(range));
   return c.Output(zero);
