@@ -157,6 +157,20 @@ int64_t FloatPartOf(UOp reduce) {
   return parts == 0 || parts > kMostFloatParts ? 0 : (size + parts - 1) / parts;
 }
 
+// The factor as f32: what its views are of is, so that it is converted once where it is stored.
+UOp CastBelowViews(Graph* g, const NodeMap<uint32_t>& made, UOp factor) {
+  std::vector<UOp> views;
+  for (; Is(factor.op(), kMovement) && factor.num_src() == 1; factor = factor.src(0)) {
+    views.push_back(factor);
+  }
+  UOp out = g->Make(Op::kCast, DType::kFloat32, {g->at(made.at(factor.id()))}, {});
+  for (size_t i = views.size(); i-- > 0;) {
+    const std::vector<int64_t> arg(views[i].arg().begin(), views[i].arg().end());
+    out = g->Make(views[i].op(), {out}, arg);
+  }
+  return out;
+}
+
 // The same sum, of which each part has so many elements of the longest axis.
 UOp InFloat(Graph* g, UOp reduce, UOp x, UOp y, int64_t each) {
   const ShapeView shape = reduce.src(0).shape();
@@ -172,7 +186,7 @@ UOp InFloat(Graph* g, UOp reduce, UOp x, UOp y, int64_t each) {
         }
         factor = g->Make(Op::kShrink, {factor}, pairs);
       }
-      return g->Make(Op::kCast, DType::kFloat32, {factor}, {});
+      return factor;
     };
     const UOp product = g->Make(Op::kMul, {part(x), part(y)});
     const std::vector<int64_t> arg(reduce.arg().begin(), reduce.arg().end());
@@ -223,8 +237,8 @@ absl::StatusOr<FrozenGraph> AddSmallProductsInFloat(FrozenGraph graph, bool dots
     const UOp node = part == parts.end()
                          ? out->Make(u.op(), u.dtype(), src,
                                      std::vector<int64_t>(u.arg().begin(), u.arg().end()))
-                         : InFloat(out.get(), u, out->at(made[u.src(0).src(0).id()]),
-                                   out->at(made[u.src(0).src(1).id()]), part->second);
+                         : InFloat(out.get(), u, CastBelowViews(out.get(), made, u.src(0).src(0)),
+                                   CastBelowViews(out.get(), made, u.src(0).src(1)), part->second);
     if (!node.valid()) return out->status();
     made[id] = node.id();
   }
