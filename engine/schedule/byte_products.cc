@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,22 +30,6 @@ bool IsSumOfProducts(UOp u) {
 int64_t LargestOf(UOp x) {
   const Interval bounds = x.bounds();
   return bounds.lo < -kExact ? kExact : std::max(-bounds.lo, bounds.hi);
-}
-
-// The axes of what is summed, as ranges of accesses are numbered.
-RangeSet SummedOf(UOp reduce) {
-  const ShapeView shape = reduce.src(0).shape();
-  RangeSet summed = 0;
-  int range = 0;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1) continue;
-    const auto axes = reduce.arg().subspan(1);
-    if (std::ranges::find(axes, static_cast<int64_t>(i)) != axes.end()) {
-      summed |= RangeSet{1} << range;
-    }
-    ++range;
-  }
-  return summed;
 }
 
 // What a factor is made of: i32, and the bytes beneath.
@@ -108,7 +93,7 @@ bool IsAxis(const std::pair<UOp, Access>& x, RangeSet summed, int range) {
 // The nodes of both factors of a sum of products of bytes along an axis that both have.
 std::optional<FusedOperands> OperandsOf(UOp reduce) {
   if (!IsSumOfProducts(reduce)) return std::nullopt;
-  const RangeSet summed = SummedOf(reduce);
+  const RangeSet summed = SummedAxes(reduce);
   FusedOperands nodes;
   std::vector<std::pair<UOp, Access>> sides;
   for (int i = 0; i < 2; ++i) {
@@ -198,6 +183,28 @@ UOp InFloat(Graph* g, UOp reduce, UOp x, UOp y, int64_t each) {
 }
 
 }  // namespace
+
+RangeSet SummedAxes(UOp reduce) {
+  const ShapeView shape = reduce.src(0).shape();
+  RangeSet summed = 0;
+  int range = 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
+    const auto axes = reduce.arg().subspan(1);
+    if (std::ranges::find(axes, static_cast<int64_t>(i)) != axes.end()) {
+      summed |= RangeSet{1} << range;
+    }
+    ++range;
+  }
+  return summed;
+}
+
+bool AddsBytes(UOp reduce) {
+  if (!OperandsOf(reduce)) return false;
+  const int64_t x = LargestOf(reduce.src(0).src(0)), y = LargestOf(reduce.src(0).src(1));
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  return x < kExact && y < kExact && TermsOf(reduce).all <= most / std::max<int64_t>(x * y, 1);
+}
 
 int64_t ExactTerms(UOp x, UOp y) {
   const int64_t a = std::max<int64_t>(LargestOf(x), 1), b = std::max<int64_t>(LargestOf(y), 1);

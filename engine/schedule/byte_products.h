@@ -10,6 +10,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/schedule/access.h"
 
 namespace telegrad {
 
@@ -22,6 +23,12 @@ FusedOperands OperandsOfBytes(UOp sink, Budget* budget);
 // The tensor graph with sums of products of small i32 as sums of f32; without those of bytes if
 // `dots`.
 absl::StatusOr<FrozenGraph> AddSmallProductsInFloat(FrozenGraph graph, bool dots, Budget* budget);
+
+// Whether the REDUCE is one of them, and the integers are so small that an i32 holds their sum.
+bool AddsBytes(UOp reduce);
+
+// The axes of more than one element that a REDUCE adds up, as ranges of LoopAccess are numbered.
+RangeSet SummedAxes(UOp reduce);
 
 // The terms of a product of two i32 that f32 adds up exactly; 0: none.
 int64_t ExactTerms(UOp x, UOp y);

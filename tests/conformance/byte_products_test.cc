@@ -12,6 +12,7 @@
 #include "engine/compile/compiler.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/lowering/lower.h"
+#include "engine/reference/tensor_eval.h"
 #include "engine/render/render.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/run_graph.h"
@@ -295,6 +296,64 @@ TEST(ByteProducts, LeavesWhatIsNoByteAsItIs) {
   const std::vector<uint8_t> want = Convolution(c, slots);
   ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &slots).ok());
   EXPECT_EQ(slots.back(), want);
+}
+
+// Dequantized factors: with scales that are powers of two and few terms f32 is exact, too, so that
+// the results are equal to the bit whether or not the scales are behind the sum.
+struct Dequantized {
+  bool each = false;     // a scale for each column, or channel that comes out
+  bool by_term = false;  // for each term, which cannot be behind the sum
+  bool window = false;
+};
+
+FrozenGraph GraphOf(const Dequantized& c) {
+  Builder b;
+  const Side bytes{kUnsigned, Zero::kConstant, 128}, weights{kSigned, Zero::kNone};
+  const auto f32 = [](const Tensor& x) { return x.Cast(DType::kFloat32); };
+  if (c.window) {
+    const Tensor x = f32(FactorOf(b, bytes, {1, 16, 9, 11}, 1, "x")) * 0.25;
+    const Tensor w = f32(FactorOf(b, weights, {19, 16, 3, 3}, 0, "w"));
+    const Tensor scale = b.Param(DType::kFloat32, {c.each ? 19 : 1, 1, 1, 1}, "scale");
+    b.Output(x.Conv(w * scale, {.pads = {1}}), "out");
+  } else {
+    const Tensor x = f32(FactorOf(b, bytes, {30, 40}, 1, "x")) * 0.25;
+    const Tensor w = f32(FactorOf(b, weights, {40, 37}, 1, "w"));
+    const Tensor scale = b.Param(DType::kFloat32, {c.by_term ? 40 : 1, c.each ? 37 : 1}, "scale");
+    b.Output(x.MatMul(w * scale), "out");
+  }
+  const auto plan = b.Finish();
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan->graph;
+}
+
+TEST(ByteProducts, OfDequantizedValuesHaveTheirScalesBehindTheSum) {
+  std::mt19937 random(kSeed);
+  const Dequantized cases[] = {
+      {}, {.each = true}, {.window = true}, {.each = true, .window = true}, {.by_term = true}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    SCOPED_TRACE(StrCat("seed ", kSeed, ", case ", i));
+    const FrozenGraph graph = GraphOf(cases[i]);
+    Slots before = RandomSlots(graph.root(), random);
+    std::vector<uint8_t>& scales = before[before.size() - 2];
+    for (size_t at = 0; at < scales.size(); at += sizeof(float)) {
+      const float scale = random() % 2 == 0 ? 0.5F : 2.0F;
+      std::memcpy(&scales[at], &scale, sizeof(scale));
+    }
+    Slots want = before;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(graph.root(), want, &budget).ok());
+    for (const bool fixed : {false, true}) {
+      Target target = Processor(64);
+      target.deterministic = fixed;
+      const auto schedule = ScheduleOf(graph, target);
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      EXPECT_EQ(HasDots(*schedule), !fixed && !cases[i].by_term);
+      Slots got = before;
+      const absl::Status status = testing::RunSchedule(*schedule, target, &got);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(got.back(), want.back());
+    }
+  }
 }
 
 // Without the instruction the sums are f32 in as many parts as are exact, and never products of
