@@ -408,5 +408,25 @@ TEST(ByteProducts, AreVpdpbusd) {
   }
 }
 
+// The words of a weight, and the sums of its bytes that a zero point is multiplied by: neither is
+// computed again in each run.
+TEST(ByteProducts, DeriveWordsAndSumsOfWeights) {
+  const FrozenGraph graph =
+      GraphOf(Case{.m = 64, .k = 64, .n = 64, .a = {kUnsigned, Zero::kConstant, 5}});
+  const Target target = Processor(64);
+  const auto schedule = ScheduleOf(graph, target);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  const ScheduledKernel& product = schedule->kernels.back();
+  Budget budget;
+  PassOptions options;
+  options.weights = product.weights;
+  const auto program = Lower(product.graph, target, "k", &budget, /*stats=*/nullptr, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->packings.size(), 2);
+  for (const Program::Packing& packing : program->packings) {
+    EXPECT_FALSE(program->arguments[static_cast<size_t>(packing.source)].read);
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
