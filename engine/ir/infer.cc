@@ -65,6 +65,8 @@ std::string_view DescribeElements(Elements elements) {
       return "an integer type or bool";
     case Elements::kU64Only:
       return "u64";
+    case Elements::kI32Only:
+      return "i32";
   }
   return "";
 }
@@ -398,6 +400,8 @@ bool Allows(Elements elements, DType dtype) {
       return IsInt(dtype) || IsBool(dtype);
     case Elements::kU64Only:
       return dtype == DType::kUInt64;
+    case Elements::kI32Only:
+      return dtype == DType::kInt32;
   }
   return false;
 }

@@ -189,6 +189,8 @@ constexpr Case kCases[] = {
     {"cmplt bool [6] %30 %30", "expected a type that is not for storage only"},
     {"add f32 [2, 3] %0 %17", "source 1 is on devices [1]"},
     {"mulacc f32 [2, 3] %0 %3 %3", ""},
+    {"dot4 i32 [2, 3] %1 %4 %4", ""},
+    {"dot4 f32 %3 %3 %3", "expected i32"},
     {"mulacc f32 %3 %3", "has 2 sources, expected 3"},
 
     {"reduce f32 [1, 3] %0 kind=max axes=[0]", ""},

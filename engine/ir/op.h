@@ -69,6 +69,7 @@ enum class Elements : uint8_t {
   kBoolOnly,
   kLogic,  // integers and bool
   kU64Only,
+  kI32Only,
 };
 
 enum class TypeRule : uint8_t {

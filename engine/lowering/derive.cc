@@ -20,14 +20,25 @@ class Deriver {
 
   UOp Run() {
     Replacements with;
-    for (const uint32_t id : PostOrder(piece_.root)) {
+    const std::vector<uint32_t> order = PostOrder(piece_.root);
+    products_ = std::ranges::any_of(order, [&](uint32_t id) {
+      return g_.op(id) == Op::kReduce && IsProduct(g_.at(id).src(0));
+    });
+    for (const uint32_t id : order) {
       const UOp u = g_.at(id);
-      if (!u.is(Op::kReduce) || !u.src(0).is(Op::kMul)) continue;
+      if (!u.is(Op::kReduce)) continue;
+      if (const UOp weight = SummedWeight(u); weight.valid() && PaysOff(u, weight)) {
+        const UOp derived = Derive(u, u, weight);
+        if (!derived.valid()) return {};
+        with[id] = {derived, {}};
+        continue;
+      }
+      if (!IsProduct(u.src(0))) continue;
       const UOp product = u.src(0);
       for (int i = 0; i < 2; ++i) {
         const UOp operand = product.src(i);
         if (with.contains(operand.id())) continue;
-        const UOp weight = WeightOf(operand);
+        const UOp weight = WeightOf(operand, 2);
         if (!weight.valid() || !PaysOff(operand, weight)) continue;
         const UOp derived = Derive(u, operand, weight);
         if (!derived.valid()) return {};
@@ -38,6 +49,8 @@ class Deriver {
   }
 
  private:
+  static bool IsProduct(UOp u) { return u.is(Op::kMul) || u.is(Op::kDot4); }
+
   double Iterations(RangeSet set) const {
     double n = 1;
     for (; set != 0; set &= set - 1) {
@@ -46,9 +59,16 @@ class Deriver {
     return n;
   }
 
-  // The PARAM of which `operand` loads several elements, where these and its ranges are all that it
-  // depends on.
-  UOp WeightOf(UOp operand) const {
+  // The weight whose integers the REDUCE adds up, beside a product: what a zero point of the other
+  // factor is multiplied by. Sums of floats keep the order that the kernel gives them.
+  UOp SummedWeight(UOp reduce) const {
+    const bool adds = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+    return adds && products_ && IsInt(reduce.dtype()) ? WeightOf(reduce.src(0), 1) : UOp();
+  }
+
+  // The PARAM of which `operand` loads at least so many elements, where these and its ranges are
+  // all that it depends on.
+  UOp WeightOf(UOp operand, int least) const {
     UOp weight;
     int loads = 0;
     for (const uint32_t id : PostOrder(operand)) {
@@ -63,7 +83,7 @@ class Deriver {
         return {};
       }
     }
-    if (loads < 2) return {};
+    if (loads < least) return {};
     const auto slot = static_cast<size_t>(weight.arg(0));
     return slot < piece_.arguments.size() && piece_.arguments[slot].weight ? weight : UOp();
   }
@@ -79,12 +99,13 @@ class Deriver {
   // What the other operand depends on as well comes first, then what is reduced, then what stays:
   // that is what lanes are made of.
   std::vector<UOp> InOrder(UOp reduce, UOp operand) const {
-    const UOp product = reduce.src(0);
-    const UOp other = product.src(product.src(0) == operand ? 1 : 0);
     std::vector<UOp> ranges;
     for (RangeSet set = d_.of[operand.id()]; set != 0; set &= set - 1) {
       ranges.push_back(d_.ranges[static_cast<size_t>(std::countr_zero(set))]);
     }
+    if (operand == reduce) return ranges;
+    const UOp product = reduce.src(0);
+    const UOp other = product.src(product.src(0) == operand ? 1 : 0);
     std::ranges::stable_sort(ranges, {}, [&](UOp range) {
       for (int i = 1; i < reduce.num_src(); ++i) {
         if (reduce.src(i) == range) return 1;
@@ -96,6 +117,13 @@ class Deriver {
 
   UOp Derive(UOp reduce, UOp operand, UOp weight) {
     Replacements fresh;
+    if (operand == reduce) {  // in ranges beyond those of its results
+      int64_t next = std::popcount(d_.of[operand.id()]);
+      for (int i = 1; i < reduce.num_src(); ++i) {
+        const UOp copy = g_.Range(next++, AxisType::kReduce, reduce.src(i).src(0));
+        fresh[reduce.src(i).id()] = {copy, {copy}};
+      }
+    }
     std::vector<UOp> end{UOp()};
     UOp at = g_.Index(0), at_fresh = g_.Index(0);
     for (const UOp range : InOrder(reduce, operand)) {
@@ -123,6 +151,7 @@ class Deriver {
   Graph& g_;
   Piece& piece_;
   const Dependence d_;
+  bool products_ = false;  // whether the kernel adds up some
 };
 
 }  // namespace

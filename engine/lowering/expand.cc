@@ -254,6 +254,9 @@ UOp Expander::Fold(ReduceKind kind, UOp x, UOp y, bool fuses) {
         return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
                        {y.arg(0), y.arg(1), y.arg(2)});
       }
+      if (y.is(Op::kDot4) && y.src(2).is_const() && y.src(2).const_word() == 0) {
+        return b_.Make(Op::kDot4, {y.src(0), y.src(1), x});
+      }
       if (fuses && y.is(Op::kMul) && IsFloat(y.dtype())) {
         return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
       }

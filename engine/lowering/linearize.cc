@@ -289,12 +289,14 @@ class Linearizer {
     return order;
   }
 
-  // How many MULACCs stand in a row below each of `members`; what needs none comes with the first
-  // of its users.
+  // How many MULACCs or DOT4s stand in a row below each of `members`; what needs none comes with
+  // the first of its users.
   void FindSteps(const std::vector<uint32_t>& members) {
     for (uint32_t item : members) step_[item] = 0;
     for (uint32_t item : members) {
-      if (item <= sink_.id() && g_.op(item) == Op::kMulAcc) ++step_[item];
+      if (item <= sink_.id() && (g_.op(item) == Op::kMulAcc || g_.op(item) == Op::kDot4)) {
+        ++step_[item];
+      }
       for (uint32_t user : users_[item]) step_[user] = std::max(step_[user], step_[item]);
     }
     for (size_t i = members.size(); i-- > 0;) {

@@ -233,7 +233,7 @@ void CountWork(const Target& target, std::span<const double> most, Program* prog
       outer.pop_back();
     } else if (Is(u.op(), kAlu) && u.dtype() != DType::kInt64 && !IsBool(u.dtype()) &&
                (u.dtype() != index || loaded[id])) {
-      const double operations = u.is(Op::kMulAcc) ? 2 : 1;
+      const double operations = u.is(Op::kDot4) ? 8 : u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
     } else if (u.is(Op::kMma)) {
       const MmaInfo& mma = AllMmas()[static_cast<size_t>(u.arg(0))];

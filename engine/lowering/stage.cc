@@ -164,6 +164,8 @@ class Stager {
     }
     if (!vector || (panel.ranges & work.own) == 0) return {};
     panel.near = panel.whole() && !far;
+    // What is computed into a copy in any case has the order that is read best.
+    if (IsDerived(a)) return panel;
     if (panel.whole() && TouchedBytes(work, a, panel.ranges) < costs_.first_level_bytes) return {};
     return panel;
   }
@@ -194,13 +196,17 @@ class Stager {
            !IsDerivedForOthers(a);
   }
 
+  // Whether it reads a derived weight: see derive.h.
+  bool IsDerived(const MemoryAccess& a) const {
+    const UOp memory = a.address.src(0);
+    return memory.is(Op::kParam) &&
+           std::ranges::find(piece_.packings, static_cast<int32_t>(memory.arg(0)),
+                             &Program::Packing::copy) != piece_.packings.end();
+  }
+
   // Whether it is a derived weight that other accesses read, too: these have one order.
   bool IsDerivedForOthers(const MemoryAccess& a) const {
-    const auto slot = static_cast<int32_t>(a.address.src(0).arg(0));
-    if (std::ranges::find(piece_.packings, slot, &Program::Packing::copy) ==
-        piece_.packings.end()) {
-      return false;
-    }
+    if (!IsDerived(a)) return false;
     for (const Work& work : s_.works) {
       for (const MemoryAccess& other : work.accesses) {
         if (other.address != a.address && other.address.src(0) == a.address.src(0)) return true;

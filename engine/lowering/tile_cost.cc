@@ -28,6 +28,19 @@ int64_t LinesKept(int64_t step, const ThreadCosts& costs) {
   return sets * ways * 3 / 4;
 }
 
+// VPDPBUSD repeats an element of memory in all lanes only for its signed factor. An unsigned one
+// takes a register, and those that the next terms need, as neighbours under a window, are loaded
+// ahead: about one for so many accumulators.
+constexpr int64_t kDotsAhead = 4;
+
+bool RepeatsUnsigned(const Work& work, const Tile& tile) {
+  const UOp dot = work.root.src(0);
+  if (!dot.is(Op::kDot4) || !dot.src(0).is(Op::kLoad)) return false;
+  return std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
+    return a.address == dot.src(0).src(0) && tile.lanes >= 0 && (a.ranges >> tile.lanes & 1) == 0;
+  });
+}
+
 }  // namespace
 
 TileCost::TileCost(const KernelShape& shape, const Target& target)
@@ -294,7 +307,8 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   const int64_t values = tile.Copies(~RangeSet{0});
   if (work.is_reduce()) {
     // Of the operand that has the most copies, one is live at a time.
-    const int64_t registers = values + operands - longest + tested + 1;
+    int64_t registers = values + operands - longest + tested + 1;
+    if (RepeatsUnsigned(work, tile)) registers += values / kDotsAhead;
     if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
   } else {
     memory += stores;

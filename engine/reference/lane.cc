@@ -229,6 +229,8 @@ LaneFn IntFn(Op op) {
       return Lift<T, &lane_ops::Shl<T>>::Call;
     case Op::kShr:
       return Lift<T, &lane_ops::Shr<T>>::Call;
+    case Op::kDot4:
+      return std::is_same_v<T, int32_t> ? Lift<int32_t, &lane_ops::Dot4>::Call : nullptr;
     case Op::kThreefry:
       return std::is_same_v<T, uint64_t> ? Lift<uint64_t, &lane_ops::Threefry>::Call : nullptr;
     default:

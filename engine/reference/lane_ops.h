@@ -3,6 +3,7 @@
 // hardware's does. Casts are lane_exact.h's. Included by lane.cc only.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -181,6 +182,18 @@ T Or(T x, T y) {
 template <typename T>
 T Xor(T x, T y) {
   return static_cast<T>(x ^ y);
+}
+
+// --- bytes of words ---
+
+inline int32_t Dot4(int32_t x, int32_t y, int32_t z) {
+  auto sum = static_cast<uint32_t>(z);
+  for (int i = 0; i < 4; ++i) {
+    const auto a = std::bit_cast<std::array<uint8_t, 4>>(x)[i];
+    const auto b = std::bit_cast<std::array<int8_t, 4>>(y)[i];
+    sum += static_cast<uint32_t>(a * b);
+  }
+  return static_cast<int32_t>(sum);
 }
 
 // --- Threefry-2x32, 20 rounds ---

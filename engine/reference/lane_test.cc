@@ -45,6 +45,7 @@ TEST(Lane, EveryAluOpHasAMeaningOnItsTypes) {
       if (op.elements == Elements::kLogic) allowed &= IsInt(t) || IsBool(t);
       if (op.elements == Elements::kBoolOnly) allowed &= IsBool(t);
       if (op.elements == Elements::kU64Only) allowed &= t == DType::kUInt64;
+      if (op.elements == Elements::kI32Only) allowed &= t == DType::kInt32;
       if (!allowed) continue;
       EXPECT_NE(FindLaneFn(op.op, t, t), nullptr)
           << std::string(op.name) << " on " << std::string(type.text);
@@ -117,6 +118,20 @@ TEST(Lane, WideIntegersWrapAndNeverTrap) {
   EXPECT_EQ(i64(Op::kShl, 1, 64), 0);
   EXPECT_EQ(i64(Op::kShr, INT64_MIN, 200), -1);
   EXPECT_EQ(i64(Op::kMul, INT64_MIN, -1), INT64_MIN);
+}
+
+// The bytes of x are unsigned, those of y signed; 4 * 255 * 128 is far within an i32, sums wrap.
+TEST(Lane, WordsOfBytesAreMultipliedAndAddedUp) {
+  const auto dot = [](uint32_t x, uint32_t y, int32_t z) {
+    return static_cast<int32_t>(
+        FindLaneFn(Op::kDot4, DType::kInt32, DType::kInt32)(x, y, static_cast<uint32_t>(z)));
+  };
+  EXPECT_EQ(dot(0x04030201, 0x01010101, 0), 10);
+  EXPECT_EQ(dot(0xff000000, 0x80000000, 0), 255 * -128);
+  EXPECT_EQ(dot(0x000000ff, 0x0000007f, 5), 255 * 127 + 5);
+  EXPECT_EQ(dot(0xffffffff, 0x80808080, 0), 4 * 255 * -128);
+  EXPECT_EQ(dot(0x80, 0xff, 0), -128);
+  EXPECT_EQ(dot(0xff, 0x80, INT32_MIN), INT32_MAX - 255 * 128 + 1);
 }
 
 TEST(Lane, FloatsRoundInFloatPrecision) {

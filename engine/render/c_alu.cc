@@ -256,6 +256,17 @@ std::string CMulAcc(const CAlu& a) {
   return CInfix(a, "+", CInfix(a, "*"), a.x[2]);
 }
 
+std::string CDot4(const CAlu& a) {
+  std::string sum = a.x[2];
+  for (int low = 0; low < 32; low += 8) {
+    const auto top = [&](int i) { return CInfix(a, "<<", a.x[i], a.Int(24 - low)); };
+    const std::string x = CInfix(a, ">>", top(0), a.Int(24));
+    const std::string y = CSignedInfix(a, ">>", top(1), a.Int(24));
+    sum = CInfix(a, "+", sum, CInfix(a, "*", x, y));
+  }
+  return sum;
+}
+
 // --- the table ---
 
 struct CAluRow {
@@ -290,6 +301,7 @@ constexpr CAluRow kCAluRows[] = {
     {Op::kShr, [](const CAlu& a) { return CShift(a, ">>"); }},
     {Op::kWhere, CWhere},
     {Op::kMulAcc, CMulAcc},
+    {Op::kDot4, CDot4},
 };
 
 constexpr auto kCAluPrinters = [] {

@@ -43,8 +43,19 @@ FloatRange Within(UOp u, int depth) {
       return {u.is(Op::kFloor) || x.lo > 0 ? std::floor(x.lo) : std::ceil(x.lo),
               u.is(Op::kFloor) || x.hi > 0 ? std::floor(x.hi) : std::ceil(x.hi), x.nan};
     }
-    case Op::kAdd: {
+    case Op::kNeg: {
+      const FloatRange x = Within(u.src(0), depth);
+      return {-x.hi, -x.lo, x.nan};
+    }
+    case Op::kMax: {
       const FloatRange x = Within(u.src(0), depth), y = Within(u.src(1), depth);
+      return {std::max(x.lo, y.lo), std::max(x.hi, y.hi), x.nan || y.nan};
+    }
+    case Op::kSub:
+    case Op::kAdd: {
+      const FloatRange x = Within(u.src(0), depth);
+      FloatRange y = Within(u.src(1), depth);
+      if (u.is(Op::kSub)) y = {-y.hi, -y.lo, y.nan};
       if (x.lo != x.hi && y.lo != y.hi) return {};
       const auto rounded = [&](double sum) {
         return u.dtype() == DType::kFloat32 ? static_cast<double>(static_cast<float>(sum)) : sum;

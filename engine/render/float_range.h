@@ -14,8 +14,8 @@ struct FloatRange {
   bool nan = true;  // whether it may be one
 };
 
-// Of constants, selections by a comparison with one of the selected values, sums with constants,
-// FLOOR and TRUNC; all values for anything else.
+// Of constants, selections by a comparison with one of the selected values, MAX, NEG, sums with
+// constants, FLOOR and TRUNC; all values for anything else.
 FloatRange RangeOf(UOp value);
 
 }  // namespace telegrad

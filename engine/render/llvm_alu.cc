@@ -258,8 +258,13 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
     const IntegersAsFloats ints = IntegersOf(from, to);
     const FloatRange range = RangeOf(a.node.src(0));
     const std::string_view op = IsSigned(to) ? "fptosi" : "fptoui";
-    if (!range.nan && range.lo > ints.least - 1 && range.hi < ints.beyond) {
-      return Convert(a, op, from, to, x);
+    if (range.lo > ints.least - 1 && range.hi < ints.beyond) {
+      if (!range.nan) return Convert(a, op, from, to, x);
+      const std::string type = LlvmType(from, a.lanes);
+      const std::string number = a.out.Let("fcmp ord ", type, " ", x, ", ", x);
+      return Convert(a, op, from, to,
+                     a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", number, ", ", type,
+                               " ", x, ", ", type, " zeroinitializer"));
     }
     if (a.vectors && a.lanes > 1) return Saturated(a, op, from, to, x, range.nan);
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
@@ -336,6 +341,23 @@ std::string MulAcc(const LlvmAlu& a) {
   return Do(a, "add", Do(a, "mul", a.x[0], a.x[1]), a.x[2]);
 }
 
+// Intel's SDM, VPDPBUSD: the first factor's bytes are unsigned, the second's signed, and the sum
+// wraps. Other numbers of lanes are computed byte by byte.
+std::string Dot4(const LlvmAlu& a) {
+  const int64_t bytes = a.lanes * ByteSize(DType::kInt32);
+  if (bytes <= a.dot_bytes && (bytes == 16 || bytes == 32 || bytes == 64)) {
+    return a.out.Call(StrCat("llvm.x86.avx512.vpdpbusd.", 8 * bytes), a.type(),
+                      {{a.type(), a.x[2]}, {a.type(), a.x[0]}, {a.type(), a.x[1]}});
+  }
+  std::string sum = a.x[2];
+  for (int low = 0; low < 32; low += 8) {
+    const std::string x = Do(a, "lshr", Do(a, "shl", a.x[0], a.Int(24 - low)), a.Int(24));
+    const std::string y = Do(a, "ashr", Do(a, "shl", a.x[1], a.Int(24 - low)), a.Int(24));
+    sum = Do(a, "add", sum, Do(a, "mul", x, y));
+  }
+  return sum;
+}
+
 // --- the table ---
 
 struct AluRow {
@@ -370,6 +392,7 @@ constexpr AluRow kAluRows[] = {
     {Op::kShr, [](const LlvmAlu& a) { return Shift(a, IsSigned(a.from()) ? "ashr" : "lshr"); }},
     {Op::kWhere, Where},
     {Op::kMulAcc, MulAcc},
+    {Op::kDot4, Dot4},
 };
 
 constexpr auto kPrinters = [] {

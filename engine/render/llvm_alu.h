@@ -16,7 +16,8 @@ struct LlvmAlu {
   UOp node;
   int64_t lanes;
   std::span<const std::string> x;
-  bool vectors = true;  // whether the target has instructions for several lanes
+  bool vectors = true;    // whether the target has instructions for several lanes
+  int64_t dot_bytes = 0;  // of the widest vectors whose bytes it multiplies
 
   DType from() const { return node.src(0).dtype(); }
   // The type of the operands (of the first, for WHERE), with the lanes.

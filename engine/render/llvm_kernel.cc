@@ -177,7 +177,12 @@ absl::Status LlvmKernel::Alu(UOp u) {
   for (int i = 0; i < u.num_src(); ++i) {
     TG_ASSIGN_OR_RETURN(x[i], ValueOf(u.src(i), lanes));
   }
-  const LlvmAlu alu{out_, u, lanes, x, target_.has(ParallelLevel::kLanes)};
+  const LlvmAlu alu{out_,
+                    u,
+                    lanes,
+                    x,
+                    target_.has(ParallelLevel::kLanes),
+                    target_.dots ? target_.vector_bytes : 0};
   values_[u] = LlvmAluPrinterOf(u.op())(alu);
   return absl::OkStatus();
 }

@@ -94,6 +94,15 @@ uint64_t Threefry(uint64_t counter, uint64_t key) {
   return uint64_t{x[1]} << 32 | x[0];
 }
 
+// The sum of the products of the bytes, those of x unsigned and those of y signed.
+int64_t DotOfBytes(int64_t x, int64_t y) {
+  int64_t sum = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    sum += static_cast<uint8_t>(x >> shift) * static_cast<int8_t>(y >> shift);
+  }
+  return sum;
+}
+
 std::optional<int64_t> FoldInt(Op op, DType dtype, int64_t x, int64_t y, int64_t z) {
   const auto a = static_cast<uint64_t>(x), b = static_cast<uint64_t>(y);
   const bool is_unsigned = IsUnsigned(dtype);
@@ -109,6 +118,8 @@ std::optional<int64_t> FoldInt(Op op, DType dtype, int64_t x, int64_t y, int64_t
       return static_cast<int64_t>(a * b);
     case Op::kMulAcc:
       return static_cast<int64_t>(a * b + static_cast<uint64_t>(z));
+    case Op::kDot4:
+      return z + DotOfBytes(x, y);
     case Op::kFloorDiv:
       return FloorDivide(is_unsigned, x, y).quotient;
     case Op::kFloorMod:

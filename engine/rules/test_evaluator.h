@@ -142,6 +142,14 @@ inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
       const Int low = product & ((Int{1} << 64) - 1);
       return WrapInt(t, low + (op == Op::kMulAcc ? z : 0));
     }
+    case Op::kDot4: {
+      const auto byte = [](Int word, int i, int low) {  // within [low, low + 256)
+        const int value = static_cast<int>(word >> 8 * i & 255);
+        return value >= low + 256 ? value - 256 : value;
+      };
+      for (int i = 0; i < 4; ++i) z += byte(x, i, 0) * byte(y, i, -128);
+      return WrapInt(t, z);
+    }
     case Op::kFloorDiv:
       return WrapInt(t, FloorQuotient(x, y));
     case Op::kFloorMod:

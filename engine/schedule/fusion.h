@@ -72,7 +72,7 @@ struct FusionOptions {
   // Whether a kernel computes one matrix product at most: only then it has tiles in local memory.
   bool one_product = false;
   absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes
-  // Values that are computed in every kernel that needs them.
+  // Values that are computed in every kernel that needs them, unless they are asked for.
   absl::flat_hash_set<uint32_t> fused = {};
   // Values whose nests store nothing else.
   absl::flat_hash_set<uint32_t> apart = {};

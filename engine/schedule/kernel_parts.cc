@@ -47,7 +47,12 @@ UOp PartWriter::Copy(UOp root, const Replaced& with, UOp gate) {
 }
 
 void PartWriter::Store(UOp address, UOp value, std::span<const UOp> loops) {
-  std::vector<UOp> end{g().Make(Op::kStore, {address, value})};
+  const UOp store = g().Make(Op::kStore, {address, value});
+  if (loops.empty()) {
+    nests_.push_back(store);
+    return;
+  }
+  std::vector<UOp> end{store};
   end.insert(end.end(), loops.begin(), loops.end());
   nests_.push_back(g().Make(Op::kEnd, DType::kVoid, end));
 }
@@ -56,6 +61,12 @@ absl::StatusOr<KernelPart> PartWriter::Finish(std::string reason) {
   const UOp sink = g().Make(Op::kSink, DType::kVoid, nests_);
   TG_RETURN_IF_ERROR(g().status());
   return KernelPart{{graph_, sink.id()}, std::move(arguments_), std::move(reason)};
+}
+
+absl::StatusOr<KernelPart> PartWriter::Copied(UOp sink, const Replaced& with, std::string reason) {
+  const UOp copy = Copy(sink, with, {});
+  TG_RETURN_IF_ERROR(g().status());
+  return KernelPart{{graph_, copy.id()}, std::move(arguments_), std::move(reason)};
 }
 
 int64_t PartWriter::SlotOf(int argument) {

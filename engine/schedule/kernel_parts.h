@@ -23,7 +23,7 @@ struct KernelPart {
 
 struct KernelParts {
   std::vector<KernelPart> kernels;   // in order
-  std::vector<int64_t> temporaries;  // elements of f32
+  std::vector<int64_t> temporaries;  // elements of 4 bytes
 };
 
 class PartWriter {
@@ -37,8 +37,8 @@ class PartWriter {
 
   UOp Loop(int64_t size) { return g().Range(next_range_++, AxisType::kLoop, g().Index(size)); }
   UOp Reduced(int64_t size) { return g().Range(next_range_++, AxisType::kReduce, g().Index(size)); }
-  UOp Param(int argument, int64_t elements) {
-    return g().Param(SlotOf(argument), DType::kFloat32, Shape{elements});
+  UOp Param(int argument, int64_t elements, DType dtype = DType::kFloat32) {
+    return g().Param(SlotOf(argument), dtype, Shape{elements});
   }
   UOp Add(UOp a, UOp b) { return g().Make(Op::kAdd, {a, b}); }
   UOp Times(UOp a, int64_t k) { return k == 1 ? a : g().Make(Op::kMul, {a, g().Index(k)}); }
@@ -56,6 +56,8 @@ class PartWriter {
   void Store(UOp address, UOp value, std::span<const UOp> loops);
 
   absl::StatusOr<KernelPart> Finish(std::string reason);
+  // A kernel that is the other one's sink with nodes replaced.
+  absl::StatusOr<KernelPart> Copied(UOp sink, const Replaced& with, std::string reason);
 
  private:
   int64_t SlotOf(int argument);

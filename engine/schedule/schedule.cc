@@ -17,9 +17,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/argument_views.h"
+#include "engine/schedule/byte_products.h"
 #include "engine/schedule/channels_last.h"
 #include "engine/schedule/choose_rows.h"
 #include "engine/schedule/collapse.h"
+#include "engine/schedule/dot_product.h"
 #include "engine/schedule/exchange_sums.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
@@ -27,6 +29,7 @@
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/memory_plan.h"
+#include "engine/schedule/scaled_sums.h"
 #include "engine/schedule/sign_masks.h"
 #include "engine/schedule/split_product.h"
 #include "engine/schedule/split_reduce.h"
@@ -386,6 +389,9 @@ class Scheduler {
       TG_ASSIGN_OR_RETURN(std::optional<KernelParts> parts,
                           UseWinograd(item.kernel.graph, is_weight, target_, budget_));
       if (!parts) {
+        TG_ASSIGN_OR_RETURN(parts, UseDots(item.kernel.graph, is_weight, target_, budget_));
+      }
+      if (!parts) {
         TG_ASSIGN_OR_RETURN(parts, SplitProduct(item.kernel.graph, target_, budget_));
       }
       if (parts) {
@@ -442,6 +448,7 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
           .product_target =
               target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,
+          .dots = target.dots,
           .fixed_sums = target.deterministic};
 }
 
@@ -451,6 +458,10 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
   TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
+  if (target.dots && !target.fixed_sums) {
+    TG_ASSIGN_OR_RETURN(legal, ScaleSums(std::move(legal), budget));
+  }
+  TG_ASSIGN_OR_RETURN(legal, AddSmallProductsInFloat(std::move(legal), target.dots, budget));
   if (target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
   } else {
@@ -473,6 +484,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   options.rows = std::move(graph.rows);
   options.fused = std::move(graph.fused);
   options.apart = std::move(graph.statistics);
+  if (target.dots) options.fused.merge(OperandsOfBytes(sink, budget));
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

@@ -63,6 +63,8 @@ struct ScheduleOptions {
   // Whose workgroups compute tiles of products in local memory: there each matrix product, or
   // convolution, is a kernel of its own, and may be divided for them (split_product.h).
   std::optional<Target> product_target = {};
+  // Whether an instruction adds up products of bytes: see dot_product.h.
+  bool dots = false;
   // Whether float sums are rounded alike in every schedule: see fixed_sums.h.
   bool fixed_sums = false;
   static ScheduleOptions For(const Target& target);

@@ -411,6 +411,7 @@ program product iterations=1 flops=131072 bytes=16384 warp=32 arguments=[f32 409
 DType TypeFor(Elements elements) {
   switch (elements) {
     case Elements::kIntOnly:
+    case Elements::kI32Only:
     case Elements::kLogic:
       return DType::kInt32;
     case Elements::kBoolOnly:

@@ -41,6 +41,8 @@ std::string_view Words(Elements elements) {
       return "integer, bool";
     case Elements::kU64Only:
       return "u64";
+    case Elements::kI32Only:
+      return "i32";
   }
   return "";
 }

@@ -96,12 +96,14 @@ std::string Target::Key() const {
          std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
          std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
          std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits) + "|" +
-         std::to_string(static_cast<int>(costs));
+         std::to_string(static_cast<int>(costs)) + "|" +
+
+         std::to_string(dots ? 1 : 0);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 27> parts;
+  std::array<std::string_view, 28> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -150,6 +152,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   const int costs = number(26, 0);
   target.costs = static_cast<CostRow>(costs);
   good &= costs >= 0 && costs <= static_cast<int>(kLastCostRow);
+  target.dots = number(27, 0) != 0;
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
@@ -170,6 +173,14 @@ bool HasUnitsOf256Bits() {
   return __get_cpuid(0x8000001a, &a, &b, &c, &d) != 0 && (a >> 2 & 3) == 1;
 }
 
+// Whether vectors of all the bytes that are used have VPDPBUSD, by AVX512_VNNI or AVX-VNNI: Intel
+// SDM, CPUID, leaf 7.
+bool HasDots(bool wide) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (wide) return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c >> 11 & 1) != 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
+}
+
 }  // namespace
 
 Target HostShape(int threads) {
@@ -179,9 +190,11 @@ Target HostShape(int threads) {
     target.vector_bytes = 64;
     target.vector_registers = 32;
     if (HasUnitsOf256Bits()) target.vector_rate = 1;
+    target.dots = HasDots(/*wide=*/true);
   } else {
     target.vector_bytes = __builtin_cpu_supports("avx2") != 0 ? 32 : 16;
     target.vector_registers = 16;
+    target.dots = target.vector_bytes == 32 && HasDots(/*wide=*/false);
   }
   // bf16's instruction flushes subnormals and is no CAST.
   if (__builtin_cpu_supports("f16c") != 0) target.converts = {DType::kFloat16};

@@ -52,6 +52,8 @@ struct Target {
                        DType::kUInt64, DType::kFloat32, DType::kFloat64};
   // Types besides that it converts to f32 and, with CAST's rounding, from f32.
   DTypeSet converts;
+  // Whether an instruction computes DOT4 of whole vectors: four products of bytes for each i32.
+  bool dots = false;
   // Of a device that runs workgroups of many threads; `threads` is then how many workgroups' worth
   // of processors it has, and `vector_bytes` the widest access of one thread.
   int group_threads = 1;    // at most in a workgroup; 1: programs have one thread a worker

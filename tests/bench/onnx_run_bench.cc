@@ -3,13 +3,13 @@
 //
 // Usage: onnx_run_bench FILE.onnx THREADS [deterministic | FOLDER]
 //
-// Once it is compiled, prints a line with the sum of the magnitudes of each float output of a run
-// whose inputs are those of Fill; then, for each line of its input, which is a number of runs, the
-// median of their times in ms. A negative number: that many runs are traced, and each kernel gets a
-// line, the slowest first: how often a run launches it, the ms that all its launches take in the
-// median run, and what it does in that time. With a folder, inputs are read from its files
-// NAME.npy, outputs are written to files there by their names, and the line has the seconds that
-// import and compilation took, and the numbers of launches of a run and of kernels that were
+// Once it is compiled, prints a line with the sum of the magnitudes of each f32, i32 or u8 output
+// of a run whose inputs are those of Fill; then, for each line of its input, which is a number of
+// runs, the median of their times in ms. A negative number: that many runs are traced, and each
+// kernel gets a line, the slowest first: how often a run launches it, the ms that all its launches
+// take in the median run, and what it does in that time. With a folder, inputs are read from its
+// files NAME.npy, outputs are written to files there by their names, and the line has the seconds
+// that import and compilation took, and the numbers of launches of a run and of kernels that were
 // compiled.
 #include <algorithm>
 #include <chrono>
@@ -40,8 +40,8 @@
 namespace telegrad {
 namespace {
 
-// What the peer gives the input, too: small numbers of both signs, and 0 and 1 for integers, which
-// every table of embeddings has.
+// What the peer gives the input, too: small numbers of both signs, most of the bytes that there
+// are, and 0 and 1 for wider integers, which every table of embeddings has.
 void Fill(DType dtype, int64_t elements, void* to) {
   for (int64_t i = 0; i < elements; ++i) {
     if (dtype == DType::kFloat32) {
@@ -50,8 +50,17 @@ void Fill(DType dtype, int64_t elements, void* to) {
       static_cast<int64_t*>(to)[i] = i % 2;
     } else if (dtype == DType::kInt32) {
       static_cast<int32_t*>(to)[i] = static_cast<int32_t>(i % 2);
+    } else if (ByteSize(dtype) == 1 && IsInt(dtype)) {
+      static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(i * 7919 % 251);
     }
   }
+}
+
+template <typename T>
+double Magnitude(const T* values, int64_t elements) {
+  double sum = 0;
+  for (int64_t i = 0; i < elements; ++i) sum += std::abs(static_cast<double>(values[i]));
+  return sum;
 }
 
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
@@ -120,11 +129,15 @@ class Bench {
     }
     for (const OnnxValue& output : onnx.outputs) {
       const Slot& slot = plan.slots[static_cast<size_t>(output.slot)];
-      if (slot.dtype != DType::kFloat32) continue;
-      double sum = 0;
-      const auto* const values = static_cast<const float*>(host(output.slot));
-      for (int64_t i = 0; i < NumElements(slot.shape); ++i) sum += std::abs(values[i]);
-      std::printf("%.8g ", sum);
+      const void* const values = host(output.slot);
+      const int64_t elements = NumElements(slot.shape);
+      if (slot.dtype == DType::kFloat32) {
+        std::printf("%.8g ", Magnitude(static_cast<const float*>(values), elements));
+      } else if (slot.dtype == DType::kInt32) {
+        std::printf("%.8g ", Magnitude(static_cast<const int32_t*>(values), elements));
+      } else if (slot.dtype == DType::kUInt8) {
+        std::printf("%.8g ", Magnitude(static_cast<const uint8_t*>(values), elements));
+      }
     }
     std::printf("\n");
     return absl::OkStatus();

@@ -3,8 +3,9 @@
 that above 1 ours is faster.
 
 A row is a model: a matrix product `MxKxN` with a constant right operand, a convolution
-`conv:CxHxW:O:K:S` (channels, rows, columns, channels that come out, window, stride) with bias and ReLU, or a
-network: resnet50, mobilenet_v2, efficientnet_b0, vgg16 (onnx_networks.py), bert, gpt2, vit, unet, lstm, llama
+`conv:CxHxW:O:K:S` (channels, rows, columns, channels that come out, window, stride) with bias and ReLU, the same of
+bytes (`int8:MxKxN`, MatMulInteger of u8 and i8 with a zero point; `qlinear:CxHxW:O:K:S`, QLinearConv; `dynamic:SxDxF`,
+a transformer layer of S tokens, D features and F hidden ones that onnxruntime.quantization quantized), or a network: resnet50, mobilenet_v2, efficientnet_b0, vgg16 (onnx_networks.py), bert, gpt2, vit, unet, lstm, llama
 (torch_networks.py). Weights are random. All run the same file on the same number of threads, in alternating
 turns of several runs; the median of each turn counts, and the median of the ratios of the turns. All compute the
 same: a row whose outputs differ is an error.
@@ -35,6 +36,7 @@ try:
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
     import onnx_networks
+    import onnx_quantized
 except ImportError as error:
     print(f"not measured: {error}; pip install onnx onnxruntime")
     sys.exit(0)
@@ -45,10 +47,13 @@ except ImportError:
     openvino = None
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+SUMMED = (np.float32, np.int32, np.uint8)  # outputs that are compared
 TURN_MS = 150  # that a turn's runs take, about
 SQUARES = ["512x512x512", "768x768x768", "1024x1024x1024", "1536x1536x1536", "2048x2048x2048",
            "1023x1023x1023", "1025x1025x1025", "512x2048x1024"]
 NETWORKS = [*onnx_networks.NETWORKS, *torch_networks.NETWORKS]
+BYTES = ["int8:128x768x3072", "int8:512x1024x1024", "int8:1x1024x4096", "qlinear:64x56x56:64:3:1",
+         "qlinear:64x56x56:64:1:1", "qlinear:256x14x14:256:3:1", "dynamic:128x768x3072"]
 SKINNY = [f"{m}x{k}x{n}" for m in (1, 8, 128) for k, n in ((768, 768), (768, 3072), (3072, 768), (4096, 4096))]
 
 
@@ -79,12 +84,21 @@ def convolution(name):
     return model(nodes, [1, *image], {"w": random(out, image[0], window, window), "b": random(out)})
 
 
+def save(name, path):
+    """A row of bytes, whose files onnx_quantized.py makes."""
+    kind, sizes = name.split(":", 1)
+    {"int8": onnx_quantized.product, "qlinear": onnx_quantized.convolution,
+     "dynamic": onnx_quantized.layer}[kind](sizes, path)
+
+
 def write(name, folder):
     """The row's file."""
     path = os.path.join(folder, name.replace(":", "_") + ".onnx")
     if os.path.exists(path):
         return path
-    if name in torch_networks.NETWORKS:
+    if name.split(":")[0] in ("int8", "qlinear", "dynamic"):
+        save(name, path)
+    elif name in torch_networks.NETWORKS:
         torch_networks.export(name, path)
     elif name in onnx_networks.NETWORKS:
         onnx.save(onnx_networks.NETWORKS[name](), path)
@@ -99,6 +113,8 @@ def fill(value):
     i = np.arange(math.prod(shape))
     if value.type == "tensor(float)":
         return (((i * 7919 % 1000).astype(np.float32)) / 1000 - np.float32(0.5)).reshape(shape)
+    if value.type in ("tensor(uint8)", "tensor(int8)"):
+        return (i * 7919 % 251).astype(np.uint8).view(np.int8 if "(int8" in value.type else np.uint8).reshape(shape)
     return (i % 2).astype({"tensor(int64)": np.int64, "tensor(int32)": np.int32}[value.type]).reshape(shape)
 
 
@@ -121,7 +137,7 @@ class Peer:
     def sums(self):
         self.session.run_with_iobinding(self.binding)
         return [float(np.abs(y.astype(np.float64)).sum()) for y in self.binding.copy_outputs_to_cpu()
-                if y.dtype == np.float32]
+                if y.dtype in SUMMED]
 
     def median(self, runs):
         times = []
@@ -148,7 +164,7 @@ class OpenVino:
     def sums(self):
         self.request.infer()
         outputs = [self.request.get_output_tensor(i).data for i in range(len(self.model.outputs))]
-        return [float(np.abs(y.astype(np.float64)).sum()) for y in outputs if y.dtype == np.float32]
+        return [float(np.abs(y.astype(np.float64)).sum()) for y in outputs if y.dtype in SUMMED]
 
     def median(self, runs):
         times = []
@@ -182,7 +198,7 @@ def measure(build, path, threads, turns):
     try:
         for peer in sides[1:]:
             theirs = peer.sums()
-            if not ours.sums or not np.allclose(ours.sums, theirs, rtol=1e-3):
+            if len(ours.sums) != len(theirs) or not np.allclose(ours.sums, theirs, rtol=1e-3):
                 raise RuntimeError(f"{os.path.basename(path)}: outputs differ: {ours.sums} against "
                                    f"{theirs} of {type(peer).__name__}")
         runs = [max(3, min(1000, int(TURN_MS / side.median(5)))) for side in sides]
@@ -245,7 +261,7 @@ def main():
         peers = ["ONNX Runtime"] + (["OpenVINO"] if openvino else [])
         print("| row | threads | Telegrad, ms |", " ".join(f"{peer}, ms | ratio |" for peer in peers))
         print("|---|---|---|" + "---|---|" * len(peers))
-        for name in arguments.names or SQUARES + SKINNY + NETWORKS:
+        for name in arguments.names or SQUARES + SKINNY + BYTES + NETWORKS:
             path = write(name, folder)
             for threads in arguments.threads or [1, 2]:
                 ms, against = measure(arguments.build, path, threads, arguments.pairs)

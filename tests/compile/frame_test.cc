@@ -150,6 +150,7 @@ TEST(Target, KeysReadBack) {
   target.winograd = true;
   target.matrix = MatrixUnit::kMfma;
   target.costs = CostRow::kAmd;
+  target.dots = true;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

@@ -36,11 +36,17 @@ Target Processor(int vector_bytes, int64_t cache_bytes) {
   return target;
 }
 
+Target WithDots(Target target) {
+  target.dots = true;
+  return target;
+}
+
 const std::vector<Target>& Targets() {
   static const auto* const targets =
       new std::vector<Target>{Processor(4, 4 << 10),
                               Processor(16, 16 << 10),
                               Processor(64, 1 << 20),
+                              WithDots(Processor(64, 1 << 20)),
                               *NvidiaTarget(8, 0, 4, 163840),
                               *NvidiaTarget(9, 0, 132, 232448),
                               OpenClTarget(4),
@@ -56,7 +62,7 @@ class Kernels {
   explicit Kernels(std::mt19937_64& rng) : rng_(rng) {}
 
   absl::StatusOr<Plan> Draw() {
-    switch (Below(17) / 2) {
+    switch (Below(19) / 2) {
       case 0:
       case 1: {
         const DType dtype = Below(2) == 0 ? DType::kFloat16 : DType::kFloat32;
@@ -81,6 +87,12 @@ class Kernels {
       case 6: {
         const Tensor x = Matrix("x");
         return Done(x.Sub(x.Mean({1}, /*keepdim=*/true)).Exp().Sum({1}));
+      }
+      case 7: {  // large enough for words of bytes
+        const int64_t m = 20 + Size(), n = 20 + Size(), k = 80 + Size();
+        const Tensor a = b_.Param(DType::kUInt8, {m, k}, "a").Cast(DType::kInt32);
+        const Tensor b = b_.Param(DType::kInt8, {k, n}, "b").Cast(DType::kInt32);
+        return Done((a - Below(256)).MatMul(b));
       }
       case 8: {  // on a processor, rows of scores in blocks, with a mask that ends the loop or not
         const int64_t keys = 64 + 3 * Below(3), d = 16;
@@ -123,13 +135,15 @@ RandomGraph WithInputs(const Plan& plan, std::mt19937_64& rng) {
     const auto size = static_cast<size_t>(ByteSize(slot.dtype));
     std::vector<uint8_t>& bytes = out.slots.emplace_back(static_cast<size_t>(n) * size);
     for (int64_t i = 0; i < n; ++i) {
-      const auto steps = static_cast<double>(rng() % 2048);
-      const int64_t raw =
-          ScalarToMemory(slot.dtype, ScalarFromDouble(slot.dtype, steps / 1024 - 1));
+      const auto steps = static_cast<int64_t>(rng() % 2048);
+      const int64_t raw = ScalarToMemory(
+          slot.dtype, IsFloat(slot.dtype)
+                          ? ScalarFromDouble(slot.dtype, static_cast<double>(steps) / 1024 - 1)
+                          : ScalarFromInt(slot.dtype, steps));
       std::memcpy(bytes.data() + static_cast<size_t>(i) * size, &raw, size);
     }
     out.dtypes.push_back(slot.dtype);
-    out.exact.push_back(false);
+    out.exact.push_back(!IsFloat(slot.dtype));
   }
   return out;
 }

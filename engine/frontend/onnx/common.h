@@ -46,6 +46,12 @@ struct IntegerRange {
 };
 IntegerRange RangeOf(DType dtype);
 
+// The nearest integers of floats, halves to even, of what lies beyond `low` and `high` these: at
+// most 2^22 away from 0, so that f32 and f64 round where a number is added that has no bits for
+// fractions.
+inline constexpr double kFarInteger = 1 << 22;
+Tensor RoundedWithin(const Tensor& x, double low = -kFarInteger, double high = kFarInteger);
+
 // The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
 absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
 // The means of windows that the attributes of AveragePool say.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
-#include "engine/frontend/onnx/exact_products.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -27,7 +26,7 @@ absl::StatusOr<Tensor> DequantizedInput(NodeContext& c, int i) {
 // the zero point is left out.
 absl::StatusOr<Tensor> QuantizedTo(NodeContext& c, const Tensor& x, int i, DType otherwise) {
   TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(i));
-  Tensor out = (x / Scalar(scale)).Round();
+  Tensor out = RoundedWithin(x / Scalar(scale));
   DType to = otherwise;
   if (c.HasInput(i + 1)) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(i + 1));
@@ -147,7 +146,7 @@ absl::Status QGemmOp(NodeContext& c) {
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
   TG_ASSIGN_OR_RETURN(const float alpha, c.Float("alpha", 1));
-  Tensor whole = MatMulOfIntegers(x[0], x[1]);
+  Tensor whole = x[0].MatMul(x[1]);
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(6));
     whole = whole + bias.Cast(DType::kInt32);
@@ -182,17 +181,16 @@ absl::Status DynamicQuantizeMatMulOp(NodeContext& c) {
   const Tensor low = a.Min().Minimum(0), high = a.Max().Maximum(0);
   const Tensor range = (high - low) / 255;
   const Tensor scale = range.Eq(0).Where(1, range);
-  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
-  const Tensor bytes = ((a / scale).Round() + zero).Maximum(0).Minimum(255).Cast(DType::kUInt8);
+  const Tensor zero = RoundedWithin(0 - low / scale, 0, 255);
+  const Tensor bytes =
+      (RoundedWithin(a / scale) + zero).Maximum(0).Minimum(255).Cast(DType::kUInt8);
   const Tensor whole = bytes.Cast(DType::kInt32) - zero.Cast(DType::kUInt8).Cast(DType::kInt32);
   Tensor factors = b.Cast(DType::kInt32);
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor b_zero, c.Input(3));
     factors = factors - Scalar(b_zero.Cast(DType::kInt32));
   }
-  const Tensor integers = whole.Cast(DType::kInt32).Maximum(-255).Minimum(255);
-  Tensor out =
-      MatMulOfIntegers(integers, factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
+  Tensor out = whole.MatMul(factors).Cast(DType::kFloat32) * (scale * Scalar(b_scale));
   if (c.HasInput(4)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(4));
     out = out + bias;
@@ -210,8 +208,7 @@ absl::Status MatMulIntegerToFloatOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(4 + i));
     x[i] = x[i] - Scalar(zero.Cast(DType::kInt32));
   }
-  Tensor out =
-      MatMulOfIntegers(x[0], x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
+  Tensor out = x[0].MatMul(x[1]).Cast(DType::kFloat32) * (Scalar(scale[0]) * Scalar(scale[1]));
   if (c.HasInput(6)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.FloatInput(6));
     out = out + bias;

@@ -75,6 +75,13 @@ Tensor Readable(const Tensor& x) {
   return x.Cast(IsUnsigned(x.dtype()) ? DType::kUInt8 : DType::kInt8);
 }
 
+Tensor RoundedWithin(const Tensor& x, double low, double high) {
+  const DType wide = ComposedType(x.dtype());
+  const int bits = wide == DType::kFloat64 ? 52 : 23;
+  const double whole = 1.5 * std::exp2(bits);
+  return x.Cast(wide).Maximum(low).Minimum(high) + whole - whole;
+}
+
 IntegerRange RangeOf(DType dtype) {
   const int bits = Info(dtype).bits;
   if (IsUnsigned(dtype)) return {0, std::exp2(bits) - 1};

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
-#include "engine/frontend/onnx/exact_products.h"
 #include "engine/frontend/onnx/operators.h"
 
 namespace telegrad::onnx {
@@ -41,9 +40,7 @@ absl::StatusOr<Tensor> PlaceScale(const Tensor& given, const Tensor& x, const Gr
 
 // round(x) + zero, within the type.
 Tensor RoundInto(const Tensor& x, const Tensor& zero, DType to) {
-  constexpr double kFar = 1e9;  // beyond every zero point and type, and far from an overflow
-  const DType wide = ComposedType(x.dtype());
-  Tensor out = x.Cast(wide).Round().Maximum(-kFar).Minimum(kFar).Cast(DType::kInt32);
+  Tensor out = RoundedWithin(x).Cast(DType::kInt32);  // what is far lies beyond the type
   if (zero.valid()) out = out + zero.Cast(DType::kInt32);
   const IntegerRange range = RangeOf(to);
   return out.Maximum(static_cast<int64_t>(range.low))
@@ -89,11 +86,6 @@ absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor
   const Tensor quotient = sums.Cast(DType::kFloat64) * ratio.Cast(DType::kFloat64);
   const Tensor point = zero.size() == 1 ? Readable(zero).Reshape(Shape{}) : Readable(zero);
   return c.Output(Quantized(quotient, point, zero.dtype(), {}));
-}
-
-absl::StatusOr<Tensor> ConvIntegers(NodeContext& c, const Tensor& x, const Tensor& w) {
-  return ConvolutionOfIntegers(
-      x, w, [&](const Tensor& of, const Tensor& by) { return ConvByAttributes(c, of, by); });
 }
 
 }  // namespace
@@ -161,7 +153,7 @@ absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
   const Tensor range = (high - low) / 255;
   // Of zeros alone the scale is 0 and the zero point 0.
   const Tensor scale = range.Eq(0).Where(1, range);
-  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round().Cast(DType::kUInt8);
+  const Tensor zero = RoundedWithin(0 - low / scale, 0, 255).Cast(DType::kUInt8);
   TG_RETURN_IF_ERROR(c.Output(RoundInto(x / scale, zero, DType::kUInt8)));
   TG_RETURN_IF_ERROR(c.Output(range));
   return c.Output(zero);
@@ -170,7 +162,7 @@ absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
 absl::Status MatMulIntegerOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor a, Centered(c, 0, 2, true));
   TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 1, 3, false));
-  return c.Output(MatMulOfIntegers(a, b));
+  return c.Output(a.MatMul(b));
 }
 
 absl::Status QLinearMatMulOp(NodeContext& c) {
@@ -178,7 +170,7 @@ absl::Status QLinearMatMulOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor b, Centered(c, 3, 5, false));
   TG_ASSIGN_OR_RETURN(const Tensor a_scale, MatrixScale(c, 1, true));
   TG_ASSIGN_OR_RETURN(const Tensor b_scale, MatrixScale(c, 4, false));
-  return Requantize(c, MatMulOfIntegers(a, b), a_scale * b_scale, 6);
+  return Requantize(c, a.MatMul(b), a_scale * b_scale, 6);
 }
 
 absl::Status ConvIntegerOp(NodeContext& c) {
@@ -190,7 +182,7 @@ absl::Status ConvIntegerOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
     w = w - placed.Cast(DType::kInt32);
   }
-  TG_ASSIGN_OR_RETURN(const Tensor sums, ConvIntegers(c, x, w));
+  TG_ASSIGN_OR_RETURN(const Tensor sums, ConvByAttributes(c, x, w));
   return c.Output(sums);
 }
 
@@ -203,7 +195,7 @@ absl::Status QLinearConvOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(5));
   w = w.Cast(DType::kInt32);
   TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
-  TG_ASSIGN_OR_RETURN(Tensor sums, ConvIntegers(c, x, w - placed.Cast(DType::kInt32)));
+  TG_ASSIGN_OR_RETURN(Tensor sums, ConvByAttributes(c, x, w - placed.Cast(DType::kInt32)));
   if (c.HasInput(8)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(8));
     sums = sums + AlongAxis(bias, 1, sums.rank());

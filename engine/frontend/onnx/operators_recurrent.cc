@@ -48,8 +48,8 @@ constexpr ActivationDefaults kActivations[] = {
 Tensor FewValues(const Tensor& x) {
   const Tensor low = x.Min().Minimum(0), range = (x.Max().Maximum(0) - low) / 255;
   const Tensor scale = range.Eq(0).Where(1, range);
-  const Tensor zero = (0 - low / scale).Maximum(0).Minimum(255).Round();
-  const Tensor whole = ((x / scale).Round() + zero).Maximum(0).Minimum(255);
+  const Tensor zero = RoundedWithin(0 - low / scale, 0, 255);
+  const Tensor whole = (RoundedWithin(x / scale) + zero).Maximum(0).Minimum(255);
   return (whole - zero) * scale;
 }
 

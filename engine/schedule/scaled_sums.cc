@@ -1,0 +1,147 @@
+#include "engine/schedule/scaled_sums.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/access.h"
+#include "engine/schedule/byte_products.h"
+#include "engine/schedule/drafts.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMostScaleViews = 16;
+
+// views(CAST(whole) * scale)
+struct ScaledFactor {
+  std::vector<UOp> views;  // from the factor down
+  UOp whole;               // i32
+  UOp scale;               // f32
+};
+
+bool IsView(UOp u) { return Is(u.op(), kMovement) && u.num_src() == 1; }
+
+// The value of one element that is repeated; invalid where there are several.
+UOp RepeatedElement(UOp u) {
+  for (size_t i = 0; i < kMostScaleViews; ++i) {
+    if (u.symbolic()) return {};
+    if (NumElements(u.shape()) == 1) return u;
+    if (!IsView(u) || u.is(Op::kPad)) return {};
+    u = u.src(0);
+  }
+  return {};
+}
+
+std::optional<ScaledFactor> ScaledFactorOf(UOp u) {
+  ScaledFactor out;
+  for (; IsView(u); u = u.src(0)) {
+    if (u.symbolic() || out.views.size() == kMostScaleViews) return std::nullopt;
+    out.views.push_back(u);
+  }
+  if (!u.is(Op::kMul)) return std::nullopt;
+  for (int i = 0; i < 2; ++i) {
+    const UOp cast = u.src(i);
+    if (!cast.is(Op::kCast) || cast.src(0).dtype() != DType::kInt32) continue;
+    if (!std::ranges::equal(cast.shape(), u.shape())) continue;
+    out.whole = cast.src(0);
+    out.scale = u.src(1 - i);
+    return out;
+  }
+  return std::nullopt;
+}
+
+class SumScaler {
+ public:
+  explicit SumScaler(FrozenGraph graph)
+      : graph_(std::move(graph)), from_(*graph_.graph), made_(from_) {}
+
+  absl::StatusOr<FrozenGraph> Run(Budget* budget) {
+    bool changed = false;
+    std::vector<UOp> src;
+    for (const uint32_t id : PostOrder(graph_.root())) {
+      TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from_.src(id).size())));
+      const UOp u = from_.at(id);
+      UOp node = Scaled(u);
+      changed |= node.valid();
+      if (!node.valid()) {
+        src.clear();
+        for (const uint32_t s : u.src_ids()) src.push_back(Made(s));
+        node = Copy(u, src);
+      }
+      if (!node.valid()) return out_->status();
+      made_[id] = node.id();
+    }
+    if (!changed) return graph_;
+    return FrozenGraph{out_, made_.at(graph_.root_id)};
+  }
+
+ private:
+  UOp Made(uint32_t id) const { return out_->at(made_.at(id)); }
+  UOp Copy(UOp u, std::span<const UOp> src) {
+    return out_->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
+  }
+  UOp Through(const std::vector<UOp>& views, UOp value) {
+    for (size_t i = views.size(); i-- > 0;) value = Copy(views[i], std::array{value});
+    return value;
+  }
+
+  // The scale of each result of the REDUCE; invalid where it is not the same for all terms.
+  UOp ScaleOf(UOp reduce, const ScaledFactor& f) {
+    if (const UOp one = RepeatedElement(f.scale); one.valid()) {
+      const UOp made = Made(one.id());
+      return made.shape().empty() ? made : out_->Make(Op::kReshape, {made}, Shape{});
+    }
+    const auto pads = [](UOp view) { return view.is(Op::kPad); };
+    if (std::ranges::any_of(f.views, pads)) return {};
+    // Repeated along all that is reduced: as the views tell, from the top down.
+    std::vector<UOp> views = f.views;
+    UOp scale = f.scale;
+    for (; IsView(scale) && !scale.is(Op::kPad); scale = scale.src(0)) views.push_back(scale);
+    Access access = LoopAccess(reduce.src(0).shape());
+    for (const UOp view : views) access = AccessSource(view, access);
+    if ((access.ranges() & SummedAxes(reduce)) != 0) return {};
+    const UOp all = Through(views, Made(scale.id()));
+    const ShapeView shape = reduce.shape();
+    std::vector<int64_t> first;
+    for (const int64_t size : shape) first.insert(first.end(), {0, size});
+    return all.valid() ? out_->Make(Op::kShrink, {all}, first) : all;
+  }
+
+  UOp Scaled(UOp u) {
+    const bool sums = u.is(Op::kReduce) && u.dtype() == DType::kFloat32 &&
+                      u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul) &&
+                      !u.symbolic() && !u.src(0).symbolic();
+    if (!sums) return {};
+    std::array<UOp, 2> whole, scale;
+    for (int i = 0; i < 2; ++i) {
+      const std::optional<ScaledFactor> f = ScaledFactorOf(u.src(0).src(i));
+      if (!f) return {};
+      scale[static_cast<size_t>(i)] = ScaleOf(u, *f);
+      if (!scale[static_cast<size_t>(i)].valid()) return {};
+      whole[static_cast<size_t>(i)] = Through(f->views, Made(f->whole.id()));
+    }
+    const UOp product = out_->Make(Op::kMul, {whole[0], whole[1]});
+    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    const UOp sum = out_->Make(Op::kReduce, DType::kVoid, std::array{product}, arg);
+    if (!sum.valid() || !AddsBytes(sum)) return {};
+    const UOp floats = out_->Make(Op::kCast, DType::kFloat32, {sum}, {});
+    return out_->Make(Op::kMul, {floats, out_->Make(Op::kMul, {scale[0], scale[1]})});
+  }
+
+  const FrozenGraph graph_;
+  const Graph& from_;
+  std::shared_ptr<Graph> out_ = std::make_shared<Graph>();
+  NodeMap<uint32_t> made_;
+};
+
+}  // namespace
+
+absl::StatusOr<FrozenGraph> ScaleSums(FrozenGraph graph, Budget* budget) {
+  return SumScaler(std::move(graph)).Run(budget);
+}
+
+}  // namespace telegrad
