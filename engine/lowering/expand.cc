@@ -28,7 +28,7 @@ namespace telegrad {
 namespace {
 
 constexpr int kMaxSummands = 256;  // ways through a sum
-constexpr int kMaxNesting = 8;     // of REDUCEs and nests inside each other
+constexpr int kMaxNesting = 16;    // of REDUCEs and nests inside each other
 constexpr int64_t kNotHeld = -1;
 constexpr int64_t kLanes = -2;
 

@@ -10,6 +10,7 @@ namespace telegrad {
 // STORE(target, RESHAPE(sum)) -> STORE(RESHAPE(target), sum) where the RESHAPE joins axes of a sum
 // of products, as the heads of a group are: then the loops of the kernel are the sum's, and nests
 // that compute its operands share them. From and to a legalized tensor graph (legalize.h).
-absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget);
+// `only_weighted`: only sums that the weights of a softmax are factors of.
+absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, bool only_weighted, Budget* budget);
 
 }  // namespace telegrad
