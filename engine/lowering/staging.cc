@@ -239,7 +239,7 @@ RingFill FillRing(Rewriter& b, const Staging& s, const Replacements& others, int
     out.begin.push_back(Filler(b, s, next_id).Fill(base, others, turn));
   }
   const UOp next = b.Make(Op::kAdd, {number, g.Index(ahead)});
-  const UOp exists = b.Make(Op::kCmpLt, {next, g.Index(tiles)});
+  const UOp exists = b.Make(Op::kCmpLt, {next, s.anew.back().src(0)});
   // Where there is none, the last one is not copied again: its address is inside of the value.
   const UOp least = b.Make(Op::kMax, {mul(next, -1), g.Index(1 - tiles)});
   Filler filler(b, s, next_id);

@@ -17,17 +17,14 @@
 #include <optional>
 
 #include "engine/lowering/online_terms.h"
-#include "engine/lowering/panel_order.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/tile_layout.h"
 #include "engine/lowering/workgroup_matmul.h"
-#include "engine/lowering/workgroup_stage.h"
+#include "engine/lowering/workgroup_operands.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
-
-constexpr int64_t kTogether = 8;  // terms of a sum of products that are written out
 
 int64_t Up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -68,9 +65,18 @@ class TileSummer {
     MakeThreads();
     for (; block_ >= layout_.columns; block_ /= 2) {
       if (block_ % layout_.columns != 0) return {};
-      StageOperands();
-      if (local_bytes_ <= target_.local_bytes) return Sum();
-      local_bytes_ = next_slot_ = 0;
+      const int64_t weights = instruction_ ? 0 : BytesOf(dtype_, block_ * WeightStride());
+      const OperandPlan plan{.sums = s_,
+                             .product = product_,
+                             .value = value_,
+                             .channel = channel(),
+                             .instruction = instruction_,
+                             .threads = threads_,
+                             .block = block_,
+                             .channels = channels(),
+                             .other_bytes = weights};
+      operands_ = StageOperands(b_, target_, plan, &next_range_, &next_slot_);
+      if (operands_.bytes + weights <= target_.local_bytes) return Sum();
     }
     return {};
   }
@@ -160,18 +166,17 @@ class TileSummer {
   }
 
   UOp Memory(AddressSpace space, DType dtype, int64_t elements) {
-    if (space == AddressSpace::kLocal) local_bytes_ += BytesOf(dtype, elements);
     return g_.Make(Op::kBuffer, dtype, {}, {static_cast<int64_t>(space), next_slot_++, elements});
   }
   UOp Private(int64_t elements) { return Memory(AddressSpace::kRegister, dtype_, elements); }
-  UOp OfBlock(int64_t elements) { return After(Private(elements), {blocks_}); }
+  UOp OfBlock(int64_t elements) { return After(Private(elements), {operands_.blocks}); }
 
   // `memory` in the loop over blocks, where it has `first` in the beginning.
   UOp Carried(UOp memory, int64_t elements, UOp first) {
     const UOp each = Fresh(AxisType::kUpcast, elements);
-    return After(memory, {Nest(Store(memory, each, first), {{&each, 1}}), blocks_});
+    return After(memory, {Nest(Store(memory, each, first), {{&each, 1}}), operands_.blocks});
   }
-  UOp InLoop(UOp nest) { return g_.Make(Op::kEnd, {nest, blocks_}); }
+  UOp InLoop(UOp nest) { return g_.Make(Op::kEnd, {nest, operands_.blocks}); }
 
   // Of a tile of so many columns, a multiple of the layout's. `lowest`: of the columns that are
   // neighbours.
@@ -209,101 +214,11 @@ class TileSummer {
     return walk;
   }
 
-  // Of a panel: rows along t, or the reduced range, of which the loop over blocks counts tiles.
-  Panel Stage(UOp load, const SplitRange& t, const SplitRange& k, bool of_rows, bool by_blocks,
-              bool counts_reduced, int64_t ring) {
-    const GroupCosts& costs = CostsOf(target_).group;
-    const bool by_k = instruction_ && RunsAlong(load, t, k);
-    RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = 0};
-    if (by_k) {
-      const bool first = of_rows != instruction_->turned;
-      bytes.gap =
-          std::min(bytes.gap, BytesAlongReduced(instruction_->info(), first ? 0 : 1, load.dtype()));
-    }
-    const std::vector<UOp> loops = by_blocks ? std::vector{blocks_} : std::vector<UOp>();
-    const PanelPlan plan{.load = load,
-                         .t = t,
-                         .k = k,
-                         .threads = threads_,
-                         .loops = loops,
-                         .slot = next_slot_++,
-                         .ring = ring,
-                         .counts_reduced = counts_reduced};
-    return PanelOf(b_, plan, by_k, bytes);
-  }
-
-  bool RunsAlong(UOp load, const SplitRange& t, const SplitRange& k) {
-    return RunsAlongReduced(b_, load, t.range, k.range);
-  }
-
-  SplitRange Split(UOp range, int64_t tile, UOp outer) {
-    SplitRange out;
-    out.range = range;
-    out.size = SizeOf(range);
-    out.tile = tile;
-    out.outer = outer;
-    out.within = g_.Index(0);
-    return out;
-  }
-  static int64_t PanelBytes(const Panel& panel) {
-    const Staging& s = panel.staging;
-    return s.ring * BytesOf(s.dtype, s.layout.elements());
-  }
-
-  // What is loaded of the operands: rows once, keys and values for each block.
-  void StageOperands() {
-    const int64_t count = (keys_ + block_ - 1) / block_;
-    blocks_ = g_.Range(next_range_++, AxisType::kReduce, g_.Index(count));
-    ring_ = 1;
-    MakePanels();
-    const auto in_pieces = [&](const std::optional<Panel>& panel) {
-      const Staging& s = panel->staging;
-      return s.shared->chunk * ByteSize(s.dtype) >= target_.async_bytes;
-    };
-    const bool asynchronous = target_.async_bytes > 0 && count > 1 && of_key_ && of_value_ &&
-                              in_pieces(of_key_) && in_pieces(of_value_);
-    if (!asynchronous) return;
-    constexpr int64_t kRing = 3, kAtOnce = 2;  // tiles, and workgroups of a processor
-    const int64_t more = (kRing - 1) * (PanelBytes(*of_key_) + PanelBytes(*of_value_));
-    if (kAtOnce * (local_bytes_ + more) > target_.local_bytes) return;
-    ring_ = kRing;
-    local_bytes_ = next_slot_ = 0;
-    MakePanels();
-    // Where threads would copy fewer elements at once than asynchronous copies have.
-    if (in_pieces(of_key_) && in_pieces(of_value_)) return;
-    ring_ = 1;
-    local_bytes_ = next_slot_ = 0;
-    MakePanels();
-  }
-
-  void MakePanels() {
-    of_query_.reset();
-    of_key_.reset();
-    of_value_.reset();
-    const UOp none = g_.Index(0);
-    const SplitRange key = Split(s_.key, block_, blocks_);
-    if (product_) {
-      const int64_t terms = Up(SizeOf(product_->k), instruction_ ? kWarpRows : kTogether);
-      const SplitRange k = Split(product_->k, terms, none);
-      const SplitRange row = Split(s_.row, s_.rows(), none);
-      of_query_ = Stage(product_->rows, row, k, true, false, true, 1);
-      of_key_ = Stage(product_->columns, key, k, false, true, false, ring_);
-    }
-    if (value_.valid()) {
-      const SplitRange c = Split(channel(), channels(), none);
-      of_value_ = Stage(value_, c, key, false, true, true, ring_);
-    }
-    for (const auto* panel : {&of_query_, &of_key_, &of_value_}) {
-      if (*panel) local_bytes_ += PanelBytes(**panel);
-    }
-    if (!instruction_) local_bytes_ += BytesOf(dtype_, block_ * WeightStride());
-  }
-
   // Rows of weights that threads exchange lie side by side, with a gap that a vector is aligned by.
   int64_t WeightStride() const { return s_.rows() + 4; }
 
   UOp Sum() {
-    FillPanels();
+    FillOperands(b_, &operands_, &next_range_);
     StoreScores();
     UpdateMaxima();
     StoreWeights();
@@ -312,29 +227,15 @@ class TileSummer {
     return Finish();
   }
 
-  void FillPanels() {
-    if (of_query_) of_query_->tile = StageTiles(b_, {&of_query_->staging, 1}, {}, &next_range_)[0];
-    std::vector<Panel*> panels;
-    std::vector<Staging> tiles;
-    for (auto* panel : {&of_key_, &of_value_}) {
-      if (!*panel) continue;
-      panels.push_back(&**panel);
-      tiles.push_back((*panel)->staging);
-    }
-    if (tiles.empty()) return;
-    const std::vector<StagedTile> filled = StageTiles(b_, tiles, {}, &next_range_);
-    for (size_t i = 0; i < filled.size(); ++i) panels[i]->tile = filled[i];
-  }
-
   // The ranges of the scores at a place.
   Replacements At(const Walk& walk) {
     return {{s_.row.id(), {walk.row, {walk.row}}},
-            {s_.key.id(), {Add(Mul(blocks_, block_), walk.column), {walk.column}}}};
+            {s_.key.id(), {Add(Mul(operands_.blocks, block_), walk.column), {walk.column}}}};
   }
   // Whether there is the key; invalid: there are all.
   UOp Exists(UOp column) {
     if (keys_ % block_ == 0) return {};
-    return b_.Make(Op::kCmpLt, {Add(Mul(blocks_, block_), column), g_.Index(keys_)});
+    return b_.Make(Op::kCmpLt, {Add(Mul(operands_.blocks, block_), column), g_.Index(keys_)});
   }
 
   UOp ElementOf(const Panel& panel, UOp t, UOp k) {
@@ -349,7 +250,7 @@ class TileSummer {
   };
   Terms TermsOf(int64_t count) {
     Terms out{.at = g_.Index(0)};
-    const int64_t together = count % kTogether == 0 ? kTogether : 1;
+    const int64_t together = count % kTermsTogether == 0 ? kTermsTogether : 1;
     if (count > together) out.ranges.push_back(Fresh(AxisType::kReduce, count / together));
     if (count > together) out.at = Mul(out.ranges.back(), together);
     if (together > 1) {
@@ -393,9 +294,9 @@ class TileSummer {
     for (int64_t k = 0; k < Up(SizeOf(product_->k), kWarpRows); k += kWarpRows) {
       const UOp from = g_.Index(k);
       const UOp rows =
-          Fragment(*of_query_, of_rows_, Mul(threads_[0], kWarpRows), from, RowElements());
+          Fragment(*operands_.query, of_rows_, Mul(threads_[0], kWarpRows), from, RowElements());
       const UOp columns =
-          Fragment(*of_key_, of_columns_, Mul(tile, kWarpRows), from, ColumnElements());
+          Fragment(*operands_.key, of_columns_, Mul(tile, kWarpRows), from, ColumnElements());
       sum = Multiply(rows, columns, sum);
     }
     return After(memory, {Nest(Store(memory, FragmentAt(tile), sum), {{&tile, 1}})});
@@ -409,9 +310,9 @@ class TileSummer {
       (*with)[reduce.id()] = {Load(products, walk.at), {}};
       return;
     }
-    const Terms terms = TermsOf(Up(SizeOf(product_->k), kTogether));
-    const UOp x = ElementOf(*of_query_, walk.row, terms.at);
-    const UOp y = ElementOf(*of_key_, walk.column, terms.at);
+    const Terms terms = TermsOf(Up(SizeOf(product_->k), kTermsTogether));
+    const UOp x = ElementOf(*operands_.query, walk.row, terms.at);
+    const UOp y = ElementOf(*operands_.key, walk.column, terms.at);
     const UOp body = Substitute(
         b_, reduce.src(0), {{product_->rows.id(), {x, {}}}, {product_->columns.id(), {y, {}}}});
     (*with)[reduce.id()] = {Reduce(ReduceKind::kAdd, body, {terms.ranges}), {}};
@@ -482,8 +383,8 @@ class TileSummer {
     for (int64_t k = 0; k < block_; k += kWarpRows) {
       const UOp weights =
           b_.Make(Op::kCast, value_.dtype(), {Load(weights_, FragmentAt(g_.Index(k / kWarpRows)))});
-      const UOp values =
-          Fragment(*of_value_, of_columns_, Mul(tile, kWarpRows), g_.Index(k), ColumnElements());
+      const UOp values = Fragment(*operands_.value, of_columns_, Mul(tile, kWarpRows), g_.Index(k),
+                                  ColumnElements());
       sum = Multiply(weights, values, sum);
     }
     output_done_ = InLoop(Nest(Store(scaled, FragmentAt(tile), sum), {{&tile, 1}}));
@@ -492,7 +393,7 @@ class TileSummer {
   // The weights of a block, of all threads.
   UOp ShareWeights() {
     const UOp memory =
-        After(Memory(AddressSpace::kLocal, dtype_, block_ * WeightStride()), {blocks_});
+        After(Memory(AddressSpace::kLocal, dtype_, block_ * WeightStride()), {operands_.blocks});
     const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
     const UOp at = Add(Mul(walk.column, WeightStride()), walk.row);
     const UOp store = Store(memory, at, Load(weights_, walk.at));
@@ -505,14 +406,14 @@ class TileSummer {
     const Terms key = TermsOf(block_);
     const UOp weight = Load(shared, Add(Mul(key.at, WeightStride()), walk.row));
     UOp value;
-    if (of_value_) {
-      const UOp element = ElementOf(*of_value_, walk.column, key.at);
+    if (operands_.value) {
+      const UOp element = ElementOf(*operands_.value, walk.column, key.at);
       value = Substitute(b_, sum().value, {{value_.id(), {element, {}}}});
     } else {
       value = Substitute(b_, sum().value,
                          {{s_.row.id(), {walk.row, {}}},
                           {sum().row.id(), {walk.row, {}}},
-                          {s_.key.id(), {Add(Mul(blocks_, block_), key.at), {}}},
+                          {s_.key.id(), {Add(Mul(operands_.blocks, block_), key.at), {}}},
                           {channel().id(), {walk.column, {}}}});
       const UOp exists = Exists(key.at);
       if (exists.valid()) {
@@ -643,7 +544,7 @@ class TileSummer {
   OnlineTerms terms_;
   int64_t next_range_, next_slot_ = 0;
   const DType dtype_;  // of scores and weights
-  int64_t keys_ = 0, block_ = 0, ring_ = 1, local_bytes_ = 0;
+  int64_t keys_ = 0, block_ = 0;
   std::optional<RowProduct> product_;  // of the scores
   UOp value_;                          // the LOAD that is weighted; invalid: it is computed
   std::optional<TileInstruction> instruction_;  // for both products
@@ -652,8 +553,7 @@ class TileSummer {
   std::vector<UOp> row_lanes_, column_lanes_;  // of them
   UOp lane_, zero_;
   FragmentPlace of_rows_, of_columns_;  // of the instruction's operands
-  UOp blocks_;                          // the loop over blocks
-  std::optional<Panel> of_query_, of_key_, of_value_;
+  StagedOperands operands_;
   UOp elements_, scales_, weights_;  // of a block
   UOp maxima_, sums_, output_, totals_;
   UOp maxima_done_, sums_done_, output_done_;

@@ -195,6 +195,16 @@ class Joiner {
       row += draft.Product(draft.LoopSet() & ~all) *  // its accumulators
              static_cast<double>(ByteSize(graph_.dtype(value.node)));
     }
+    // Threads share the scores, and one weighted sum, of the loops around and one inside.
+    if (together) {
+      int sums = 0;
+      for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+        for (int d : *drafts) {
+          if (drafts_[d].contraction == 0) continue;
+          if (drafts_[d].loops != shared + 1 || ++sums > 2) return 0;
+        }
+      }
+    }
     const auto fits = [&](int64_t rows) {
       return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, room / 2);
     };

@@ -88,6 +88,7 @@ struct AttentionForm {
   DType dtype = DType::kFloat32;
   int64_t heads = 8, groups = 8, queries = 32, keys = 48, channels = 32;
   bool causal = false, masked = false, clipped = false;
+  bool infinite = false;  // a value of the last key, which a causal mask hides from most
 };
 
 absl::StatusOr<Plan> PlanOf(const AttentionForm& f) {
@@ -120,6 +121,9 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
       {.dtype = kF16, .causal = true},
       {.dtype = kBF16, .heads = 8, .groups = 2, .queries = 33, .keys = 65, .channels = 24},
       {.dtype = kF32, .heads = 8, .groups = 4, .queries = 37, .keys = 70, .causal = true},
+      {.dtype = kF16, .queries = 150, .keys = 150, .causal = true},
+      {.dtype = kF16, .queries = 150, .keys = 150, .causal = true, .infinite = true},
+      {.dtype = kF32, .queries = 80, .keys = 100, .channels = 20, .causal = true, .infinite = true},
       {.dtype = kF32, .queries = 16, .keys = 100, .channels = 130},
       {.dtype = kF16, .keys = 100, .masked = true},
       {.dtype = kF32, .keys = 70, .channels = 20, .masked = true},
@@ -129,7 +133,14 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
   for (const AttentionForm& form : forms) {
     const auto plan = PlanOf(form);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const RandomGraph graph = GraphOf(*plan);
+    RandomGraph graph = GraphOf(*plan);
+    if (form.infinite) {
+      std::vector<uint8_t>& v = graph.slots[2];
+      const auto size = static_cast<size_t>(ByteSize(form.dtype));
+      const int64_t word = ScalarFromDouble(form.dtype, std::numeric_limits<double>::infinity());
+      const int64_t raw = ScalarToMemory(form.dtype, word);
+      std::memcpy(v.data() + v.size() - 3 * size, &raw, size);
+    }
     for (const char* arch : {"sm_90a", "gfx942", "gfx1100", "gfx1201", "invented"}) {
       const Target target = arch == std::string_view("sm_90a") ? *NvidiaTarget(9, 0, 1, 232448)
                             : arch == std::string_view("invented")
