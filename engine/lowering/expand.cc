@@ -29,7 +29,7 @@ namespace telegrad {
 namespace {
 
 constexpr int kMaxSummands = 256;  // ways through a sum
-constexpr int kMaxNesting = 8;     // of REDUCEs and nests inside each other
+constexpr int kMaxNesting = 16;    // of REDUCEs and nests inside each other
 constexpr int64_t kNotHeld = -1;
 constexpr int64_t kLanes = -2;
 
@@ -54,10 +54,12 @@ bool IsShared(UOp nest) {
 
 class Expander {
  public:
-  Expander(Rewriter& b, Dependence dependence, const Target& target)
+  // `expanded`: values that are expanded already.
+  Expander(Rewriter& b, Dependence dependence, const Target& target, std::vector<UOp> expanded = {})
       : b_(b),
         g_(*b.graph()),
         d_(std::move(dependence)),
+        expanded_(std::move(expanded)),
         warp_(target.warp),
         reorders_(target.reorders),
         keeps_order_(KeepsOrder(target)) {}
@@ -106,6 +108,7 @@ class Expander {
   Rewriter& b_;
   Graph& g_;
   Dependence d_;
+  const std::vector<UOp> expanded_;
   const int64_t warp_;
   const bool reorders_;
   const bool keeps_order_;
@@ -432,6 +435,7 @@ void Expander::Prepare(UOp sink) {
     plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !waits &&
                  !(u.is(Op::kIndex) && u.num_src() == 3) &&
                  std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return plain_[s]; });
+    if (std::ranges::find(expanded_, u) != expanded_.end()) plain_[id] = true;
   }
   const UOp first = sink.src(0);
   for (int i = 1; first.is(Op::kEnd) && i < first.num_src(); ++i) {
@@ -474,6 +478,7 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
   // Ends that reductions decide are values of their own: a RANGE stays as it is.
   Expander ends(b, *dependence, target);
   Replacements with;
+  std::vector<UOp> expanded;
   for (uint32_t id : PostOrder(sink)) {
     const UOp range = b.graph()->at(id);
     if (!range.is(Op::kRange) || range.src(0).is_const()) continue;
@@ -481,6 +486,8 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
     if (end == range.src(0)) continue;
     const UOp made = b.graph()->Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
     with[id] = {made, {made}};
+    with[range.src(0).id()] = {end, {}};  // wherever else it is asked for
+    expanded.push_back(end);
   }
   if (!with.empty()) {
     sink = Substitute(b, sink, with);
@@ -488,7 +495,7 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
     dependence = FindDependence(sink);
     if (!dependence) return ResourceExhausted("lowering: more than ", kMaxRanges, " ranges");
   }
-  return Expander(b, *std::move(dependence), target).Run(sink);
+  return Expander(b, *std::move(dependence), target, std::move(expanded)).Run(sink);
 }
 
 }  // namespace telegrad

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/checked.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/workgroup.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -37,6 +38,7 @@ class ShapeReader {
   std::optional<KernelShape> Run() {
     for (UOp range : shape_.d.ranges) {
       shape_.size.push_back(SizeOf(range));
+      shape_.threads |= IsThreads(range);
       if (!range.src(0).is_const()) shape_.whole |= Bit(shape_.d.IndexOf(range));
       if (range.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
         shape_.loops |= Bit(shape_.d.IndexOf(range));

@@ -72,6 +72,7 @@ struct KernelShape {
   RangeSet around_nests = 0;  // around a nest that a later one of the same iteration waits for
   bool in_place = false;      // WritesWhatItReads
   bool once = false;          // OverwritesWhatItReads
+  bool threads = false;       // an earlier pass has given the iterations to threads
   MatrixUnit matrix = MatrixUnit::kNone;  // of the target
 
   double Iterations(RangeSet set) const;

@@ -7,6 +7,7 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/lowering/workgroup.h"
 
 namespace telegrad {
 namespace {
@@ -153,6 +154,10 @@ UOp Join(Rewriter& b, UOp sink, UOp outer, UOp inner) {
 UOp MergeRanges(Rewriter& b, UOp sink, const Target& target) {
   // Threads of a workgroup are no lanes of a vector: none are unused at the end of a row.
   const int64_t lanes = target.lanes();
+  // Where iterations are threads' already, ranges are what elements each of these has.
+  for (uint32_t id : PostOrder(sink)) {
+    if (sink.graph()->op(id) == Op::kRange && IsThreads(sink.graph()->at(id))) return sink;
+  }
   while (const std::optional<Neighbours> pair = FindMergeable(sink, lanes)) {
     sink = Join(b, sink, pair->outer, pair->inner);
     if (!sink.valid()) return sink;

@@ -20,9 +20,11 @@
 
 #include "engine/ir/scalar.h"
 #include "engine/lowering/online_match.h"
+#include "engine/lowering/online_terms.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
+#include "engine/lowering/workgroup_online.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -51,15 +53,17 @@ int64_t BlockOf(int64_t keys, int64_t most) {
 class Summer {
  public:
   Summer(Rewriter& b, UOp sink, CoupledSums sums, int64_t most)
-      : b_(b), g_(*b.graph()), s_(std::move(sums)), most_(most), next_range_(s_.next_range) {
+      : b_(b),
+        g_(*b.graph()),
+        s_(std::move(sums)),
+        terms_(b, s_, s_.shift),
+        most_(most),
+        next_range_(s_.next_range) {
     for (uint32_t id : PostOrder(sink)) {
       if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
     }
     for (const UOp memory : {s_.maximum_memory, s_.sum_memory}) Count(memory);
     for (const WeightedSum& sum : s_.sums) Count(sum.memory);
-    const UOp shift = ShiftAt(Lowest());
-    guarded_ =
-        !shift.is_const() || !std::isfinite(ScalarAsDouble(shift.dtype(), shift.const_word()));
   }
 
   UOp Run() {
@@ -73,7 +77,7 @@ class Summer {
     UpdateMaxima();
     StoreWeights();
     Replacements done;
-    UOp corrected = Correction();
+    const UOp corrected = terms_.Correction();
     if (s_.sum_memory.valid()) AddSums(&done);
     for (const WeightedSum& sum : s_.sums) AddWeighted(sum, &done);
     After(s_.maximum_memory, maxima_done_, &done);
@@ -180,42 +184,19 @@ class Summer {
     Replacements with = place.at;
     with[s_.score.id()] = {Load(scores_, At(place)), {}};
     const UOp element = Substitute(b_, s_.element, with);
-    return place.again.valid() ? b_.Make(Op::kWhere, {place.again, Lowest(), element}) : element;
-  }
-
-  // What is subtracted where the maximum, of the row so far, is `maximum`.
-  UOp Shift(UOp maximum) {
-    const UOp shift = ShiftAt(maximum);
-    if (!guarded_) return shift;
-    const UOp none = b_.Make(Op::kCmpEq, {shift, Lowest()});
-    return b_.Make(Op::kWhere, {none, g_.ConstFloat(shift.dtype(), 0.0), shift});
-  }
-  // The kernel's shift where the maximum is that.
-  UOp ShiftAt(UOp maximum) {
-    return s_.shift == s_.maximum ? maximum
-                                  : Substitute(b_, s_.shift, {{s_.maximum.id(), {maximum, {}}}});
-  }
-  UOp Lowest() {
-    return g_.ConstFloat(s_.maximum.dtype(), -std::numeric_limits<double>::infinity());
-  }
-  UOp Exponential(UOp x, UOp y) {
-    UOp difference = b_.Make(Op::kSub, {x, y});
-    if (s_.scale.valid()) difference = b_.Make(Op::kMul, {difference, s_.scale});
-    return b_.Make(Op::kExp2, {difference});
+    return place.again.valid() ? b_.Make(Op::kWhere, {place.again, terms_.Lowest(), element})
+                               : element;
   }
 
   void UpdateMaxima() {
     const UOp row = FreshRow(), key = Fresh(AxisType::kReduce, block_);
-    const UOp carried = Carried(s_.maximum_memory, Rows(), Lowest());
+    const UOp carried = Carried(s_.maximum_memory, Rows(), terms_.Lowest());
     const UOp old = Load(carried, row);
     const UOp most = Reduce(ReduceKind::kMax, Element(PlaceAt(row, key)), key);
     const UOp maximum = b_.Make(Op::kMax, {old, most});
     maxima_done_ = Nest(Store(carried, row, maximum), {row});
     const UOp memory = OfBlock(s_.maximum.dtype(), s_.rows());
-    // What was added up so far is 0 while the maximum is -inf.
-    const UOp nothing = b_.Make(Op::kCmpEq, {old, Lowest()});
-    const UOp scale = b_.Make(Op::kWhere, {nothing, g_.ConstFloat(old.dtype(), 0.0),
-                                           Exponential(Shift(old), Shift(maximum))});
+    const UOp scale = terms_.Rescaling(old, maximum);
     const UOp stored = Nest(Store(memory, row, scale), {row});
     scales_ = g_.Make(Op::kAfter, {memory, stored});
   }
@@ -225,7 +206,7 @@ class Summer {
     const Place place = PlaceAt(row, key);
     const UOp maximum = Load(g_.Make(Op::kAfter, {s_.maximum_memory, maxima_done_}), row);
     const UOp memory = OfBlock(s_.maximum.dtype(), block_ * s_.rows());
-    const UOp weight = Exponential(Element(place), Shift(maximum));
+    const UOp weight = terms_.Exponential(Element(place), terms_.Shift(maximum));
     weights_ = g_.Make(Op::kAfter, {memory, Nest(Store(memory, At(place), weight), {row, key})});
   }
 
@@ -271,9 +252,6 @@ class Summer {
     After(sum.memory, nest, done);
   }
 
-  // By what the sums are multiplied in the end, at the row of the scores; invalid: nothing.
-  UOp Correction() { return guarded_ ? Exponential(Shift(s_.maximum), s_.shift) : UOp(); }
-
   UOp Finish(const Replacements& done, UOp correction) {
     std::vector<UOp> roots;
     for (const UOp root : s_.roots) {
@@ -300,10 +278,10 @@ class Summer {
   Rewriter& b_;
   Graph& g_;
   const CoupledSums s_;
+  OnlineTerms terms_;
   const int64_t most_;  // keys of a block
   int64_t next_range_ = 0, next_slot_ = 0;
   int64_t block_ = 0, overlap_ = 0;  // keys
-  bool guarded_ = true;              // the shift of a row without any score may be no finite number
   UOp blocks_;                       // the loop over blocks
   UOp maxima_done_;                  // the nest that updates the maxima
   UOp scores_, scales_, weights_;    // memory of a block, once it is filled
@@ -312,14 +290,17 @@ class Summer {
 }  // namespace
 
 UOp SumOnline(Rewriter& b, UOp sink, const Target& target) {
-  if (KeepsOrder(target) || target.has(ParallelLevel::kThreads)) return sink;
+  if (KeepsOrder(target)) return sink;
   const Graph& g = *sink.graph();
   const std::vector<uint32_t> order = PostOrder(sink);
   if (std::ranges::none_of(order, [&](uint32_t id) { return g.op(id) == Op::kBuffer; }))
     return sink;
   std::optional<CoupledSums> sums = MatchCoupledSums(b, sink);
   if (!sums) return sink;
-  const UOp online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
+  const UOp online =
+      target.has(ParallelLevel::kThreads)
+          ? SumOnlineTogether(b, target, *sums)
+          : Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
   return online.valid() ? online : sink;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/substitute.h"
+#include "engine/lowering/workgroup.h"
 
 namespace telegrad {
 namespace {
@@ -58,9 +59,13 @@ class Separator {
       if (!u.is(Op::kReduce)) continue;
       const auto [loop, added] = loops_.try_emplace(KeyOf(u), RangesOf(u));
       if (!added) continue;
-      const bool free =
-          std::ranges::none_of(loop->second, [&](uint32_t range) { return taken.contains(range); });
+      // Threads are around the whole kernel, whatever they share.
+      const auto is_taken = [&](uint32_t range) {
+        return taken.contains(range) && !IsThreads(g_.at(range));
+      };
+      const bool free = std::ranges::none_of(loop->second, is_taken);
       for (uint32_t& range : loop->second) {
+        if (IsThreads(g_.at(range))) continue;
         taken.insert(range);
         if (free) continue;
         const UOp old = g_.at(range);

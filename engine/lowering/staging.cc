@@ -251,7 +251,7 @@ LaterTile FillerAhead(Rewriter& b, const Staging& s, int64_t ahead, int64_t* nex
   Graph& g = *b.graph();
   const int64_t tiles = SizeOf(s.anew.back());
   const UOp next = b.Make(Op::kAdd, {s.axes[s.ring_axis].tile, g.Index(ahead)});
-  const UOp exists = b.Make(Op::kCmpLt, {next, g.Index(tiles)});
+  const UOp exists = b.Make(Op::kCmpLt, {next, s.anew.back().src(0)});
   // Where there is none, it is the last one: its address is inside of the value.
   const auto minus = [&](UOp x) { return b.Make(Op::kMul, {x, g.Index(-1)}); };
   const UOp least = b.Make(Op::kMax, {minus(next), g.Index(1 - tiles)});

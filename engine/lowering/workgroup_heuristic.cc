@@ -22,6 +22,7 @@
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/panel_order.h"
+#include "engine/lowering/ranges.h"
 #include "engine/lowering/staging.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
@@ -53,6 +54,16 @@ class WorkgroupHeuristic {
     for (int r : s_.outer) {
       if (Has(s_.parallel, r) && s_.size[r] > 1) parallel_.push_back(r);
     }
+    if (s_.threads) {
+      for (int r : s_.outer) Add(Move::Kind::kGroup, r, 0);
+      return std::move(moves_);
+    }
+    if (Keeps()) {  // what a thread of its own does, by itself
+      for (size_t i = 0; i < std::min<size_t>(s_.outer.size(), kMaxThreadAxes); ++i) {
+        Add(Move::Kind::kGroup, s_.outer[i], 0);
+      }
+      return std::move(moves_);
+    }
     if (Product()) return std::move(moves_);
     rows_ = s_.parallel;
     double longest = 1;
@@ -74,6 +85,13 @@ class WorkgroupHeuristic {
   }
 
  private:
+  // Whether nests pass values to each other in private memory.
+  bool Keeps() const {
+    return std::ranges::any_of(s_.works, [](const Work& work) {
+      return work.root.is(Op::kStore) && Memory(work.root.src(0)).is(Op::kBuffer);
+    });
+  }
+
   bool IsLong(const Work& work) const {
     return work.is_reduce() && s_.Iterations(work.own) >= costs_.alone;
   }

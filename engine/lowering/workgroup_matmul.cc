@@ -38,21 +38,6 @@ bool IsZeroWithout(UOp load, UOp gate) {
                              [&](UOp u) { return std::ranges::find(known, u) != known.end(); });
 }
 
-// The LOAD that `value` is as f32. A padded one that is converted is selected once more.
-UOp LoadOf(UOp value) {
-  UOp gate;
-  if (value.is(Op::kWhere) && value.src(2).is_const() && value.src(2).const_word() == 0) {
-    gate = value.src(0);
-    value = value.src(1);
-  }
-  UOp load = value;
-  if (value.is(Op::kCast) && value.dtype() == DType::kFloat32 && Is16Bit(value.src(0).dtype())) {
-    load = value.src(0);
-  }
-  if (!load.is(Op::kLoad) || (load == value && value.dtype() != DType::kFloat32)) return {};
-  return !gate.valid() || IsZeroWithout(load, gate) ? load : UOp();
-}
-
 const MemoryAccess* AccessOf(const Work& work, UOp load) {
   const auto it = std::ranges::find(work.accesses, load.src(0), &MemoryAccess::address);
   return it == work.accesses.end() ? nullptr : &*it;
@@ -102,6 +87,50 @@ int LongestRange(const KernelShape& s, RangeSet set) {
 
 }  // namespace
 
+// A padded one that is converted is selected once more.
+UOp FactorLoad(UOp value) {
+  UOp gate;
+  if (value.is(Op::kWhere) && value.src(2).is_const() && value.src(2).const_word() == 0) {
+    gate = value.src(0);
+    value = value.src(1);
+  }
+  UOp load = value;
+  if (value.is(Op::kCast) && value.dtype() == DType::kFloat32 && Is16Bit(value.src(0).dtype())) {
+    load = value.src(0);
+  }
+  if (!load.is(Op::kLoad) || (load == value && value.dtype() != DType::kFloat32)) return {};
+  return !gate.valid() || IsZeroWithout(load, gate) ? load : UOp();
+}
+
+bool DependsOn(UOp u, UOp range) {
+  const std::optional<Dependence> d = FindDependence(u);
+  return !d || d->Depends(u, range);
+}
+
+std::optional<RowProduct> FindRowProduct(UOp value, UOp row, UOp column) {
+  RowProduct out;
+  const Graph& g = *value.graph();
+  for (uint32_t id : PostOrder(value)) {
+    if (g.op(id) != Op::kReduce) continue;
+    if (out.reduce.valid()) return std::nullopt;
+    out.reduce = g.at(id);
+  }
+  const UOp reduce = out.reduce;
+  if (!reduce.valid() || reduce.arg(0) != static_cast<int64_t>(ReduceKind::kAdd) ||
+      reduce.num_src() != 2 || !reduce.src(0).is(Op::kMul) || !reduce.src(1).src(0).is_const()) {
+    return std::nullopt;
+  }
+  out.k = reduce.src(1);
+  const UOp x = FactorLoad(reduce.src(0).src(0)), y = FactorLoad(reduce.src(0).src(1));
+  if (!x.valid() || !y.valid()) return std::nullopt;
+  const bool first = DependsOn(x, row);
+  out.rows = first ? x : y;
+  out.columns = first ? y : x;
+  const bool apart = DependsOn(out.rows, row) && !DependsOn(out.rows, column) &&
+                     DependsOn(out.columns, column) && !DependsOn(out.columns, row);
+  return apart ? std::optional(out) : std::nullopt;
+}
+
 std::optional<Product> FindProduct(const KernelShape& s) {
   const Work* fold = nullptr;
   for (const Work& work : s.works) {
@@ -115,8 +144,8 @@ std::optional<Product> FindProduct(const KernelShape& s) {
     return std::nullopt;
   }
   Product out{.reduce = fold->root,
-              .a = LoadOf(product.src(0)),
-              .b = LoadOf(product.src(1)),
+              .a = FactorLoad(product.src(0)),
+              .b = FactorLoad(product.src(1)),
               .k = fold->own};
   if (!out.a.valid() || !out.b.valid() || out.a.dtype() != out.b.dtype()) return std::nullopt;
   const MemoryAccess* a = AccessOf(*fold, out.a);

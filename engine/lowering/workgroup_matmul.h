@@ -8,6 +8,18 @@
 
 namespace telegrad {
 
+// The LOAD that a factor of a product is as f32; invalid where it is computed otherwise.
+UOp FactorLoad(UOp value);
+
+bool DependsOn(UOp u, UOp range);
+
+// The one REDUCE in a value: the sum over `k` of products of an element that only `row` decides and
+// one that only `column` does, both loaded.
+struct RowProduct {
+  UOp reduce, rows, columns, k;
+};
+std::optional<RowProduct> FindRowProduct(UOp value, UOp row, UOp column);
+
 // REDUCE(add, MUL(f32 of LOAD a, f32 of LOAD b), k...), or with its factors in the other order,
 // that is the kernel's only reduction. It is found by what the loads walk, whatever the kernel
 // calls it: parallel ranges that a walks and b does not are rows, those of b alone columns, and all

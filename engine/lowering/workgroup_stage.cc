@@ -17,26 +17,6 @@ namespace {
 
 constexpr int64_t kMatrixRowBytes = 16;  // of LOAD_MATRIX
 
-// An operand's tile: of the tile's range t, and of the reduced range k.
-struct Panel {
-  Staging staging;
-  bool by_k;  // rows in local memory run along k, else along t
-  StagedTile tile = {};
-
-  // Where element (t, k) of the tile is, from the tile's first on.
-  UOp At(Rewriter& b, UOp t, UOp k) const {
-    const UOp place[] = {by_k ? t : k, by_k ? k : t};
-    return staging.layout.At(b, place);
-  }
-  // The element (t, k) further on than the one that the kernel reads.
-  UOp AtFrom(Rewriter& b, UOp t, UOp k) const {
-    if (staging.layout.swizzle.chunk == 0) return b.Make(Op::kAdd, {tile.read, At(b, t, k)});
-    const UOp place[] = {b.Make(Op::kAdd, {staging.axes[0].read, by_k ? t : k}),
-                         b.Make(Op::kAdd, {staging.axes[1].read, by_k ? k : t})};
-    return staging.layout.At(b, place);
-  }
-};
-
 // How many neighbours a thread copies at once. A copy's elements are neighbours on both sides; what
 // is stored may be turned.
 int64_t ChunkOf(Rewriter& b, UOp load, const SplitRange& along, bool turned, int64_t ring,
@@ -45,12 +25,6 @@ int64_t ChunkOf(Rewriter& b, UOp load, const SplitRange& along, bool turned, int
   return NeighboursAlong(b, load, along.range, along.tile,
                          bytes / std::max<int64_t>(1, ByteSize(load.dtype())));
 }
-
-// Bytes: between rows, of what a thread accesses at once at most, and of all banks, 0 where rows
-// are not exchanged.
-struct RowBytes {
-  int64_t gap, chunk, banks;
-};
 
 // Rows that are read at once do not fall onto the same banks: those that are read whole chunks at a
 // time are exchanged where the target has that, others have gaps.
@@ -66,23 +40,35 @@ void Separate(const RowBytes& bytes, int64_t element, Layout* layout) {
   layout->axes.back().gap = bytes.gap / element;
 }
 
-Panel PanelOf(Rewriter& b, const StagedProduct& plan, size_t operand, bool by_k,
-              const RowBytes& bytes, int64_t ring) {
-  const UOp load = operand == 0 ? plan.product.a : plan.product.b;
-  const SplitRange& t = operand == 0 ? plan.m : plan.n;
-  const bool copied_by_k = RunsAlongReduced(b, load, t.range, plan.k.range);
-  const SplitRange& along = copied_by_k ? plan.k : t;
+}  // namespace
+
+UOp Panel::At(Rewriter& b, UOp t, UOp k) const {
+  const UOp place[] = {by_k ? t : k, by_k ? k : t};
+  return staging.layout.At(b, place);
+}
+
+UOp Panel::AtFrom(Rewriter& b, UOp t, UOp k) const {
+  if (staging.layout.swizzle.chunk == 0) return b.Make(Op::kAdd, {tile.read, At(b, t, k)});
+  const UOp place[] = {b.Make(Op::kAdd, {staging.axes[0].read, by_k ? t : k}),
+                       b.Make(Op::kAdd, {staging.axes[1].read, by_k ? k : t})};
+  return staging.layout.At(b, place);
+}
+
+Panel PanelOf(Rewriter& b, const PanelPlan& plan, bool by_k, const RowBytes& bytes) {
+  const UOp load = plan.load;
+  const bool copied_by_k = RunsAlongReduced(b, load, plan.t.range, plan.k.range);
+  const SplitRange& along = copied_by_k ? plan.k : plan.t;
   Panel panel{.staging = {.dtype = load.dtype(),
                           .value = load,
                           .space = AddressSpace::kLocal,
-                          .slot = static_cast<int64_t>(operand),
+                          .slot = plan.slot,
                           .anew = plan.loops,
-                          .ring = ring},
+                          .ring = plan.ring},
               .by_k = by_k};
   SharedCopy& shared = panel.staging.shared.emplace();
   for (const bool reduced : {!by_k, by_k}) {
-    const SplitRange& r = reduced ? plan.k : t;
-    if (reduced) panel.staging.ring_axis = panel.staging.axes.size();
+    const SplitRange& r = reduced ? plan.k : plan.t;
+    if (reduced == plan.counts_reduced) panel.staging.ring_axis = panel.staging.axes.size();
     if (reduced == copied_by_k) shared.along = panel.staging.axes.size();
     panel.staging.layout.axes.push_back({.size = r.tile});
     panel.staging.axes.push_back(
@@ -90,18 +76,18 @@ Panel PanelOf(Rewriter& b, const StagedProduct& plan, size_t operand, bool by_k,
   }
   Separate(bytes, ByteSize(load.dtype()), &panel.staging.layout);
   shared.threads = plan.threads;
-  shared.chunk = ChunkOf(b, load, along, copied_by_k != by_k, ring, bytes.chunk);
+  shared.chunk = ChunkOf(b, load, along, copied_by_k != by_k, plan.ring, bytes.chunk);
   return panel;
 }
 
-// What a thread reads at once along what is reduced: neighbours of its fragment, or where matrices
-// are loaded by rows, a row.
 int64_t BytesAlongReduced(const MmaInfo& mma, size_t operand, DType dtype) {
   if (mma.by_rows) return kMatrixRowBytes;
   const FragmentRow* const row = FindFragment(mma.unit, operand == 0 ? 'a' : 'b');
   const FragmentDigit& lowest = row->elements.all().front();
   return lowest.axis == 'k' && lowest.stride == 1 ? lowest.size * ByteSize(dtype) : ByteSize(dtype);
 }
+
+namespace {
 
 // Matrices of which a row, or where neighbours are not along k a column, lies in one row of local
 // memory.
@@ -119,6 +105,8 @@ UOp LoadMatrices(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64
                 {count, panel.by_k ? 0 : 1});
 }
 
+}  // namespace
+
 // A fragment is a vector: the lane's part of the place is added before the element's.
 UOp ReadFragment(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64_t elements) {
   if (at.row.valid()) return LoadMatrices(b, panel, at, elements / 2);
@@ -128,6 +116,8 @@ UOp ReadFragment(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64
   index = g.Make(Op::kAdd, {index, panel.At(b, at.vector_t, at.vector_k)});
   return g.Make(Op::kLoad, {g.Make(Op::kIndex, {panel.tile.memory, index})});
 }
+
+namespace {
 
 // `banks`: bytes of all banks, over which rows are exchanged; 0: rows have gaps.
 std::vector<Panel> PanelsOf(Rewriter& b, const StagedProduct& plan, const GroupCosts& costs,
@@ -140,7 +130,14 @@ std::vector<Panel> PanelsOf(Rewriter& b, const StagedProduct& plan, const GroupC
     const bool by_k = mma != nullptr && RunsAlongReduced(b, load, i == 0 ? p.m : p.n, p.k);
     RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = banks};
     if (by_k) bytes.gap = std::min(bytes.gap, BytesAlongReduced(mma->info(), i, load.dtype()));
-    panels.push_back(PanelOf(b, plan, i, by_k, bytes, ring));
+    const PanelPlan of{.load = load,
+                       .t = i == 0 ? plan.m : plan.n,
+                       .k = plan.k,
+                       .threads = plan.threads,
+                       .loops = plan.loops,
+                       .slot = static_cast<int64_t>(i),
+                       .ring = ring};
+    panels.push_back(PanelOf(b, of, by_k, bytes));
   }
   return panels;
 }

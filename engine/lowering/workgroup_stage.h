@@ -3,9 +3,45 @@
 #pragma once
 
 #include "engine/lowering/moves/split.h"
+#include "engine/lowering/staging.h"
 #include "engine/lowering/workgroup_matmul.h"
 
 namespace telegrad {
+
+// Bytes: between rows, of what a thread accesses at once at most, and of all banks, 0 where rows
+// are not exchanged.
+struct RowBytes {
+  int64_t gap, chunk, banks;
+};
+
+// What of an operand is copied into local memory.
+struct PanelPlan {
+  UOp load;
+  const SplitRange &t, &k;                 // the tile's range, and what is reduced
+  const std::vector<UOp>&threads, &loops;  // outermost first: that copy, and that fill it anew
+  int64_t slot = 0;                        // of the BUFFER
+  int64_t ring = 1;
+  bool counts_reduced = true;  // whether the innermost loop counts tiles of k, else of t
+};
+
+// An operand's tile: of the tile's range t, and of the reduced range k.
+struct Panel {
+  Staging staging;
+  bool by_k;  // rows in local memory run along k, else along t
+  StagedTile tile = {};
+
+  // Where element (t, k) of the tile is, from the tile's first on.
+  UOp At(Rewriter& b, UOp t, UOp k) const;
+  // The element (t, k) further on than the one that the kernel reads.
+  UOp AtFrom(Rewriter& b, UOp t, UOp k) const;
+};
+Panel PanelOf(Rewriter& b, const PanelPlan& plan, bool by_k, const RowBytes& bytes);
+
+// What a thread reads at once along what is reduced: neighbours of its fragment, or where matrices
+// are loaded by rows, a row.
+int64_t BytesAlongReduced(const MmaInfo& mma, size_t operand, DType dtype);
+// A fragment of so many elements, as a vector, of the panel's operand.
+UOp ReadFragment(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64_t elements);
 
 // A matrix product whose ranges are split.
 struct StagedProduct {

@@ -29,6 +29,8 @@ FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
   return {.costs = target.machine->schedule,
           .private_bytes = target.private_bytes,
           .row_blocks = target.row_blocks,
+          .row_bytes = target.row_bytes,
+          .row_groups = target.row_groups,
           .one_product = target.product_target.has_value()};
 }
 

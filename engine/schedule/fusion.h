@@ -69,6 +69,10 @@ struct FusionOptions {
   int64_t private_bytes = 0;
   // Whether lowering reduces rows of scores in blocks: see score_rows.h.
   bool row_blocks = false;
+  // What a workgroup may keep of such rows, where no thread keeps anything else.
+  int64_t row_bytes = 0;
+  // Workgroups that leave no processor without one.
+  int64_t row_groups = 0;
   // Whether a kernel computes one matrix product at most: only then it has tiles in local memory.
   bool one_product = false;
   absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes

@@ -33,6 +33,8 @@ class Joiner {
         score_rows_(rows),
         costs_(options.costs),
         private_(static_cast<double>(options.private_bytes)),
+        row_bytes_(static_cast<double>(options.row_bytes)),
+        row_groups_(static_cast<double>(options.row_groups)),
         kept_rows_(options.rows),
         one_product_(options.one_product),
         uses_(graph.size()) {
@@ -81,6 +83,11 @@ class Joiner {
  private:
   int Find(int draft) const { return drafts_.Find(draft); }
 
+  // What may be kept of the value.
+  double BytesFor(uint32_t node) const {
+    return row_bytes_ > 0 && score_rows_.contains(node) ? row_bytes_ : private_;
+  }
+
   void TryJoin(const StoredValue& value, int writer, int reader) {
     const int from = group_of_[writer], to = group_of_[reader];
     if (from == to) return;
@@ -104,7 +111,7 @@ class Joiner {
       }
     }
     if (nodes > Drafts::kMaxMergedNodes) return;
-    if (private_ == 0 && ranges > Drafts::kMaxRanges) return;
+    if (BytesFor(value.node) == 0 && ranges > Drafts::kMaxRanges) return;
     // As many loops as all of them can share.
     int shared = std::min(a.shared, b.shared);
     if (const auto kept = kept_rows_.find(value.node); kept != kept_rows_.end()) {
@@ -178,7 +185,8 @@ class Joiner {
   // sums of products read again, they read for many rows.
   int64_t Rows(const StoredValue& value, const NestGroup& a, const NestGroup& b,
                const std::vector<double>& reread, int shared) const {
-    if (private_ == 0 || shared == 0) return 0;
+    const double room = BytesFor(value.node);
+    if (room == 0 || shared == 0) return 0;
     const RangeSet all = (RangeSet{1} << shared) - 1, last = RangeSet{1} << (shared - 1);
     // In blocks, most rows are computed at a time, and their products take longer than the operands
     // from memory.
@@ -201,22 +209,38 @@ class Joiner {
     const uint32_t product = drafts_[a.drafts.front()].contraction;
     if (!reduced || product == 0) return 0;
     const double terms = FoldedExtent(graph_.at(product));
-    if (terms > (blocks ? MostTermsOfBlock(value.node) : kMaxTerms)) return 0;
+    const bool together = blocks && row_bytes_ > 0;  // a workgroup's threads
+    if (terms > (blocks && !together ? MostTermsOfBlock(value.node) : kMaxTerms)) return 0;
     const Draft& outer = drafts_[Find(value.writer)];
     double row = BytesOfValue(value.node) / outer.Product(all);
     for (int d : b.drafts) {
       const Draft& draft = drafts_[d];
-      if (!blocks || draft.contraction == 0) continue;
+      if (!blocks || together || draft.contraction == 0) continue;
       row += draft.Product(draft.LoopSet() & ~all) *  // its accumulators
              static_cast<double>(ByteSize(graph_.dtype(value.node)));
+    }
+    // Threads share the scores, and one weighted sum, of the loops around and one inside.
+    if (together) {
+      int sums = 0;
+      for (const std::vector<int>* drafts : {&a.drafts, &b.drafts}) {
+        for (int d : *drafts) {
+          if (drafts_[d].contraction == 0) continue;
+          if (drafts_[d].loops != shared + 1 || ++sums > 2) return 0;
+        }
+      }
     }
     const auto several = kept_rows_.find(value.node);
     const double values = several == kept_rows_.end() ? 2 : std::max(2, several->second.values);
     const auto fits = [&](int64_t rows) {
-      return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, private_ / values);
+      return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, room / values);
     };
     const double n = outer.ranges[shared - 1].size;
     int64_t rows = kMaxRows;
+    if (together) {
+      const auto few = [&] { return 2 * Iterations(outer, shared, rows) < row_groups_; };
+      while (rows > kWarpRows && (static_cast<double>(rows) > n || !fits(rows) || few())) rows /= 2;
+      return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
+    }
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
     const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;
     while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < costs_.shared))
@@ -228,7 +252,8 @@ class Joiner {
   void Keep(const StoredValue& value) {
     const int writer = Find(value.writer);
     NestGroup& group = groups_[group_of_[writer]];
-    if (private_ == 0 || group.drafts.size() < 2) return;
+    const double room = BytesFor(value.node);
+    if (room == 0 || group.drafts.size() < 2) return;
     const bool stays = std::ranges::all_of(value.readers, [&](const KernelUse& use) {
       return group_of_[Find(use.draft)] == group_of_[writer];
     });
@@ -238,7 +263,7 @@ class Joiner {
     for (uint32_t other : group.kept) {
       kept += BytesOfValue(other) / Iterations(drafts_[writer], group.shared, group.tile);
     }
-    if (stays && kept <= private_) group.kept.push_back(value.node);
+    if (stays && kept <= room) group.kept.push_back(value.node);
   }
 
   // A sum of products shares a loop that one of its operands does not depend on only in tiles, for
@@ -338,7 +363,7 @@ class Joiner {
   const std::vector<StoredValue>& values_;
   const ScoreRows& score_rows_;
   const ScheduleCosts& costs_;
-  const double private_;
+  const double private_, row_bytes_, row_groups_;
   const absl::flat_hash_map<uint32_t, KeptRows>& kept_rows_;  // see FusionOptions
   const bool one_product_;
   std::vector<int> uses_;                       // by node
@@ -358,7 +383,8 @@ std::vector<NestGroup> JoinNests(const Graph& graph, std::span<const uint32_t> o
   absl::flat_hash_set<uint32_t> stored;
   for (const StoredValue& value : values) stored.insert(value.node);
   ScoreRows rows;
-  if (options.row_blocks && options.private_bytes > 0) rows = FindScoreRows(graph, order, stored);
+  if (options.row_blocks && (options.private_bytes > 0 || options.row_bytes > 0))
+    rows = FindScoreRows(graph, order, stored);
   while (true) {
     std::vector<NestGroup> groups = Joiner(graph, order, drafts, values, rows, options).Run();
     absl::flat_hash_set<uint32_t> whole;  // softmaxes

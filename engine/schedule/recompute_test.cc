@@ -49,7 +49,7 @@ constexpr std::string_view kSums = R"(%0 = param f32 [2, 64, 1, 16] slot=0
 %16 = sink %13 %15
 )";
 
-size_t RowsOfSums(const LineEdits& edits, ScheduleCosts costs = CostsOf("").schedule,
+size_t RowsOfSums(const LineEdits& edits, ScheduleCosts costs = CostsOf(CostRow::kGeneral).schedule,
                   int64_t private_bytes = 1 << 20) {
   Budget budget;
   const absl::StatusOr<RecomputedRows> rows =
@@ -87,7 +87,7 @@ TEST(RecomputeRows, AreNotThoseThatAreStoredOrComparedOrReducedOnce) {
 }
 
 TEST(RecomputeRows, FollowCosts) {
-  ScheduleCosts costs = CostsOf("").schedule;
+  ScheduleCosts costs = CostsOf(CostRow::kGeneral).schedule;
   costs.rows_byte = 4;
   EXPECT_EQ(RowsOfSums({}, costs), 0u);
   costs.rows_byte = 5;

@@ -438,13 +438,20 @@ class Scheduler {
 
 }  // namespace
 
+// Whether the threads of a workgroup share rows of scores (engine/lowering/workgroup_online.h).
+static bool KeepsRows(const Target& target) {
+  return target.has(ParallelLevel::kWarps) && target.stages;
+}
+
 ScheduleOptions ScheduleOptions::For(const Target& target) {
   const MachineCosts& machine = CostsOf(target);
   const bool transforms = target.winograd && !target.deterministic;
   return {.machine = &machine,
           // Private memory is in the cache that a thread has to itself, if it has one.
           .private_bytes = target.cache_bytes > 0 ? machine.schedule.kept_bytes : 0,
-          .row_blocks = !target.deterministic && !target.has(ParallelLevel::kThreads),
+          .row_blocks = !target.deterministic,
+          .row_bytes = KeepsRows(target) ? target.local_bytes : 0,
+          .row_groups = KeepsRows(target) ? target.threads : 0,
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
           .product_target =
               target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,
@@ -472,8 +479,9 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   if (target.product_target) {
     TG_ASSIGN_OR_RETURN(legal, StoreChannelsLast(std::move(legal), *target.product_target, budget));
   }
-  if (target.private_bytes > 0) {
-    TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), budget));
+  if (target.private_bytes > 0 || target.row_bytes > 0) {
+    const bool only_weighted = target.private_bytes == 0;
+    TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), only_weighted, budget));
   }
   TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
   const UOp sink = graph.graph.root();

@@ -54,6 +54,10 @@ struct ScheduleOptions {
   int64_t private_bytes = 0;
   // Whether lowering reduces rows of scores in blocks: see score_rows.h.
   bool row_blocks = false;
+  // Memory that a workgroup has for a block of each of its rows of scores; 0: there is none.
+  int64_t row_bytes = 0;
+  // Workgroups that leave no processor without one.
+  int64_t row_groups = 0;
   // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
   // transformed tiles (winograd.h); 0: they may not.
   int64_t multiply_adds = 0;

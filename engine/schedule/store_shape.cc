@@ -25,6 +25,19 @@ bool SameAxes(ShapeView a, ShapeView b) {
   return a.size() != b.size() && longer(a) == longer(b);
 }
 
+// Whether one factor is an exponential, perhaps times or by something: a softmax's weights.
+bool IsWeighted(UOp sum) {
+  for (int i = 0; i < sum.src(0).num_src(); ++i) {
+    UOp u = sum.src(0).src(i);
+    while (Is(u.op(), kMovement) || u.is(Op::kDetach) || u.is(Op::kFDiv) || u.is(Op::kMul)) {
+      const bool second = u.is(Op::kMul) && !Is(u.src(0).op(), kMovement) && u.src(1).is(Op::kExp2);
+      u = u.src(second ? 1 : 0);
+    }
+    if (u.is(Op::kExp2)) return true;
+  }
+  return false;
+}
+
 // Whether each axis of `joined`, but those of size 1, is one or several of `apart`, and some are
 // several.
 bool Joins(ShapeView apart, ShapeView joined) {
@@ -45,7 +58,7 @@ bool Joins(ShapeView apart, ShapeView joined) {
 
 }  // namespace
 
-absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget) {
+absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, bool only_weighted, Budget* budget) {
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
@@ -57,8 +70,9 @@ absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget) {
     const UOp u = from.at(id);
     if (!u.is(Op::kStore) || NumElements(u.src(0).shape()) == 0) return false;
     const UOp sum = StoredSum(u);
-    if (!sum.valid()) return false;
-    const bool read = uses[sum.id()] > 1 && SameAxes(sum.shape(), u.src(0).shape());
+    if (!sum.valid() || (only_weighted && !IsWeighted(sum))) return false;
+    const bool read =
+        !only_weighted && uses[sum.id()] > 1 && SameAxes(sum.shape(), u.src(0).shape());
     return read || Joins(sum.shape(), u.src(0).shape());
   };
   if (std::ranges::none_of(order, joins)) return graph;

@@ -12,6 +12,7 @@ namespace telegrad {
 // that compute its operands share them. Also where it leaves out axes of size 1 of a sum that
 // others read, too: then these read what is stored. From and to a legalized tensor graph
 // (legalize.h).
-absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, Budget* budget);
+// `only_weighted`: only sums that the weights of a softmax are factors of, and no others.
+absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, bool only_weighted, Budget* budget);
 
 }  // namespace telegrad

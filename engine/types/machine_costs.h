@@ -103,6 +103,10 @@ struct ProductTile {
   int64_t columns() const { return threads_n * n; }
 };
 
+// Rows of scores of an attention that a warp has: those of matrix instructions. A workgroup has a
+// multiple of them.
+inline constexpr int64_t kWarpRows = 16;
+
 // What suits workgroups, for targets that have them.
 struct GroupCosts {
   int64_t threads, few_threads;  // of a workgroup, and of one where there is little to do

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "engine/frontend/nn/models.h"
@@ -11,6 +12,7 @@
 #include "engine/frontend/nn/nn_norms.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
+#include "engine/schedule/schedule.h"
 #include "tests/conformance/compare.h"
 
 namespace telegrad {
@@ -79,6 +81,85 @@ TEST(WorkgroupNets, ABlockOfATransformer) {
   const Tensor y = x.Add(attention(first(x), {}, /*causal=*/true));
   b.Output(y.Add(down(up(second(y)).Gelu())), "y");
   ExpectAgreement(b.Finish());
+}
+
+// What an attention may be: heads of groups, any number of queries and keys, and what is seen.
+struct AttentionForm {
+  DType dtype = DType::kFloat32;
+  int64_t heads = 8, groups = 8, queries = 32, keys = 48, channels = 32;
+  bool causal = false, masked = false, clipped = false;
+  bool infinite = false;  // a value of the last key, which a causal mask hides from most
+};
+
+absl::StatusOr<Plan> PlanOf(const AttentionForm& f) {
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  Builder b;
+  const Tensor q = b.Param(f.dtype, {f.heads, f.queries, f.channels}, "q");
+  const Tensor k = b.Param(f.dtype, {f.groups, f.keys, f.channels}, "k");
+  const Tensor v = b.Param(f.dtype, {f.groups, f.keys, f.channels}, "v");
+  const Tensor mask = b.Param(DType::kInt32, {f.queries, f.keys}, "mask");
+  if (!f.clipped) {
+    const Tensor seen = f.masked ? mask.Lt(5) : Tensor();  // of 8 numbers; rows may see nothing
+    b.Output(q.ScaledDotProductAttention(k, v, seen, f.causal, {}, f.heads != f.groups), "y");
+    return b.Finish();
+  }
+  // Another shift than the maximum, and a second result for each row.
+  const Tensor scores = q.Cast(DType::kFloat32).MatMul(k.Cast(DType::kFloat32).Transpose());
+  const Tensor seen = b.Iota(DType::kInt32, f.queries).Unsqueeze(-1).FloorMod(5).Eq(3);
+  const Tensor shown = seen.Where(kHidden, scores);
+  const Tensor most = shown.Max({-1}, true), shift = most.Gt(1.0).Where(most, 1.0);
+  const Tensor weights = ((shown - shift) * 1.5).Exp2(), sum = weights.Sum({-1}, true);
+  const Tensor y = (weights * 0.5 / (sum + 1.0)).MatMul(v.Cast(DType::kFloat32));
+  b.Output(y.Cast(f.dtype), "y");
+  return b.Finish();
+}
+
+TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
+  constexpr DType kF32 = DType::kFloat32, kF16 = DType::kFloat16, kBF16 = DType::kBFloat16;
+  const AttentionForm forms[] = {
+      {.dtype = kF32},
+      {.dtype = kF16, .causal = true},
+      {.dtype = kBF16, .heads = 8, .groups = 2, .queries = 33, .keys = 65, .channels = 24},
+      {.dtype = kF32, .heads = 8, .groups = 4, .queries = 37, .keys = 70, .causal = true},
+      {.dtype = kF16, .queries = 150, .keys = 150, .causal = true},
+      {.dtype = kF16, .queries = 150, .keys = 150, .causal = true, .infinite = true},
+      {.dtype = kF32, .queries = 80, .keys = 100, .channels = 20, .causal = true, .infinite = true},
+      {.dtype = kF32, .queries = 16, .keys = 100, .channels = 130},
+      {.dtype = kF16, .keys = 100, .masked = true},
+      {.dtype = kF32, .keys = 70, .channels = 20, .masked = true},
+      {.dtype = kF16, .keys = 80, .clipped = true},
+      {.dtype = kF32, .queries = 40, .keys = 80, .clipped = true},
+  };
+  for (const AttentionForm& form : forms) {
+    const auto plan = PlanOf(form);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    RandomGraph graph = GraphOf(*plan);
+    if (form.infinite) {
+      std::vector<uint8_t>& v = graph.slots[2];
+      const auto size = static_cast<size_t>(ByteSize(form.dtype));
+      const int64_t word = ScalarFromDouble(form.dtype, std::numeric_limits<double>::infinity());
+      const int64_t raw = ScalarToMemory(form.dtype, word);
+      std::memcpy(v.data() + v.size() - 3 * size, &raw, size);
+    }
+    for (const char* arch : {"sm_90a", "gfx942", "gfx1100", "gfx1201", "invented"}) {
+      const Target target = arch == std::string_view("sm_90a") ? *NvidiaTarget(9, 0, 1, 232448)
+                            : arch == std::string_view("invented")
+                                ? TargetOf(TargetKind::kInvented)
+                                : AmdTarget(*FindAmdProcessor(arch), 1);
+      Budget budget;
+      const auto schedule =
+          ScheduleGraph(plan->graph.root(), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      EXPECT_EQ(schedule->kernels.size(), 1u) << arch;
+      EXPECT_EQ(schedule->arena_bytes, 0) << arch;
+      EXPECT_EQ("",
+                testing::Compare(graph,
+                                 [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
+                                   return testing::RunLowered(sink, target, variables, slots);
+                                 }))
+          << arch << ", " << (&form - forms);
+    }
+  }
 }
 
 TEST(WorkgroupNets, LayersOf16BitFloats) {

@@ -36,6 +36,12 @@ class Carrier {
   absl::StatusOr<UOp> Run() {
     splits_ = PlanSplits(moves_);
     TG_ASSIGN_OR_RETURN(parallel_, MakeParallel(b_, splits_, moves_, target_, &next_id_));
+    // An earlier pass may have given the iterations to threads.
+    for (UOp end = sink_.src(0); end.is(Op::kEnd); end = end.src(0)) {
+      for (int i = 1; i < end.num_src(); ++i) {
+        if (IsThreads(end.src(i))) parallel_.ranges.push_back(end.src(i));
+      }
+    }
     TG_RETURN_IF_ERROR(FindProduct());
     for (SplitRange& s : splits_) {
       TG_RETURN_IF_ERROR(MakeParts(b_, parallel_, padding_, s_.once, &next_id_, &s));

@@ -80,6 +80,7 @@ class Checker {
     TG_RETURN_IF_ERROR(FindRange());
     if (before_.size() >= kMaxMoves) return No("the list is too long");
     TG_RETURN_IF_ERROR(OfTarget());
+    if (s_.threads) return OfThreads();
     switch (move_.kind) {
       case Kind::kVectorize:
       case Kind::kUpcast:
@@ -125,6 +126,14 @@ class Checker {
     return RowOf(move_.kind).levels.Has(ParallelLevel::kGroups)
                ? No("a move for workgroups, which the target does not have")
                : No("a move for workers, which the target does not have");
+  }
+
+  // Each thread has its iterations: what is left are the loops around all of them.
+  absl::Status OfThreads() const {
+    if (move_.kind != Kind::kGroup) return No("threads share the iterations of the kernel already");
+    if (!IsOuter()) return No("not all stores are in the loop");
+    return Had(Kind::kGroup, move_.range) ? No("the range has workgroups already")
+                                          : absl::OkStatus();
   }
 
   absl::Status FindRange() { return FindRange(move_.range); }
@@ -438,6 +447,12 @@ absl::Status CheckMove(const KernelShape& shape, const MoveList& before, const M
 }
 
 absl::Status CheckComplete(const KernelShape& shape, const MoveList& moves, const Target& target) {
+  for (const int r : shape.outer) {
+    const int64_t number = shape.d.ranges[static_cast<size_t>(r)].arg(0);
+    if (shape.threads && std::ranges::find(moves, number, &Move::range) == moves.end()) {
+      return FailedPrecondition("moves: the range r", number, " is around threads, and no GROUP");
+    }
+  }
   const bool product = std::ranges::any_of(
       moves, [](const Move& m) { return m.kind == Kind::kStage || m.kind == Kind::kTensorcore; });
   return product ? CheckProduct(shape, moves, target) : absl::OkStatus();
