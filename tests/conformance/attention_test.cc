@@ -338,7 +338,8 @@ TEST_F(AttentionTest, AddsUpNothingOverLanes) {
         const auto over_lanes = std::ranges::count_if(
             program->order, [&](uint32_t id) { return program->graph->op(id) == Op::kReduce; });
         // The values that a mask hides are, to see whether all are finite.
-        EXPECT_EQ(over_lanes, seen == Seen::kAll ? 0 : 1) << kNames[static_cast<int>(seen)] << " " << length;
+        EXPECT_EQ(over_lanes, seen == Seen::kAll ? 0 : 1)
+            << kNames[static_cast<int>(seen)] << " " << length;
       }
     }
   }

@@ -395,7 +395,7 @@ TEST_F(TwoDaemons, AServerStartedAnewHasForgottenTheBuffers) {
 TEST_F(TwoDaemons, AServerThatStopsIsLostInTime) {
   Start({"--remote-grace", "1", "--remote-wait", "2000"}, {});
   Counting counting(*connection_, kFar);
-  far_->process().Signal(SIGSTOP);
+  far_->process().Stop();
   std::vector<Future<RunInfo>> runs;
   for (int i = 0; i < 50; ++i) runs.push_back(counting.Run());
   for (const auto& run : runs) {

@@ -91,6 +91,12 @@ class Process {
     return kilobytes * 1024;
   }
   void Signal(int number) { kill(pid_, number); }
+  // SIGSTOP, until all of its threads stand still: the signal itself only asks for that.
+  void Stop() {
+    Signal(SIGSTOP);
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOWAIT);
+  }
   // Waits for its end.
   Output Wait() {
     if (reader_.joinable()) {
