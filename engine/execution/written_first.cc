@@ -275,13 +275,19 @@ std::optional<Intervals> Fills(UOp kernel, int64_t slot, int64_t elements) {
   return filling ? Intervals{{0, elements}} : FillTogether(kernel, slot);
 }
 
-// Whether the kernel loads nothing else from its argument.
-bool ReadsOnly(UOp kernel, int64_t slot, const Intervals& filled) {
+// Whether the kernel loads nothing else from its argument, which begins `begin` elements into what
+// is filled.
+bool ReadsOnly(UOp kernel, int64_t slot, int64_t begin, const Intervals& filled) {
   return std::ranges::all_of(PostOrder(kernel), [&](uint32_t id) {
     const UOp u = kernel.graph()->at(id);
     if (!u.is(Op::kLoad) || !IsArgument(u.src(0), slot)) return true;
-    const std::optional<Intervals> read = ValuesOf(u.src(0).src(1));
-    return read && IsWithin(*read, filled);
+    std::optional<Intervals> read = ValuesOf(u.src(0).src(1));
+    if (!read) return false;
+    for (auto& [first, end] : *read) {
+      first += begin;
+      end += begin;
+    }
+    return IsWithin(*read, filled);
   });
 }
 
@@ -289,8 +295,8 @@ bool ReadsOnly(UOp kernel, int64_t slot, const Intervals& filled) {
 
 bool WritesTemporariesFirst(const Schedule& schedule) {
   struct Filled {
-    bool whole = false;
-    DType dtype = {};  // of what follows
+    int64_t whole = 0;  // bytes from the beginning of the temporary that are all written
+    DType dtype = {};   // of what follows
     Intervals part;
   };
   std::map<int32_t, Filled> filled;
@@ -305,16 +311,20 @@ bool WritesTemporariesFirst(const Schedule& schedule) {
     for (const auto& [slot, param] : params) {
       const BufferRef ref = kernel.arguments[static_cast<size_t>(slot)];
       if (ref.kind == BufferRef::Kind::kSlot) continue;
+      const int64_t elements = NumElements(param.shape());
+      const int64_t bytes = BytesOf(param.dtype(), elements);
       const auto before = filled.find(ref.index);
       if (before == filled.end()) {
-        const int64_t elements = NumElements(param.shape());
         std::optional<Intervals> fills = Fills(root, slot, elements);
-        if (!fills) return false;
-        now[ref.index] = {*fills == Intervals{{0, elements}}, param.dtype(), *std::move(fills)};
-      } else if (!before->second.whole && (param.dtype() != before->second.dtype ||
-                                           !ReadsOnly(root, slot, before->second.part))) {
-        return false;
+        if (!fills || ref.offset != 0) return false;
+        const bool whole = *fills == Intervals{{0, elements}};
+        now[ref.index] = {whole ? bytes : 0, param.dtype(), *std::move(fills)};
+        continue;
       }
+      const Filled& of = before->second;
+      if (ref.offset + bytes <= of.whole) continue;
+      const int64_t begin = ref.offset * 8 / Info(of.dtype).bits;
+      if (param.dtype() != of.dtype || !ReadsOnly(root, slot, begin, of.part)) return false;
     }
     filled.merge(now);
   }

@@ -107,6 +107,31 @@ TEST_F(WrittenFirst, NobodyReadsTheGaps) {
   EXPECT_FALSE(WritesTemporariesFirst(Storing(rows, true, rows, 32)));
 }
 
+// An argument that begins in the middle of a temporary reads from there on.
+TEST_F(WrittenFirst, NobodyReadsTheGapsFromAnywhere) {
+  const auto rows = [](Graph& g, UOp i, UOp j) { return Sum(g, i, 10, j); };
+  const auto row = [](Graph&, UOp, UOp j) { return j; };
+  Schedule schedule = Storing(rows, false, row, 40);
+  EXPECT_TRUE(WritesTemporariesFirst(schedule));
+  schedule.kernels[1].arguments[0].offset = 64;  // elements 16 to 19 are a gap
+  EXPECT_FALSE(WritesTemporariesFirst(schedule));
+  schedule.kernels[1].arguments[0].offset = 80;
+  EXPECT_TRUE(WritesTemporariesFirst(schedule));
+}
+
+// What is filled may be less than the temporary.
+TEST_F(WrittenFirst, NobodyReadsBehindWhatIsFilled) {
+  const auto shifted = [](Graph& g, UOp i, UOp j) {
+    return Sum(g, i, 6, Sum(g, j, 1, g.Index(8)));
+  };
+  Schedule schedule = Storing(Full);
+  EXPECT_TRUE(WritesTemporariesFirst(schedule));
+  schedule.kernels.resize(1);
+  schedule.temporaries = {{128, 0}};
+  Read(shifted, &schedule, 32);
+  EXPECT_FALSE(WritesTemporariesFirst(schedule));
+}
+
 // Two STOREs that fill 3 rows of 8 in tiles of 2 rows, of which the last has one.
 TEST_F(WrittenFirst, WhatSeveralStoresWriteTogether) {
   const auto filled = [](int64_t second_offset, int64_t rows) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
 #include "engine/lowering/ranges.h"
 #include "gtest/gtest.h"
 
@@ -169,6 +172,72 @@ TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
   }
   EXPECT_GE(places.size(), 4u);
   EXPECT_EQ(*places.rbegin(), std::ssize(places) - 1);
+}
+
+// Two nests of one kernel: the first keeps rows, the second adds them up. Where rows of two
+// matrices are computed together, what waits for either's nest waits for the same loop, and does so
+// once.
+TEST(Lower, NestsThatAreComputedTogetherAreWaitedForOnce) {
+  const auto graph = std::make_shared<Graph>();
+  const absl::StatusOr<UOp> kernel = Parse(R"(%0 = param f32 [5120] slot=0
+%1 = const i64 2
+%2 = range i64 %1 id=0 type=loop
+%3 = const i64 2560
+%4 = mul i64 %2 %3
+%5 = const i64 16
+%6 = range i64 %5 id=1 type=loop
+%7 = const i64 160
+%8 = mul i64 %6 %7
+%9 = add i64 %4 %8
+%10 = range i64 %7 id=2 type=loop
+%11 = add i64 %9 %10
+%12 = index f32 %0 %11
+%13 = param f32 [256] slot=1
+%15 = const i64 128
+%16 = mul i64 %2 %15
+%17 = const i64 8
+%18 = mul i64 %6 %17
+%19 = add i64 %16 %18
+%20 = range i64 %17 id=3 type=reduce
+%21 = add i64 %19 %20
+%22 = index f32 %13 %21
+%23 = load f32 %22
+%24 = param f32 [1280] slot=2
+%27 = mul i64 %10 %17
+%28 = add i64 %27 %20
+%29 = index f32 %24 %28
+%30 = load f32 %29
+%31 = mul f32 %23 %30
+%32 = reduce f32 %31 %20 kind=add axes=[]
+%53 = store %12 %32
+%54 = end %53 %10
+%55 = end %54 %2 %6
+%56 = param f32 [32] slot=3
+%57 = mul i64 %2 %5
+%58 = add i64 %57 %6
+%59 = index f32 %56 %58
+%60 = after f32 [5120] %0 %54
+%61 = range i64 %7 id=6 type=reduce
+%62 = add i64 %9 %61
+%63 = index f32 %60 %62
+%64 = load f32 %63
+%65 = reduce f32 %64 %61 kind=add axes=[]
+%66 = store %59 %65
+%67 = end %66 %2 %6
+%68 = sink %55 %67
+)",
+                                           graph.get());
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  for (const int vector_bytes : {16, 32, 64}) {
+    Target target;
+    target.vector_bytes = vector_bytes;
+    target.vector_registers = 16;
+    target.threads = 2;
+    Budget budget;
+    const auto program = Lower(Freeze(*kernel), target, "sums", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_TRUE(Verify(*program).ok()) << vector_bytes << " " << Verify(*program);
+  }
 }
 
 // The masked columns are copied once for all rows: reading the packed rows again for each tile of

@@ -176,12 +176,13 @@ UOp Narrow(PassContext& c, UOp root) {
 }
 
 // Only what the order needs, in a graph of its own. An AFTER of a whole nest becomes one of the END
-// that closes the nest's outermost range.
+// that closes the nest's outermost range. So those of several nests in the same loops are one.
 Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string name) {
   auto graph = std::make_shared<Graph>();
   Program program;
   program.name = std::move(name);
   NodeMap<uint32_t> copied(*from);
+  absl::flat_hash_set<uint32_t> placed;
   std::vector<UOp> src;
   for (uint32_t id : order) {
     const UOp u = from->at(id);
@@ -194,7 +195,7 @@ Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string nam
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     const UOp copy = graph->Make(u.op(), u.dtype(), src, arg);
     copied[id] = copy.id();
-    program.order.push_back(copy.id());
+    if (placed.insert(copy.id()).second) program.order.push_back(copy.id());
   }
   program.graph = std::move(graph);
   return program;

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/ir/scalar.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/cost.h"
 #include "engine/schedule/drafts.h"
@@ -105,6 +107,13 @@ struct Ranges {
 bool IsFloatSum(UOp u) {
   return u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) &&
          IsFloat(u.dtype());
+}
+
+// A number by which a sum is divided without more than a rounding.
+bool IsInvertible(UOp u) {
+  if (!u.is_const()) return false;
+  const double x = ScalarAsDouble(u.dtype(), u.const_word());
+  return std::abs(x) > 0x1p-30 && std::abs(x) < 0x1p30;
 }
 
 // A sum over j, of which one factor is a sum over d of two factors.
@@ -242,6 +251,8 @@ class Exchanger {
         left.erase(same);
         continue;
       }
+      // The inverse of what a run may make 0 would lose the sum.
+      if (!IsInvertible(factor.value)) return std::nullopt;
       Factor inverse = factor;
       inverse.divides = !inverse.divides;
       inverse.ranges = 0;

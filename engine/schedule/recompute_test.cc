@@ -139,6 +139,20 @@ TEST(ExchangeSums, UsesTheSumThatTheGraphHas) {
             1);
 }
 
+// By what y alone is multiplied the sum would be divided: a constant may be that, what a run may
+// make 0 may not.
+TEST(ExchangeSums, DividesByConstantsOnly) {
+  const std::string mul = "%12 = mul f32 [64, 64, 16] %11 %3";
+  const auto times = [&](const std::string& factor) {
+    return LineEdits{{mul, factor + "\n%21 = expand f32 [64, 64, 16] %20\n" +
+                               "%22 = mul f32 [64, 64, 16] %11 %21\n" +
+                               "%12 = mul f32 [64, 64, 16] %22 %3"}};
+  };
+  EXPECT_EQ(TriplesOf(times("%23 = const f32 0.5\n%20 = reshape f32 [1, 1, 1] %23")), 1);
+  EXPECT_EQ(TriplesOf(times("%23 = const f32 1e-30\n%20 = reshape f32 [1, 1, 1] %23")), 2);
+  EXPECT_EQ(TriplesOf(times("%20 = param f32 [64, 1, 1] slot=5")), 2);
+}
+
 TEST(ExchangeSums, LeavesOthersAsTheyAre) {
   const std::string mul = "%12 = mul f32 [64, 64, 16] %11 %3";
   // Other values, weights, and axes; a factor of j; the largest term.

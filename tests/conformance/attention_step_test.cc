@@ -96,6 +96,18 @@ std::vector<std::vector<double>> StepInDoubles(const AttentionShape& s, const Sl
   return out;
 }
 
+void ExpectOutputs(const std::vector<std::vector<double>>& want, const Slots& got) {
+  for (size_t out = 0; out < want.size(); ++out) {
+    double most = 0, error = 0;
+    for (size_t i = 0; i < want[out].size(); ++i) {
+      most = std::max(most, std::abs(want[out][i]));
+      const double off = std::abs(want[out][i] - FloatAt(got[4 + out], static_cast<int64_t>(i)));
+      error = off <= error ? error : off;  // also no number
+    }
+    EXPECT_LE(error, 2e-5 * most) << out;
+  }
+}
+
 void ExpectStep(const AttentionShape& s, CpuRunner* runner) {
   SCOPED_TRACE(Described(s));
   const absl::StatusOr<Plan> plan = AttentionStep(s);
@@ -106,15 +118,7 @@ void ExpectStep(const AttentionShape& s, CpuRunner* runner) {
   Slots got = operands;
   const absl::Status status = runner->Run(Root(plan), {}, &got);
   ASSERT_TRUE(status.ok()) << status;
-  for (size_t out = 0; out < want.size(); ++out) {
-    double most = 0, error = 0;
-    for (size_t i = 0; i < want[out].size(); ++i) {
-      most = std::max(most, std::abs(want[out][i]));
-      const double off = std::abs(want[out][i] - FloatAt(got[4 + out], static_cast<int64_t>(i)));
-      error = off <= error ? error : off;  // also no number
-    }
-    EXPECT_LE(error, 2e-5 * most) << out;
-  }
+  ExpectOutputs(want, got);
 }
 
 class AttentionStepTest : public AttentionTest {};
@@ -136,6 +140,29 @@ TEST_F(AttentionStepTest, AgreesWithTheFormulasInDoubles) {
              runner_);
   ExpectStep({.heads = 1, .groups = 1, .queries = 520, .keys = 520, .seen = Seen::kCausal},
              runner_);
+}
+
+// The rows of y have a factor that the sum over keys does not have, and that is 0.
+TEST_F(AttentionStepTest, AgreesWhereARowOfTheResultIsHidden) {
+  constexpr int64_t kRows = 64, kChannels = 16;
+  Builder b;
+  const Tensor weights = b.Param(DType::kFloat32, {kRows, kRows}, "weights");
+  const Tensor v = b.Param(DType::kFloat32, {kRows, kChannels}, "v");
+  const Tensor dy = b.Param(DType::kFloat32, {kRows, kChannels}, "dy");
+  const Tensor factors = b.Param(DType::kFloat32, {kRows, 1}, "factors");
+  b.Output((weights * factors).MatMul(v), "y");
+  b.Output((weights * dy.MatMul(v.Transpose(-1, -2))).Sum({-1}), "sums");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(13);
+  Slots operands = {Floats(kRows * kRows, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows, random),
+                    std::vector<uint8_t>(4 * kRows * kChannels),
+                    std::vector<uint8_t>(4 * kRows)};
+  std::fill_n(operands[3].begin(), 4 * kRows / 2, uint8_t{0});
+  ExpectEvaluated(Root(plan), operands, 5);
 }
 
 // The largest temporary of the schedule, in bytes.
