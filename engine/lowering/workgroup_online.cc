@@ -106,7 +106,7 @@ class TileSummer {
     }
     layout_ = instruction_ ? instruction_->layout : LayoutWithoutInstruction(target_.warp);
     block_ = CostsOf(target_).schedule.row_block / layout_.columns * layout_.columns;
-    if (SizeOf(channel()) > kMostChannels) block_ /= 2;
+    if (SizeOf(channel()) > kMostChannels) block_ = std::max(block_ / 2, layout_.columns);
     while (block_ / 2 >= std::max(keys_, layout_.columns) && block_ / 2 % layout_.columns == 0) {
       block_ /= 2;
     }

@@ -124,7 +124,7 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
       {.dtype = kF16, .queries = 150, .keys = 150, .causal = true},
       {.dtype = kF16, .queries = 150, .keys = 150, .causal = true, .infinite = true},
       {.dtype = kF32, .queries = 80, .keys = 100, .channels = 20, .causal = true, .infinite = true},
-      {.dtype = kF32, .queries = 16, .keys = 100, .channels = 130},
+      {.dtype = kF32, .queries = 17, .keys = 100, .channels = 130},
       {.dtype = kF16, .keys = 100, .masked = true},
       {.dtype = kF32, .keys = 70, .channels = 20, .masked = true},
       {.dtype = kF16, .keys = 80, .clipped = true},
