@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
+#include <span>
 
 #include "engine/lowering/online_terms.h"
 #include "engine/lowering/ranges.h"
@@ -25,6 +27,8 @@
 
 namespace telegrad {
 namespace {
+
+constexpr int64_t kLocalAlign = 16;  // bytes: at multiples of it buffers in local memory begin
 
 int64_t Up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -66,6 +70,7 @@ class TileSummer {
     for (; block_ >= layout_.columns; block_ /= 2) {
       if (block_ % layout_.columns != 0) return {};
       const int64_t weights = instruction_ ? 0 : BytesOf(dtype_, block_ * WeightStride());
+      const int64_t others = weights + ExchangedBytes();
       const OperandPlan plan{.sums = s_,
                              .product = product_,
                              .value = value_,
@@ -74,9 +79,9 @@ class TileSummer {
                              .threads = threads_,
                              .block = block_,
                              .channels = channels(),
-                             .other_bytes = weights};
+                             .other_bytes = others};
       operands_ = StageOperands(b_, target_, plan, &next_range_, &next_slot_);
-      if (operands_.bytes + weights <= target_.local_bytes) return Sum();
+      if (operands_.bytes + others <= target_.local_bytes) return Sum();
     }
     return {};
   }
@@ -106,11 +111,29 @@ class TileSummer {
     }
     layout_ = instruction_ ? instruction_->layout : LayoutWithoutInstruction(target_.warp);
     block_ = CostsOf(target_).schedule.row_block / layout_.columns * layout_.columns;
-    if (SizeOf(channel()) > kMostChannels) block_ /= 2;
+    if (SizeOf(channel()) > kMostChannels) block_ = std::max(block_ / 2, layout_.columns);
     while (block_ / 2 >= std::max(keys_, layout_.columns) && block_ / 2 % layout_.columns == 0) {
       block_ /= 2;
     }
     return true;
+  }
+
+  // Of local memory, at most, what threads tell each other through it (workgroup_reduce.h): whether
+  // hidden values are finite, of all lanes that exchange it themselves one number, and where lanes
+  // that have parts of a row do not exchange its maximum and its sum, a number of each lane's rows.
+  int64_t ExchangedBytes() const {
+    const int64_t threads = warps() * target_.warp;
+    int64_t lanes = 1;  // neighbours that have parts of a row
+    size_t i = 0;
+    for (; i < layout_.threads.size() && !layout_.threads[i].row; ++i) {
+      lanes *= layout_.threads[i].size;
+    }
+    const bool row_last =
+        std::ranges::all_of(std::span(layout_.threads).subspan(i), &TileDigit::row);
+    const bool exchanged = row_last && std::has_single_bit(static_cast<uint64_t>(lanes));
+    const int64_t numbers = threads / (target_.warp & -target_.warp);
+    return Up(BytesOf(dtype_, numbers + (exchanged ? 0 : 2 * threads * layout_.rows())),
+              kLocalAlign);
   }
 
   // Digits are ranges of their own, so that a sum over some of them is one over lanes.

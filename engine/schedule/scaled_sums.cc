@@ -111,6 +111,8 @@ class SumScaler {
     return all.valid() ? out_->Make(Op::kShrink, {all}, first) : all;
   }
 
+  UOp Magnitude(UOp x) { return out_->Make(Op::kMax, {x, out_->Make(Op::kNeg, {x})}); }
+
   UOp Scaled(UOp u) {
     const bool sums = u.is(Op::kReduce) && u.dtype() == DType::kFloat32 &&
                       u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul) &&
@@ -129,7 +131,12 @@ class SumScaler {
     const UOp sum = out_->Make(Op::kReduce, DType::kVoid, std::array{product}, arg);
     if (!sum.valid() || !AddsBytes(sum)) return {};
     const UOp floats = out_->Make(Op::kCast, DType::kFloat32, {sum}, {});
-    return out_->Make(Op::kMul, {floats, out_->Make(Op::kMul, {scale[0], scale[1]})});
+    // The one nearer to 0 first: neither overflows nor vanishes what the result does not. Their
+    // product could.
+    const UOp less = out_->Make(Op::kCmpLt, {Magnitude(scale[0]), Magnitude(scale[1])});
+    const UOp near = out_->Make(Op::kWhere, {less, scale[0], scale[1]});
+    const UOp far = out_->Make(Op::kWhere, {less, scale[1], scale[0]});
+    return out_->Make(Op::kMul, {out_->Make(Op::kMul, {floats, near}), far});
   }
 
   const FrozenGraph graph_;

@@ -160,8 +160,11 @@ TEST(Target, KeysReadBack) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
   std::string beyond = key;
-  beyond.back() += 1;  // no row of costs
+  beyond.back() += 1;  // neither true nor false
   EXPECT_FALSE(Target::FromKey(beyond).has_value());
+  Target no_row = target;
+  no_row.costs = static_cast<CostRow>(static_cast<int>(kLastCostRow) + 1);
+  EXPECT_FALSE(Target::FromKey(no_row.Key()).has_value());
   target.index_bits = 16;
   EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
   target.index_bits = 64;

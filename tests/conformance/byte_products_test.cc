@@ -356,6 +356,42 @@ TEST(ByteProducts, OfDequantizedValuesHaveTheirScalesBehindTheSum) {
   }
 }
 
+// Scales whose product is too large or too small for f32, of results that are neither: one of 0,
+// and sums of which one scale is far from the other.
+TEST(ByteProducts, OfDequantizedValuesHaveScalesOfAnySize) {
+  struct Extreme {
+    float x, w;
+    uint8_t byte;
+  };
+  for (const Extreme& c : {Extreme{1e20F, -1e20F, 0}, Extreme{1e-22F, 1e-21F, 111},
+                           Extreme{1e34F, 1e-34F, 111}, Extreme{1e-34F, -1e34F, 111}}) {
+    Builder b;
+    const auto factor = [&](const Side& side, const char* name, const char* scale) {
+      const Tensor x = FactorOf(b, side, {64, 64}, 0, name).Cast(DType::kFloat32);
+      return x * b.Param(DType::kFloat32, {1, 1}, scale);
+    };
+    const Tensor x = factor({.dtype = kUnsigned}, "x", "x_scale");
+    const Tensor w = factor({.dtype = kSigned}, "w", "w_scale");
+    b.Output(x.MatMul(w), "out");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const UOp root = plan->graph.root();
+    Slots want = testing::EmptySlots(root);
+    for (const size_t slot : {0, 2}) std::ranges::fill(want[slot], c.byte);
+    std::memcpy(want[1].data(), &c.x, sizeof(float));
+    std::memcpy(want[3].data(), &c.w, sizeof(float));
+    Slots got = want;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(root, want, &budget).ok());
+    const auto schedule = ScheduleOf(plan->graph, Processor(64));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_TRUE(HasDots(*schedule));
+    ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &got).ok());
+    EXPECT_EQ(testing::Difference(DType::kFloat32, false, want.back(), got.back()), "")
+        << c.x << ", " << c.w;
+  }
+}
+
 // Without the instruction the sums are f32 in as many parts as are exact, and never products of
 // i32.
 TEST(ByteProducts, AreFloatsOnOtherTargets) {

@@ -12,6 +12,7 @@
 #include "engine/frontend/nn/nn_norms.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
+#include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/compare.h"
 
@@ -124,7 +125,7 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
       {.dtype = kF16, .queries = 150, .keys = 150, .causal = true},
       {.dtype = kF16, .queries = 150, .keys = 150, .causal = true, .infinite = true},
       {.dtype = kF32, .queries = 80, .keys = 100, .channels = 20, .causal = true, .infinite = true},
-      {.dtype = kF32, .queries = 16, .keys = 100, .channels = 130},
+      {.dtype = kF32, .queries = 17, .keys = 100, .channels = 130},
       {.dtype = kF16, .keys = 100, .masked = true},
       {.dtype = kF32, .keys = 70, .channels = 20, .masked = true},
       {.dtype = kF16, .keys = 80, .clipped = true},
@@ -158,6 +159,38 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
                                    return testing::RunLowered(sink, target, variables, slots);
                                  }))
           << arch << ", " << (&form - forms);
+    }
+  }
+}
+
+// With what threads exchange of rows, and of whether hidden values are finite: as many columns as
+// leave little beside the operands.
+TEST(WorkgroupNets, AttentionKeepsToLocalMemory) {
+  for (const char* arch : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+    const Target target = AmdTarget(*FindAmdProcessor(arch), 1);
+    for (int64_t values = 160; values <= 256; values += 8) {
+      Builder b;
+      const Tensor q = b.Param(DType::kFloat16, {8, 100, 256}, "q");
+      const Tensor k = b.Param(DType::kFloat16, {8, 8192, 256}, "k");
+      const Tensor v = b.Param(DType::kFloat16, {8, 8192, values}, "v");
+      b.Output(q.ScaledDotProductAttention(k, v, {}, /*causal=*/true), "y");
+      const auto plan = b.Finish();
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      Budget budget;
+      const auto schedule =
+          ScheduleGraph(plan->graph.root(), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      ASSERT_EQ(schedule->kernels.size(), 1u);
+      const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+      ASSERT_TRUE(program.ok()) << program.status();
+      int64_t bytes = 0;
+      for (const uint32_t id : program->order) {
+        const UOp u = program->graph->at(id);
+        const bool local =
+            u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+        if (local) bytes += (BytesOf(u.dtype(), u.arg(2)) + 15) / 16 * 16;  // as they are aligned
+      }
+      EXPECT_LE(bytes, target.local_bytes) << arch << ", " << values;
     }
   }
 }
