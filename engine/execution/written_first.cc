@@ -189,10 +189,12 @@ std::optional<Intervals> ValuesOf(UOp index) {
   return UnionOf({values}, strides);
 }
 
+// Of intervals as Unite leaves them: in order, and apart from each other.
 bool IsWithin(const Intervals& part, const Intervals& all) {
+  auto around = all.begin();
   return std::ranges::all_of(part, [&](const auto& p) {
-    return std::ranges::any_of(
-        all, [&](const auto& a) { return a.first <= p.first && p.second <= a.second; });
+    while (around != all.end() && around->second < p.second) ++around;
+    return around != all.end() && around->first <= p.first;
   });
 }
 

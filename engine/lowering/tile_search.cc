@@ -33,7 +33,8 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
     return best;
   }
   double least = cost_.Cycles(work, best);
-  const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole;
+  // A nest inside of a loop is done once at a time (moves/check.cc).
+  const RangeSet kept = work.all & s_.loops & ~work.own & ~s_.whole & ~s_.around_nests;
   std::vector<int> candidates{-1};
   // The partial sums around an ordered sum are lanes, if anything of it is.
   const RangeSet partial = KeepsOrder(target_) ? work.all & s_.summed_alone : 0;

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/base/strings.h"
+#include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/attention_cases.h"
 #include "tests/conformance/run_graph.h"
@@ -186,6 +187,29 @@ TEST_F(AttentionStepTest, HasNoTemporaryOfQueriesTimesKeys) {
             .heads = 8, .groups = groups, .queries = length, .keys = length, .seen = seen};
         // Numbers of each row: the maximum, the sum, and what is subtracted.
         EXPECT_LE(LargestTemporary(s), s.heads * length * 4) << Described(s);
+      }
+    }
+  }
+}
+
+// What `telegrad explain` prints of a kernel, `telegrad-opt --moves` takes.
+TEST_F(AttentionStepTest, ListsOfMovesAreTakenBack) {
+  for (const int64_t queries : {16, 160, 512}) {
+    const AttentionShape s{.heads = 2, .groups = 2, .queries = queries, .keys = 160, .channels = 8};
+    SCOPED_TRACE(Described(s));
+    const absl::StatusOr<Plan> plan = AttentionStep(s);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const int vector_bytes : {16, 32, 64}) {
+      const Target target = Cpu(vector_bytes);
+      Budget budget;
+      const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      for (const ScheduledKernel& kernel : schedule->kernels) {
+        const auto chosen = Lower(kernel.graph, target, "k", &budget);
+        ASSERT_TRUE(chosen.ok()) << chosen.status();
+        const auto given =
+            Lower(kernel.graph, target, "k", &budget, nullptr, {.moves = chosen->moves});
+        EXPECT_TRUE(given.ok()) << given.status() << "\n" << chosen->moves;
       }
     }
   }
