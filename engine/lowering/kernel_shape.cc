@@ -290,9 +290,7 @@ bool OverwritesWhatItReads(UOp sink) {
   return false;
 }
 
-// Whether ranges that are reduced and others alternate in its index, from the farthest step to the
-// nearest one, as where a window steps over an image: the operand of a network that is no weight
-// but what goes through it.
+// Ranges that are reduced and others alternate in its index, from the farthest step to the nearest.
 bool KernelShape::IsImage(const Work& work, const MemoryAccess& a) const {
   constexpr int kLeastChanges = 4;  // channels, rows, those of the window, columns, its own
   std::vector<std::pair<int64_t, bool>> steps;

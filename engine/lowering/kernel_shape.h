@@ -77,8 +77,10 @@ struct KernelShape {
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about
-  // as large as the weight, and read often. An image that no kernel writes is no weight.
+  // as large as the weight, and read often.
   bool IsPackable(const Work& work, const MemoryAccess& a) const;
+  // Whether a window steps over it, as over an image: no kernel need write it, and yet it is no
+  // weight but what each run gives.
   bool IsImage(const Work& work, const MemoryAccess& a) const;
 };
 
