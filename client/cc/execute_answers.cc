@@ -9,9 +9,13 @@
 #include "engine/base/device_lost.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
+#include "google/protobuf/arena.h"
 
 namespace telegrad {
 namespace {
+
+// Of the stack; more is allocated.
+constexpr size_t kArenaBytes = 4096;
 
 RunInfo ToRunInfo(const v1::RunResult& run) {
   RunInfo info{.cached = run.cached(),
@@ -42,14 +46,19 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
 // Handles the message in incoming_. An error is a violation of the protocol and ends the session.
 absl::Status ExecuteStream::Receive() {
   ReceivedAnswer message;
-  v1::ExecuteResponse response;
+  // Answers are made where nothing is allocated for each.
+  alignas(8) char block[kArenaBytes];
+  google::protobuf::Arena arena(block, sizeof(block));
+  auto& response = *google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
   TG_RETURN_IF_ERROR(
       message.Take(incoming_, &response, v1::ExecuteResponse::kGatheredFieldNumber, kMostGathered));
   if (response.has_open()) return Opened(response.open());
   TG_RETURN_IF_ERROR(Answered(response, message.envelope()));
-  v1::ExecuteResponse one;
-  for (const std::string& gathered : response.gathered()) {
-    if (!one.ParseFromString(gathered)) return Internal("a gathered answer could not be read");
+  auto& one = *google::protobuf::Arena::CreateMessage<v1::ExecuteResponse>(&arena);
+  for (const std::string_view gathered : message.others()) {
+    if (!one.ParseFromArray(gathered.data(), static_cast<int>(gathered.size()))) {
+      return Internal("a gathered answer could not be read");
+    }
     if (one.gathered_size() > 0 || one.has_open() || one.has_read()) {
       return Internal("an answer to operation ", one.op_id(), " may not be gathered with others");
     }
@@ -148,6 +157,8 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     told->Set(std::move(info));
   } else if (auto* run = std::get_if<Future<RunInfo>>(&pending.completion)) {
     run->Set(ToRunInfo(response.run()));
+  } else if (auto* told_run = std::get_if<RunTellsSink>(&pending.completion)) {
+    told_run->sink->OnRun(told_run->which, ToRunInfo(response.run()));
   } else if (auto* import = std::get_if<Future<RemoteModel>>(&pending.completion)) {
     TG_ASSIGN_OR_RETURN(RemoteModel model, ToRemoteModel(response.import()));
     import->Set(std::move(model));

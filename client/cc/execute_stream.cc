@@ -31,10 +31,6 @@ uint64_t NumMessages(bool chunked, uint64_t bytes) {
 
 }  // namespace
 
-bool ExecuteStream::Outgoing::IsShort() const {
-  return !chunked && payload.left() == 0 && request.ByteSizeLong() <= kCopiedPayload;
-}
-
 ExecuteStream::ExecuteStream(Connection& connection, const SessionOptions& options,
                              TransferMeter* meter)
     : connection_(connection),
@@ -131,15 +127,15 @@ absl::Status ExecuteStream::status(bool take) {
   return take ? std::exchange(first_error_, absl::OkStatus()) : first_error_;
 }
 
-void ExecuteStream::Send(const char* what, v1::ExecuteRequest request, Completion completion,
+void ExecuteStream::Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
                          OutPayload payload) {
   {
     ReleasableLock lock(mutex_);
-    while (!ended_ && (queue_.size() >= kMaxQueued || pending_.size() >= kMaxPending)) {
+    while (!ended_ && (queued_ >= kMaxQueued || pending_.size() >= kMaxPending)) {
       lock.unlock();
       Burst::Flush();  // for what is waited for here may be put off
       lock.lock();
-      if (ended_ || (queue_.size() < kMaxQueued && pending_.size() < kMaxPending)) break;
+      if (ended_ || (queued_ < kMaxQueued && pending_.size() < kMaxPending)) break;
       changed_.wait(lock);
     }
     if (ended_ && !failed_) {  // OnDone has the reason
@@ -180,7 +176,7 @@ bool ExecuteStream::HasRoom(size_t operations) const {
   constexpr size_t kSync = 1;  // that Send may add
   MutexLock lock(mutex_);
   const size_t more = operations + kSync;
-  return ended_ || (queue_.size() + more <= kMaxQueued && pending_.size() + more <= kMaxPending);
+  return ended_ || (queued_ + more <= kMaxQueued && pending_.size() + more <= kMaxPending);
 }
 
 uint64_t ExecuteStream::next_operation() const {
@@ -193,23 +189,42 @@ absl::Status ExecuteStream::Over() const {
   return failed_ ? broken_ : absl::OkStatus();
 }
 
-void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
+void ExecuteStream::Enqueue(const char* what, v1::ExecuteRequest&& request, Completion completion,
                             OutPayload payload) {
-  Outgoing out{.id = next_id_,
-               .what = what,
-               .request = std::move(request),
-               .payload = std::move(payload),
-               .chunked = false};
-  out.chunked = out.request.has_write();
-  meter_->Ask(out.payload.left());
+  const uint64_t id = next_id_;
+  const bool chunked = request.has_write();
+  meter_->Ask(payload.left());
   if (const auto* read = std::get_if<ReadTarget>(&completion)) meter_->Ask(read->into.size());
-  next_id_ += NumMessages(out.chunked, out.payload.left());
-  pending_.push_back({out.id, next_id_ - 1, what, std::move(completion)});
-  queue_.push_back(std::move(out));
+  next_id_ += NumMessages(chunked, payload.left());
+  pending_.push_back({id, next_id_ - 1, what, std::move(completion)});
+  ++queued_;
+  request.set_op_id(id);
+  const size_t bytes = request.ByteSizeLong();
+  if (!chunked && payload.left() == 0 && bytes <= kCopiedPayload) return Gather(request, bytes);
+  queue_.push_back({id, Long{what, std::move(request), std::move(payload), chunked}});
+}
+
+// Joins the short operations at the end of the queue, if there are any that have room. The
+// request's size was computed last as `bytes`.
+void ExecuteStream::Gather(const v1::ExecuteRequest& request, size_t bytes) {
+  const int most = connection_.server().gathers ? 1 + kMostGathered : 1;
+  auto* gathered = queue_.empty() ? nullptr : std::get_if<Gathered>(&queue_.back().is);
+  if (gathered == nullptr || gathered->count >= most ||
+      gathered->message.size() >= kGatheredBytes) {
+    gathered = &std::get<Gathered>(queue_.emplace_back(Outgoing{request.op_id(), Gathered()}).is);
+  } else {
+    AppendBytesHead(v1::ExecuteRequest::kGatheredFieldNumber, bytes, &gathered->message);
+  }
+  const size_t before = gathered->message.size();
+  gathered->message.resize(before + bytes);
+  request.SerializeWithCachedSizesToArray(
+      reinterpret_cast<uint8_t*>(gathered->message.data() + before));
+  gathered->last = request.op_id();
+  ++gathered->count;
 }
 
 // Makes outgoing_ the next message of the operation; true if it is the last one.
-bool ExecuteStream::PrepareMessage(Outgoing& out) {
+bool ExecuteStream::PrepareMessage(uint64_t id, Long& out) {
   OutPayload part;
   const uint64_t left = out.payload.left();
   const uint64_t n = out.chunked ? std::min<uint64_t>(kChunkBytes, left) : left;
@@ -217,13 +232,13 @@ bool ExecuteStream::PrepareMessage(Outgoing& out) {
     // The rest of the content does not come, so what was sent of it must not be computed with: the
     // buffer goes, and operations that name it fail.
     const uint64_t handle = out.request.write().handle();
-    (void)RecordError(out.what, out.id, read.code(), ToStd(read.message()));
+    (void)RecordError(out.what, id, read.code(), ToStd(read.message()));
     out.request.mutable_free()->add_handles(handle);
     part = {};
     out.payload = {};
   }
   meter_->Move(left - out.payload.left());
-  out.request.set_op_id(out.id++);
+  out.request.set_op_id(id);
   std::string head = out.request.SerializeAsString();
   if (!part.bytes.empty()) head = EnvelopeHead(std::move(head), kPayloadField, part.bytes.size());
   const bool last = out.payload.left() == 0;
@@ -295,48 +310,46 @@ void ExecuteStream::Pump() {
   }
 }
 
-void ExecuteStream::PopQueued() {
+void ExecuteStream::PopQueued(size_t operations) {
   queue_.pop_front();
-  if (queue_.size() + 1 == kMaxQueued) changed_.notify_all();
+  const bool was_full = queued_ >= kMaxQueued;
+  queued_ -= operations;
+  if (was_full && queued_ < kMaxQueued) changed_.notify_all();
 }
 
-// Makes outgoing_ a message of the operations at the front of queue_ that are short.
+// Makes outgoing_ the message of short operations at the front of the queue.
 uint64_t ExecuteStream::PrepareGathered() {
-  const int most = connection_.server().gathers ? kMostGathered : 0;
-  Outgoing first = std::move(queue_.front());
-  PopQueued();
-  uint64_t id = first.id;
-  first.request.set_op_id(id);
-  std::string message = first.request.SerializeAsString(), one;
-  for (int i = 0; i < most && !queue_.empty() && message.size() < kGatheredBytes; ++i) {
-    Outgoing& next = queue_.front();
-    if (!next.IsShort()) break;
-    id = next.id;
-    next.request.set_op_id(id);
-    next.request.SerializeToString(&one);
-    AppendBytes(v1::ExecuteRequest::kGatheredFieldNumber, one, &message);
-    PopQueued();
+  Gathered& gathered = std::get<Gathered>(queue_.front().is);
+  if (options_.resumable) {
+    // Of a message of fields in any order, this is the first operation's.
+    AppendInteger(v1::ExecuteRequest::kAcknowledgedFieldNumber, received_, &gathered.message);
+    unacknowledged_ = 0;
   }
-  const grpc::Slice slice(message);
+  const grpc::Slice slice(gathered.message);
   outgoing_ = grpc::ByteBuffer(&slice, 1);
+  const uint64_t last = gathered.last;
+  PopQueued(static_cast<size_t>(gathered.count));
+  return last;
+}
+
+uint64_t ExecuteStream::PrepareLong() {
+  Outgoing& front = queue_.front();
+  Long& operation = std::get<Long>(front.is);
+  const uint64_t id = front.id++;
+  if (options_.resumable) {
+    operation.request.set_acknowledged(received_);
+    unacknowledged_ = 0;
+  }
+  mutex_.unlock();
+  const bool last = PrepareMessage(id, operation);
+  mutex_.lock();
+  if (last) PopQueued(1);
   return id;
 }
 
 void ExecuteStream::PrepareQueued() {
-  Outgoing& front = queue_.front();
-  uint64_t id = front.id;
-  if (options_.resumable) {
-    front.request.set_acknowledged(received_);
-    unacknowledged_ = 0;
-  }
-  if (front.IsShort()) {
-    id = PrepareGathered();
-  } else {
-    mutex_.unlock();
-    const bool last = PrepareMessage(front);
-    mutex_.lock();
-    if (last) PopQueued();
-  }
+  const bool is_short = std::holds_alternative<Gathered>(queue_.front().is);
+  const uint64_t id = is_short ? PrepareGathered() : PrepareLong();
   if (!options_.resumable) return;
   const auto bytes = static_cast<int64_t>(outgoing_.Length());
   sent_.push_back({id, outgoing_, bytes});

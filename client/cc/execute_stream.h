@@ -51,15 +51,23 @@ struct Told {
   Future<Done> done;
 };
 
+// The result of a run.
+struct RunTellsSink {
+  std::shared_ptr<RunSink> sink;
+  uint64_t which = 0;
+};
+
 // What an operation's answer is for; monostate: it has none unless it fails.
-using Completion = std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>,
-                                Future<PutInfo>, Future<RunInfo>, Future<RemoteModel>, ReadTarget>;
+using Completion =
+    std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>, Future<PutInfo>,
+                 Future<RunInfo>, RunTellsSink, Future<RemoteModel>, ReadTarget>;
 
 // Completes an operation that waits for an answer with an error.
 struct Fail {
   absl::Status status;
   void operator()(std::monostate) const {}
   void operator()(const Told& told) const { told.done.Set(status); }
+  void operator()(const RunTellsSink& run) const { run.sink->OnRun(run.which, status); }
   void operator()(const ReadTarget& target) const { target.done.Set(status); }
   template <typename T>
   void operator()(const Future<T>& future) const {
@@ -77,8 +85,8 @@ class ExecuteStream final : public ExecuteTransport::User {
   ~ExecuteStream();
 
   // Sends `request` (without its id), cut into messages of one chunk of payload each where it is a
-  // Write.
-  void Send(const char* what, v1::ExecuteRequest request, Completion completion,
+  // Write. A short request stays the caller's, who may fill it again.
+  void Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
             OutPayload payload = {});
   // Has the server give up every operation before, or those from `first` to `last`.
   void Cancel();
@@ -117,14 +125,22 @@ class ExecuteStream final : public ExecuteTransport::User {
   // The next message to write.
   enum class Next { kNothing, kOpen, kRepeated, kAcknowledgement, kQueued };
 
-  struct Outgoing {
-    uint64_t id = 0;  // of its next message
+  // An operation that is made into messages as they are sent: a file is read, or much is copied.
+  struct Long {
     const char* what = "";
     v1::ExecuteRequest request;
     OutPayload payload;
     bool chunked = false;
-    // Whether it is made into a message without reading a file or copying much.
-    bool IsShort() const;
+  };
+  // Short operations that are one message already.
+  struct Gathered {
+    std::string message;
+    uint64_t last = 0;  // the id of the last of them
+    int count = 0;
+  };
+  struct Outgoing {
+    uint64_t id = 0;  // of the next message, or of its first operation
+    std::variant<Gathered, Long> is;
   };
   struct Pending {
     uint64_t first = 0, last = 0;  // ids of its messages
@@ -137,8 +153,9 @@ class ExecuteStream final : public ExecuteTransport::User {
     grpc::ByteBuffer message;
     int64_t bytes = 0;
   };
-  void Enqueue(const char* what, v1::ExecuteRequest request, Completion completion,
+  void Enqueue(const char* what, v1::ExecuteRequest&& request, Completion completion,
                OutPayload payload) TG_REQUIRES(mutex_);
+  void Gather(const v1::ExecuteRequest& request, size_t bytes) TG_REQUIRES(mutex_);
   void OnReadDone(ExecuteTransport& transport, bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const absl::Status& status) override;
@@ -149,9 +166,10 @@ class ExecuteStream final : public ExecuteTransport::User {
   void PrepareOpen() TG_REQUIRES(mutex_);
   void PrepareQueued() TG_REQUIRES(mutex_);        // which it may release meanwhile
   uint64_t PrepareGathered() TG_REQUIRES(mutex_);  // the id of the last operation
-  void PopQueued() TG_REQUIRES(mutex_);
+  uint64_t PrepareLong() TG_REQUIRES(mutex_);      // likewise; releases it meanwhile
+  void PopQueued(size_t operations) TG_REQUIRES(mutex_);
   void PrepareAcknowledgement() TG_REQUIRES(mutex_);
-  bool PrepareMessage(Outgoing& out);
+  bool PrepareMessage(uint64_t id, Long& out);
   void Finish(const absl::Status& why);
 
   // Of a resumable session. Move, Reopen and KeepAlive release the mutex meanwhile.
@@ -190,6 +208,7 @@ class ExecuteStream final : public ExecuteTransport::User {
   mutable Mutex mutex_;
   ConditionVariable changed_;
   std::deque<Outgoing> queue_ TG_GUARDED_BY(mutex_);
+  size_t queued_ TG_GUARDED_BY(mutex_) = 0;            // operations in it
   std::deque<Pending> pending_ TG_GUARDED_BY(mutex_);  // popped by the reader only
   uint64_t next_id_ TG_GUARDED_BY(mutex_) = 2;         // 1 is that of Open
   uint64_t next_handle_ TG_GUARDED_BY(mutex_) = 1;

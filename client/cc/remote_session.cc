@@ -21,11 +21,10 @@ constexpr int kShortTransfers = 64;
 
 enum class Wanted { kNothing, kResult, kTrace };
 
-v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, Wanted wanted,
-                              std::span<const VarValue> variables) {
-  v1::ExecuteRequest request;
-  v1::Run& run = *request.mutable_run();
-  run.set_hash(hash.bytes.data(), hash.bytes.size());
+void FillRun(const Digest& hash, std::span<const uint64_t> handles, Wanted wanted,
+             std::span<const VarValue> variables, v1::Run* out) {
+  v1::Run& run = *out;
+  run.mutable_hash()->assign(hash.view());
   run.mutable_handles()->Add(handles.begin(), handles.end());
   run.set_quiet(wanted == Wanted::kNothing);
   run.set_trace(wanted == Wanted::kTrace);
@@ -34,6 +33,12 @@ v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> hand
     variable.set_id(v.id);
     variable.set_value(v.value);
   }
+}
+
+v1::ExecuteRequest RunRequest(const Digest& hash, std::span<const uint64_t> handles, Wanted wanted,
+                              std::span<const VarValue> variables) {
+  v1::ExecuteRequest request;
+  FillRun(hash, handles, wanted, variables, request.mutable_run());
   return request;
 }
 
@@ -347,13 +352,17 @@ void RemoteSession::ReceiveTold(uint64_t handle, int64_t offset, int64_t bytes, 
   stream_->Send("receive", std::move(request), Told{told});
 }
 
+// The message is one for all runs of a thread, so that a run allocates nothing for it.
 void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
-                            const Future<RunInfo>& told) {
-  v1::ExecuteRequest request = RunRequest(
-      hash, parts.handles, parts.trace ? Wanted::kTrace : Wanted::kResult, parts.variables);
-  request.mutable_run()->mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
-  request.mutable_run()->mutable_devices()->Add(parts.devices.begin(), parts.devices.end());
-  stream_->Send("run", std::move(request), told);
+                            std::shared_ptr<RunSink> sink, uint64_t which) {
+  thread_local v1::ExecuteRequest request;
+  v1::Run& run = *request.mutable_run();
+  run.Clear();
+  FillRun(hash, parts.handles, parts.trace ? Wanted::kTrace : Wanted::kResult, parts.variables,
+          &run);
+  run.mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
+  run.mutable_devices()->Add(parts.devices.begin(), parts.devices.end());
+  stream_->Send("run", std::move(request), RunTellsSink{std::move(sink), which});
 }
 
 Future<PutInfo> RemoteSession::PutTold(std::string graph, std::span<const std::string> devices) {

@@ -57,6 +57,14 @@ struct RunInfo {
   std::shared_ptr<const RunEvents> trace;  // null unless it was asked for
 };
 
+// What takes the results of many runs, for which a Future each would be much.
+class RunSink {
+ public:
+  virtual ~RunSink() = default;
+  // As a Future's callback. `which` is what the run was given.
+  virtual void OnRun(uint64_t which, const absl::StatusOr<RunInfo>& info) = 0;
+};
+
 // What a server says of a graph; see PutResult in compute.proto.
 struct PutInfo {
   Digest hash;
@@ -200,7 +208,9 @@ class RemoteSession {
     std::span<const std::string> devices = {};  // by the graph's numbers
     bool trace = false;
   };
-  void RunTold(const Digest& hash, const RunParts& parts, const Future<RunInfo>& told);
+  // `which` is what the sink knows the run by.
+  void RunTold(const Digest& hash, const RunParts& parts, std::shared_ptr<RunSink> sink,
+               uint64_t which);
   void ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
                 const Future<Done>& told);
   void SyncTold(const Future<Done>& told);

@@ -58,15 +58,22 @@ void RemoteLink::Take(Ended ended) {
       }
     }
   }
-  if (traced_ == &item && ended.program != nullptr) traced_ = nullptr;
+  const RemoteProgram* program = nullptr;
+  if (ended.command < item.events.size()) {
+    const Command& command = item.commands->commands()[ended.command];
+    if (command.kind == CommandKind::kLaunch) {
+      program = static_cast<const RemoteProgram*>(command.launch.program.get());
+    }
+  }
+  if (traced_ == &item && program != nullptr) traced_ = nullptr;
   if (!ended.status.ok() && ended.command < item.first_failed) {
     item.first_failed = ended.command;
     if (lost) {
       item.status = LostLocked();
     } else {
-      const bool dropped = ended.program != nullptr && absl::IsNotFound(ended.status) &&
+      const bool dropped = program != nullptr && absl::IsNotFound(ended.status) &&
                            ended.status.message().find("unknown graph") != std::string::npos;
-      if (dropped) ended.program->SetGeneration(0);
+      if (dropped) program->SetGeneration(0);
       item.status = absl::Status(
           dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
           Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
@@ -131,6 +138,7 @@ void RemoteLink::Settle() {
     lock.unlock();
     for (const ItemRef& item : settled_) {
       item->commands.reset();
+      item->link.reset();
       item->copies.clear();
       item->bindings.clear();
       item->waits.clear();

@@ -36,7 +36,11 @@ inline std::string Reason(const absl::Status& status) {
   return end == std::string::npos ? text : text.substr(end + 3);
 }
 
-struct RemoteLink::Item {
+struct RemoteLink::Item final : RunSink, std::enable_shared_from_this<Item> {
+  // The answer to a launch, which is one of its commands.
+  void OnRun(uint64_t command, const absl::StatusOr<RunInfo>& info) override;
+
+  std::shared_ptr<RemoteLink> link;  // from its first launch to its end
   std::shared_ptr<QueueState> queue;
   uint64_t value = 0;
   std::shared_ptr<const RemoteCommands> commands;

@@ -131,7 +131,6 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
     size_t command = 0;
     absl::Status status;
     RunInfo info = {};
-    std::shared_ptr<const RemoteProgram> program = nullptr;
   };
   // Bytes of the host that a read is bringing.
   struct HostRead {

@@ -17,6 +17,14 @@ void RemoteLink::Describe(Item& item, size_t i) {
   item.events[i].begin_ns = SteadyNs();
 }
 
+void RemoteLink::Item::OnRun(uint64_t command, const absl::StatusOr<RunInfo>& info) {
+  const std::shared_ptr<RemoteLink> keep = link;  // which the end of this item lets go of
+  keep->OnEnded({.item = shared_from_this(),
+                 .command = command,
+                 .status = info.status(),
+                 .info = info.ok() ? *info : RunInfo()});
+}
+
 void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   const Launch& launch = item->commands->commands()[i].launch;
   const auto program = std::static_pointer_cast<const RemoteProgram>(launch.program);
@@ -29,18 +37,11 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   }
   const bool trace = item->trace != nullptr && item->trace->detailed() && traced_ == nullptr;
   if (trace) traced_ = item.get();
-  const Future<RunInfo> told;
   ++item->open;
   item->answered = true;
-  told.Then([self = shared_from_this(), item, i, program](const absl::StatusOr<RunInfo>& info) {
-    self->OnEnded({.item = item,
-                   .command = i,
-                   .status = info.status(),
-                   .info = info.ok() ? *info : RunInfo(),
-                   .program = program});
-  });
-  Send([item, i, program, trace, told](RemoteSession* session) {
-    if (session == nullptr) return told.Set(absl::UnavailableError(""));
+  if (item->link == nullptr) item->link = shared_from_this();
+  Send([item, i, program, trace](RemoteSession* session) {
+    if (session == nullptr) return item->OnRun(i, absl::UnavailableError(""));
     absl::InlinedVector<uint64_t, 8> handles, offsets;
     const Launch& run = item->commands->commands()[i].launch;
     std::vector<VarValue> variables;
@@ -57,7 +58,7 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
     }
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
     session->RunTold(program->hash(), {handles, offsets, variables, program->devices(), trace},
-                     told);
+                     item, i);
     item->last_operation = session->NextOperation() - 1;
   });
 }

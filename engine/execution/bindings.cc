@@ -88,6 +88,7 @@ std::vector<BufferView> BindAll(std::span<const SlotUse> slots,
     if (bindings[i].memory != nullptr) empty = {bindings[i].memory, bindings[i].offset, 0};
   }
   std::vector<BufferView> bound;
+  bound.reserve(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     bound.push_back(slots[i].used && slots[i].bytes > 0 ? bindings[i] : empty);
   }

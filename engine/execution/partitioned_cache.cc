@@ -27,7 +27,9 @@ Device* OnlyDevice(std::span<Device* const> devices) {
 
 std::string PartitionedKey(const Digest& hash, std::span<Device* const> devices,
                            std::span<const VarValue> variables) {
-  std::string key(hash.view());
+  std::string key;
+  key.reserve(128);  // seldom more
+  key = hash.view();
   for (Device* const device : devices) {
     StrAppend(&key, " ", device != nullptr ? device->name() : "-");
   }

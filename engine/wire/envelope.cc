@@ -194,10 +194,45 @@ std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes) {
   return head;
 }
 
-void AppendBytes(int field, std::string_view bytes, std::string* message) {
+void AppendBytesHead(int field, uint64_t bytes, std::string* message) {
   AppendVarint(PayloadTag(field), message);
-  AppendVarint(bytes.size(), message);
+  AppendVarint(bytes, message);
+}
+
+void AppendBytes(int field, std::string_view bytes, std::string* message) {
+  AppendBytesHead(field, bytes.size(), message);
   message->append(bytes);
+}
+
+void AppendInteger(int field, uint64_t value, std::string* message) {
+  AppendVarint(static_cast<uint64_t>(field) << 3, message);
+  AppendVarint(value, message);
+}
+
+absl::Status TakeFields(std::string_view message, int field, size_t most,
+                        std::vector<std::string_view>* taken, std::string* rest) {
+  const ByteSpan piece(reinterpret_cast<const uint8_t*>(message.data()), message.size());
+  Cursor cursor(std::span(&piece, 1));
+  const auto at = [&] { return message.size() - cursor.left(); };
+  while (cursor.left() > 0) {
+    const size_t begin = at();
+    uint64_t tag, bytes;
+    if (!cursor.Varint(&tag, nullptr)) return Malformed(cursor, message.size());
+    if (tag != PayloadTag(field)) {
+      if (!SkipValue(cursor, tag & 7, nullptr)) return Malformed(cursor, message.size());
+      rest->append(message.substr(begin, at() - begin));
+      continue;
+    }
+    if (taken->size() >= most) {
+      return ResourceExhausted("field ", field, " is there more than ", most, " times");
+    }
+    const auto skip = [](ByteSpan) {};
+    if (!cursor.Varint(&bytes, nullptr)) return Malformed(cursor, message.size());
+    const size_t from = at();
+    if (!cursor.Bytes(bytes, skip)) return Malformed(cursor, message.size());
+    taken->push_back(message.substr(from, bytes));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

@@ -48,7 +48,16 @@ absl::StatusOr<int64_t> CountFields(std::string_view message, int field);
 // length.
 std::string EnvelopeHead(std::string head, int payload_field, uint64_t bytes);
 
-// Appends a field of bytes to a serialized message.
+// Appends a field of bytes to a serialized message, or its beginning, which the bytes follow, or a
+// field of an integer.
 void AppendBytes(int field, std::string_view bytes, std::string* message);
+void AppendBytesHead(int field, uint64_t bytes, std::string* message);
+void AppendInteger(int field, uint64_t value, std::string* message);
+
+// Takes every occurrence of a field of bytes out of a message, in order, as views into it. `rest`
+// is a message of every other field. INVALID_ARGUMENT where it is not well-formed protobuf on its
+// top level, RESOURCE_EXHAUSTED where the field occurs more than `most` times.
+absl::Status TakeFields(std::string_view message, int field, size_t most,
+                        std::vector<std::string_view>* taken, std::string* rest);
 
 }  // namespace telegrad

@@ -337,7 +337,7 @@ void RunAction::Started(Turn& turn, const StoredGraph& graph, const TimelinePoin
                 trace = turn.TakeTrace(), asked = submitted_ns_, predicted = device_time_.ns(),
                 taken = std::move(taken), traced = std::move(traced),
                 executable = compiled_->executable](const absl::Status& status) mutable {
-    const int64_t ns = taken->ns.load(std::memory_order_relaxed);
+    const int64_t ns = taken->all_ns();
     answer.tenant().device_time->Correct(predicted, ns);
     answer.tenant().engine->Ran(*executable, ns, answer.tenant().share);
     result.device_ns = static_cast<uint64_t>(ns);

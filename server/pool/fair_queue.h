@@ -35,6 +35,9 @@ namespace telegrad {
 // What a run has taken of devices so far.
 struct DeviceTime {
   std::atomic<int64_t> ns{0};  // in which its slices ran, without any waiting
+  // What devices tell that have no fair queue here, in place of `ns`.
+  RunTrace told{/*detailed=*/false};
+  int64_t all_ns() const { return ns.load(std::memory_order_relaxed) + told.ns(); }
   // When the first of them was handed to a device, and when the last one ended; 0: never.
   std::atomic<int64_t> first_ns{0}, last_ns{0};
   // The trace that the run belongs to, set before it is submitted; 0 and 0: none.

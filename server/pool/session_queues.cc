@@ -11,7 +11,11 @@ absl::StatusOr<TimelinePoint> SubmitDirectly(Device& device, QueueKind kind, Sli
                                              std::shared_ptr<DeviceTime> taken) {
   if (taken == nullptr) return DirectQueues().Submit(device, kind, std::move(work));
   const std::shared_ptr<RunTrace> wanted = work.trace;
-  const auto told = std::make_shared<RunTrace>(wanted != nullptr && wanted->detailed());
+  if (wanted == nullptr) {
+    work.trace = std::shared_ptr<RunTrace>(taken, &taken->told);
+    return DirectQueues().Submit(device, kind, std::move(work));
+  }
+  const auto told = std::make_shared<RunTrace>(wanted->detailed());
   work.trace = told;
   auto point = DirectQueues().Submit(device, kind, std::move(work));
   if (!point.ok()) return point;
@@ -20,7 +24,7 @@ absl::StatusOr<TimelinePoint> SubmitDirectly(Device& device, QueueKind kind, Sli
                                taken->ns.fetch_add(told->ns(), std::memory_order_relaxed);
                                if (told->detailed()) {
                                  wanted->Add(told->events());
-                               } else if (wanted != nullptr) {
+                               } else {
                                  wanted->AddTime(told->ns());
                                }
                              });

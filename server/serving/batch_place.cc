@@ -152,7 +152,7 @@ size_t Batcher::BestCountLocked(size_t place, size_t count, const InputShapes& t
 }
 
 void Batcher::Learn(const Batch& batch) const {
-  const int64_t taken = batch.taken->ns.load(std::memory_order_relaxed);
+  const int64_t taken = batch.taken->all_ns();
   const int64_t ns =
       std::max<int64_t>(taken > 0 ? taken : batch.times.run_ns - batch.times.gathered_ns, 1);
   model_.instances()[batch.place]->time.Add(ns, batch.times.run_ns);

@@ -184,7 +184,7 @@ void Batcher::Run(const BatchPtr& batch) {
   const auto ended = [self = shared_from_this(), batch, predicted_ns,
                       &env](const absl::Status& status) {
     batch->times.run_ns = env.clock->Ns();
-    const int64_t ns = batch->taken->ns.load(std::memory_order_relaxed);
+    const int64_t ns = batch->taken->all_ns();
     self->tenant_->device_time->Correct(predicted_ns, ns);
     batch->model->maker().owner->engine->Ran(*batch->form->executable, ns, self->tenant_->share);
     if (batch->form->io_bytes <= kCopiedInline) return self->Ended(batch, status);

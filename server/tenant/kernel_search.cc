@@ -114,7 +114,7 @@ MeasureOptions KernelSearch::MeasureFor(Device& device, const HotKernel& kernel,
     const absl::Status ended = point.Wait(kRunWait);
     if (absl::IsDeadlineExceeded(ended)) cancellation->Cancel();  // its buffers are used no more
     TG_RETURN_IF_ERROR(ended);
-    return static_cast<double>(taken->ns.load(std::memory_order_relaxed)) * 1e-9;
+    return static_cast<double>(taken->all_ns()) * 1e-9;
   };
   return options;
 }

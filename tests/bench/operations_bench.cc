@@ -10,9 +10,14 @@
 //        operations_bench HOST:PORT chain RUNS CLIENTS       median milliseconds from the first of
 //                                                            RUNS that each write what the next one
 //                                                            does to the answer of the last
+//        operations_bench HOST:PORT steps RUNS CLIENTS       for each line of its input RUNS of
+//        each
+//                                                            client, then a line "done": whoever
+//                                                            measures the server looks between
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <latch>
 #include <memory>
 #include <string>
@@ -157,6 +162,21 @@ absl::StatusOr<double> Chain(Clients& clients, int runs) {
   return Median(std::move(millis));
 }
 
+// The number of steps.
+absl::StatusOr<double> Steps(Clients& clients, int runs) {
+  const auto run = [&](Client& client, size_t) -> absl::Status {
+    std::vector<double> micros;
+    return client.RunEach(runs, &micros);
+  };
+  double steps = 0;
+  for (std::string line; std::getline(std::cin, line); ++steps) {
+    TG_RETURN_IF_ERROR(clients.Together(run).status());
+    std::printf("done\n");
+    std::fflush(stdout);
+  }
+  return steps;
+}
+
 absl::StatusOr<double> Measure(const std::string& address, const std::string& what, int runs,
                                int count) {
   Clients clients;
@@ -164,6 +184,7 @@ absl::StatusOr<double> Measure(const std::string& address, const std::string& wh
   if (what == "latency") return Latency(clients, runs);
   if (what == "pipelined") return Pipelined(clients, runs);
   if (what == "chain") return Chain(clients, runs);
+  if (what == "steps") return Steps(clients, runs);
   return absl::InvalidArgumentError(StrCat("there is no benchmark ", what));
 }
 
@@ -175,7 +196,7 @@ int main(int argc, char** argv) {
   const int clients = argc == 5 ? std::atoi(argv[4]) : 0;
   if (runs <= 0 || clients <= 0) {
     std::fprintf(stderr,
-                 "Usage: operations_bench HOST:PORT latency|pipelined|chain RUNS CLIENTS\n");
+                 "Usage: operations_bench HOST:PORT latency|pipelined|chain|steps RUNS CLIENTS\n");
     return 2;
   }
   const absl::StatusOr<double> result = telegrad::bench::Measure(argv[1], argv[2], runs, clients);

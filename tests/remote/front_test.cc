@@ -291,11 +291,17 @@ TEST_F(TwoDaemons, AGraphOfSeveralNumbersRunsOnOneFarDevice) {
   session->Put(graph.root());
   const uint64_t handles[] = {1};
   const std::vector<std::string> devices(6, kFar);
-  const Future<RunInfo> run;
+  struct Sink final : RunSink {
+    Future<RunInfo> run;
+    void OnRun(uint64_t which, const absl::StatusOr<RunInfo>& info) override {
+      run.Set(which == 7 ? info : absl::InternalError("another run's"));
+    }
+  };
+  const auto sink = std::make_shared<Sink>();
   const uint64_t offsets[] = {0};
   session->RunTold(ContentHash(graph.root()),
-                   {.handles = handles, .offsets = offsets, .devices = devices}, run);
-  ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+                   {.handles = handles, .offsets = offsets, .devices = devices}, sink, 7);
+  ASSERT_TRUE(sink->run.Get().ok()) << sink->run.Get().status();
   std::vector<int32_t> out(4);
   ASSERT_TRUE(session->Read(1, 0, Writable(out)).Get().ok());
   EXPECT_THAT(out, ElementsAre(1, 4, 9, 16));

@@ -165,5 +165,52 @@ TEST(EnvelopeTest, CountsFields) {
   EXPECT_FALSE(CountFields("\x12\x09", 2).ok());
 }
 
+// A message is taken apart as protobuf has it, and put together as well.
+TEST(EnvelopeTest, TakesFields) {
+  v1::ExecuteResponse response;
+  response.set_op_id(7);
+  for (const std::string_view text : {"", "first", "second"}) {
+    *response.add_gathered() = std::string(text);
+  }
+  response.mutable_status()->set_code(3);
+  const std::string message = response.SerializeAsString();
+  constexpr int kGathered = v1::ExecuteResponse::kGatheredFieldNumber;
+  std::vector<std::string_view> taken;
+  std::string rest;
+  ASSERT_TRUE(TakeFields(message, kGathered, 3, &taken, &rest).ok());
+  EXPECT_EQ(taken, (std::vector<std::string_view>{"", "first", "second"}));
+  response.clear_gathered();
+  v1::ExecuteResponse without;
+  ASSERT_TRUE(without.ParseFromString(rest));
+  EXPECT_EQ(without.SerializeAsString(), response.SerializeAsString());
+  taken.clear();
+  EXPECT_TRUE(absl::IsResourceExhausted(TakeFields(message, kGathered, 2, &taken, &rest)));
+  // Cut off anywhere, it is refused, or is the message of fewer fields that it begins with.
+  for (size_t n = 0; n < message.size(); ++n) {
+    taken.clear();
+    rest.clear();
+    v1::ExecuteResponse begun;
+    const bool ok =
+        TakeFields(std::string_view(message).substr(0, n), kGathered, 3, &taken, &rest).ok();
+    EXPECT_EQ(ok, begun.ParseFromString(message.substr(0, n))) << n;
+    if (ok) EXPECT_EQ(taken.size(), static_cast<size_t>(begun.gathered_size())) << n;
+  }
+}
+
+TEST(EnvelopeTest, AppendsFields) {
+  v1::ExecuteRequest expected;
+  expected.set_op_id(300);
+  expected.set_acknowledged(uint64_t{1} << 63);
+  *expected.add_gathered() = "some";
+  std::string message;
+  AppendInteger(v1::ExecuteRequest::kOpIdFieldNumber, 300, &message);
+  AppendBytesHead(v1::ExecuteRequest::kGatheredFieldNumber, 4, &message);
+  message += "some";
+  AppendInteger(v1::ExecuteRequest::kAcknowledgedFieldNumber, uint64_t{1} << 63, &message);
+  v1::ExecuteRequest request;
+  ASSERT_TRUE(request.ParseFromString(message));
+  EXPECT_EQ(request.SerializeAsString(), expected.SerializeAsString());
+}
+
 }  // namespace
 }  // namespace telegrad
