@@ -182,10 +182,11 @@ constexpr auto kArgSort = [](const Tensor& x) { return x.ArgSort(0); };
 // Steps and memory grow with n, or with n log n; the steps of an elimination are the same kernels.
 const Launches kLaunches[] = {
     {"softmax", {64, 1000}, [](const Tensor& x) { return x.Softmax(); }, 1, 1, 80, 8},
-    {"cumsum", {32}, kCumSum, 1, 1, 80, 8},
-    {"cumsum", {1024}, kCumSum, 4, 4, 75, 20},
-    {"cumsum", {65536}, kCumSum, 6, 6, 70, 20},
-    {"cummax", {65536}, [](const Tensor& x) { return x.CumMax(0).first; }, 11, 11, 135, 40},
+    {"cumsum", {16}, kCumSum, 1, 1, 45, 8},
+    {"cumsum", {1024}, kCumSum, 5, 5, 45, 20},
+    {"cumsum", {65536}, kCumSum, 8, 8, 45, 20},
+    {"cumsum of columns", {1024, 64}, kCumSum, 6, 6, 25, 20},
+    {"cummax", {65536}, [](const Tensor& x) { return x.CumMax(0).first; }, 12, 12, 85, 40},
     {"sort", {64}, kArgSort, 5, 5, 150, 80},
     {"sort", {1024}, kArgSort, 5, 5, 2100, 80},
     {"sort", {65536}, kArgSort, 13, 13, 600, 200},

@@ -1,7 +1,8 @@
-// Scans. A row is cut into blocks, which are reduced to one element each; the running reductions
-// of these, one block further on, are what comes before each block; and within a block element i is
-// the reduction of those up to i, a masked reduction. Blocks of blocks make long rows short, so
-// that n elements take 32 n steps, 2 log32(n) kernels and memory for n elements.
+// Scans. An axis stays where it is. It is cut into blocks, which are reduced to one element each;
+// the running reductions of these, one block further on, are what comes before each block; and
+// within a block element i is the reduction of those up to i, a masked reduction. Blocks of blocks
+// make long axes short, so that n elements in blocks of k take k n steps, 2 log_k(n) kernels and
+// memory for n elements.
 #include "engine/base/status.h"
 #include "engine/frontend/ops/composed.h"
 #include "engine/frontend/ops/reduce.h"
@@ -12,7 +13,9 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kBlock = 32;
+// Elements of a block. Each takes as many steps, and each level of blocks kernels of its own. Where
+// lanes lie along other axes, the levels are cheaper than the steps.
+constexpr int64_t kAlongAxis = 16, kAcrossAxis = 8;
 
 // An associative operation.
 struct Fold {
@@ -40,48 +43,50 @@ constexpr Fold kLogSum = {Identity<ReduceKind::kMax>,
                           [](const Tensor& x, int64_t axis) { return x.LogSumExp({axis}); },
                           [](const Tensor& a, const Tensor& b) { return a.LogAddExp(b); }};
 
-// [rows, blocks, k]: element i of a block reduced with those before it.
+// [before, blocks, k, after]: element i of a block reduced with those before it.
 Tensor WithinBlocks(const Tensor& x, const Fold& fold) {
-  const int64_t k = x.dim(-1);
+  const int64_t k = x.dim(2);
   const Tensor position = x.builder()->Iota(DType::kInt32, k);
-  const Tensor before = position.Reshape({1, k}).Le(position.Reshape({k, 1}));
-  return fold.reduce(before.Where(x.Unsqueeze(-2), fold.identity(x)), -1);
+  const Tensor before = position.Reshape({1, k, 1}).Le(position.Reshape({k, 1, 1}));
+  return fold.reduce(before.Where(x.Unsqueeze(2), fold.identity(x)), 3);
 }
 
-// [rows, n] one element further on, the identity in front.
+// [before, n, after] one element further on, the identity in front.
 Tensor Shifted(const Tensor& x, const Fold& fold) {
   const int64_t n = x.dim(1);
-  const Tensor first = x.builder()->Iota(DType::kInt32, n).Eq(0);
-  return first.Where(fold.identity(x), x.Pad({0, 0, 1, 0}).Slice(1, 0, n));
+  const Tensor first = x.builder()->Iota(DType::kInt32, n).Eq(0).Reshape({n, 1});
+  return first.Where(fold.identity(x), x.Pad({0, 0, 1, 0, 0, 0}).Slice(1, 0, n));
 }
 
-// Of a matrix [rows, n] along its rows.
+// Of [before, n, after] along its middle axis.
 Tensor Scan(const Tensor& x, const Fold& fold) {
   if (!x.valid() || x.size() == 0) return x;
-  const Dim rows = x.dims()[0];
+  const Dim before = x.dims()[0], after = x.dims()[2];
+  const int64_t block = after.is_static() && x.dim(2) == 1 ? kAlongAxis : kAcrossAxis;
   std::vector<Tensor> levels;
   Tensor top = x;
-  while (top.valid() && top.dim(1) > kBlock) {
-    const int64_t blocks = CeilDiv(top.dim(1), kBlock);
+  while (top.valid() && top.dim(1) > block) {
+    const int64_t blocks = CeilDiv(top.dim(1), block);
     // What is added belongs to the last block, which no other one comes after.
-    const Tensor padded = top.Pad({0, 0, 0, blocks * kBlock - top.dim(1)});
-    levels.push_back(padded.Reshape({rows, blocks, kBlock}));
-    top = fold.reduce(levels.back(), -1);
+    const Tensor padded = top.Pad({0, 0, 0, blocks * block - top.dim(1), 0, 0});
+    levels.push_back(padded.Reshape({before, blocks, block, after}));
+    top = fold.reduce(levels.back(), 2);
   }
   if (!top.valid()) return top;
   Tensor out = WithinBlocks(top.Unsqueeze(1), fold).Reshape(top.dims());
   for (size_t i = levels.size(); i-- > 0;) {
     const Tensor& blocks = levels[i];
-    const Tensor before = Shifted(out.Slice(1, 0, blocks.dim(1)), fold).Unsqueeze(-1);
-    out = fold.combine(WithinBlocks(blocks, fold), before).Reshape({rows, blocks.dim(1) * kBlock});
+    const Tensor carried = Shifted(out.Slice(1, 0, blocks.dim(1)), fold).Unsqueeze(2);
+    out = fold.combine(WithinBlocks(blocks, fold), carried)
+              .Reshape({before, blocks.dim(1) * block, after});
   }
   return out.Slice(1, 0, x.dim(1));
 }
 
 Tensor ScanAxis(std::string_view name, const Tensor& x, int64_t axis, const Fold& fold) {
   if (!x.valid()) return x;
-  const absl::StatusOr<Rows> rows = RowsOf(name, x, axis);
-  return rows.ok() ? rows->Back(Scan(rows->matrix, fold)) : x.builder()->Fail(rows.status());
+  const absl::StatusOr<Middle> middle = MiddleOf(name, x, axis);
+  return middle.ok() ? middle->Back(Scan(middle->cube, fold)) : x.builder()->Fail(middle.status());
 }
 
 // A new maximum is an element above all before it, or the first NaN; the last position of one is
@@ -92,7 +97,7 @@ Tensor PositionsOfMaxima(const Tensor& x) {
   const Tensor before = Shifted(Scan(key, kMaximum), kMaximum);
   Tensor higher = before.Lt(key);
   if (IsFloat(key.dtype())) higher = higher.Or(key.Ne(key).And(before.Eq(before)));
-  const Tensor position = x.builder()->Iota(DType::kInt32, x.dim(1));
+  const Tensor position = x.builder()->Iota(DType::kInt32, x.dim(1)).Reshape({x.dim(1), 1});
   return Scan(higher.Where(position, 0), kMaximum);
 }
 
@@ -116,14 +121,14 @@ Tensor Tensor::LogCumSumExp(int64_t axis) const {
 std::pair<Tensor, Tensor> Tensor::CumExtreme(std::string_view name, int64_t axis,
                                              bool largest) const {
   if (!valid()) return {*this, *this};
-  const absl::StatusOr<Rows> rows = RowsOf(name, *this, axis);
-  if (!rows.ok()) {
-    const Tensor failed = builder_->Fail(rows.status());
+  const absl::StatusOr<Middle> middle = MiddleOf(name, *this, axis);
+  if (!middle.ok()) {
+    const Tensor failed = builder_->Fail(middle.status());
     return {failed, failed};
   }
-  const Tensor& x = rows->matrix;
+  const Tensor& x = middle->cube;
   const Tensor key = largest ? x : IsFloat(dtype()) ? -x : Complement(x);
-  const Tensor positions = rows->Back(PositionsOfMaxima(key));
+  const Tensor positions = middle->Back(PositionsOfMaxima(key));
   return {TakeAlong(axis, positions), positions};
 }
 
