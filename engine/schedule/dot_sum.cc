@@ -1,6 +1,6 @@
 // Both factors of a sum of products are taken apart from the product down. What is stored of them
 // is words of four bytes, each byte perhaps several times: where the rows and the window of a
-// convolution do not step together, its patches are.
+// convolution do not step together, its patches are, unless words are made where they are read.
 #include "engine/schedule/dot_sum.h"
 
 #include <algorithm>
@@ -12,6 +12,9 @@ namespace {
 
 constexpr int64_t kLeastDotTerms = 8;   // along the range whose bytes lie in words
 constexpr double kLeastDots = 1 << 15;  // that are worth more kernels
+// A byte is stored at most so many times as often as the word that it is in is read: else its words
+// are made where they are read, which takes no memory and about as long.
+constexpr double kMostCopies = 2;
 
 class DotFinder {
  public:
@@ -32,7 +35,7 @@ class DotFinder {
     if (!FindWord() || products_ < kLeastDots) return std::nullopt;
     for (DotFactor& factor : out_.factors) {
       FindWalks(&factor);
-      factor.stored = !factor.weight;
+      factor.stored = !factor.weight && IsReadOften(factor);
     }
     out_.loops = loops_;
     out_.reduce = reduce_;
@@ -205,6 +208,18 @@ class DotFinder {
       return index.linear ? index.stride[static_cast<size_t>(facts_.IndexOf(walk.unit))] : 0;
     });
     factor->walks = std::move(out);
+  }
+
+  // Whether the factor's words are read as often as its bytes are stored, or nearly.
+  bool IsReadOften(const DotFactor& f) const {
+    const UOp address = f.load.src(0), index = address.src(1);
+    const auto all = static_cast<double>(NumElements(address.src(0).shape()));
+    const double reached = static_cast<double>(index.vmax()) - static_cast<double>(index.vmin());
+    const double bytes = std::min(all, reached + 1);
+    const auto words = static_cast<double>(out_.WordsOf(f));
+    const double reads = products_ / static_cast<double>(RangeFacts::Size(out_.word)) *
+                         static_cast<double>(out_.words());
+    return kDotBytes * words / bytes <= kMostCopies * (reads / words);
   }
 
   const std::vector<UOp>& loops_;
