@@ -39,12 +39,13 @@ std::map<int64_t, Part> PartsOf(UOp kernel) {
     const UOp access = stores ? u.src(0) : u;
     if (!access.is(Op::kIndex) || !ArgumentOf(access).is(Op::kParam)) continue;
     const UOp param = ArgumentOf(access), at = access.src(1);
-    const auto [it, first] = parts.try_emplace(param.arg(0), Part{param, at.vmin(), 0});
+    const int64_t elements = NumElements(param.shape());
+    const auto [it, first] = parts.try_emplace(param.arg(0), Part{param, elements, 0});
     Part& part = it->second;
     part.begin = std::min(part.begin, at.vmin());
-    part.end = std::max(part.end, at.vmax() + 1);
-    part.fits &= !stores && access.src(0) == param && access.num_src() == 2 && part.begin >= 0 &&
-                 part.end <= NumElements(param.shape());
+    part.end = std::max(part.end, std::min(at.vmax(), elements - 1) + 1);
+    part.fits &= !stores && access.src(0) == param && access.num_src() == 2 && at.vmin() >= 0 &&
+                 at.vmax() < elements;
   }
   return parts;
 }
