@@ -18,8 +18,10 @@
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
 #include "engine/lowering/kernel_shape.h"
+#include "engine/lowering/lane_index.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/reduce_step.h"
 #include "engine/lowering/staging.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup.h"
@@ -28,8 +30,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMaxSummands = 256;  // ways through a sum
-constexpr int kMaxNesting = 16;    // of REDUCEs and nests inside each other
+constexpr int kMaxNesting = 16;  // of REDUCEs and nests inside each other
 constexpr int64_t kNotHeld = -1;
 constexpr int64_t kLanes = -2;
 
@@ -83,23 +84,10 @@ class Expander {
   absl::StatusOr<UOp> Reduce(UOp reduce, const Assignment& a, int nesting);
   absl::StatusOr<UOp> Accumulate(UOp reduce, const Assignment& key, const std::vector<UOp>& values,
                                  const std::vector<UOp>& loops, int64_t lanes);
-  // `fuses`: a product is added without being rounded.
-  UOp Fold(ReduceKind kind, UOp x, UOp y, bool fuses = true);
   // Where the order is fixed, whether products are rounded does not depend on what a gate becomes.
   bool Fuses(UOp reduce) const {
     return !keeps_order_ || !IsOrderedSum(reduce) || reduce.src(0).is(Op::kMul);
   }
-  UOp FoldLanes(UOp reduce, UOp vector);
-  // One element that every lane reads, gated lane by lane: it is loaded once, under those
-  // conditions that all lanes share, and the lanes are selected afterwards.
-  static bool GatesOneByLanes(const std::vector<UOp>& index_src) {
-    return index_src.size() == 3 && index_src[1].valid() && index_src[2].valid() &&
-           index_src[1].shape().empty() && !index_src[2].shape().empty();
-  }
-  // The conditions of a conjunction that are the same for every lane; invalid if there are none.
-  UOp SharedByLanes(UOp gate);
-  // ADD(scalar, IOTA) wherever an index is contiguous, so that it can be seen.
-  UOp NormalIndex(UOp index);
   UOp Held(UOp range, int64_t at) {
     if (at != kLanes) return g_.Index(at);
     return g_.Make(Op::kIota, DType::kInt64, {}, {range.src(0).const_word()});
@@ -134,44 +122,6 @@ std::vector<Assignment> Expander::Combinations(const Assignment& base,
     out = std::move(next);
   }
   return out;
-}
-
-UOp Expander::SharedByLanes(UOp gate) {
-  UOp shared;
-  std::vector<UOp> stack{gate};
-  for (int seen = 0; !stack.empty() && seen < kMaxSummands; ++seen) {
-    const UOp u = stack.back();
-    stack.pop_back();
-    if (u.shape().empty()) {
-      shared = shared.valid() ? b_.Make(Op::kAnd, {shared, u}) : u;
-    } else if (u.is(Op::kAnd)) {
-      stack.push_back(u.src(1));
-      stack.push_back(u.src(0));
-    }
-  }
-  return shared;
-}
-
-UOp Expander::NormalIndex(UOp index) {
-  if (index.shape().empty()) return index;
-  UOp scalar = g_.Index(0), vector;
-  std::vector<UOp> stack{index};
-  for (int seen = 0; !stack.empty(); ++seen) {
-    // Sums that share terms have more ways to them than nodes; such an index stays as it is.
-    if (seen == kMaxSummands) return index;
-    const UOp u = stack.back();
-    stack.pop_back();
-    if (u.shape().empty()) {
-      scalar = b_.Make(Op::kAdd, {scalar, u});
-    } else if (u.is(Op::kAdd)) {
-      stack.push_back(u.src(0));
-      stack.push_back(u.src(1));
-    } else {
-      vector = vector.valid() ? b_.Make(Op::kAdd, {vector, u}) : u;
-    }
-  }
-  if (scalar.is_const() && scalar.const_word() == 0) return vector;
-  return g_.Make(Op::kAdd, {scalar, vector});  // not through the rules, which would reorder it
 }
 
 absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) {
@@ -227,14 +177,7 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     const bool ahead = u.is(Op::kAfter) && u.src(0).is(Op::kAfter) && IsLocal(u.src(0).src(0));
     if (ahead) src = {src[0], BarrierOf(g_, Scope::kThread, std::span(src).subspan(1))};
     if (shared) src = {src[0], WorkgroupBarrier(g_, std::span(src).subspan(1))};
-    if (u.is(Op::kIndex)) {
-      src[1] = NormalIndex(src[1]);
-      if (GatesOneByLanes(src)) src[2] = SharedByLanes(src[2]);
-      const bool gated = src.size() == 3 && src[2].valid();
-      if (src.size() == 3 && (!gated || (src[2].is_const() && src[2].const_word() == 1))) {
-        src.pop_back();
-      }
-    }
+    if (u.is(Op::kIndex)) NormalizeAddress(b_, &src);
     const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
     made[id] = b_.Make(u.op(), u.dtype(), src, arg);
     if (u.is(Op::kLoad) && u.src(0).num_src() == 3) {
@@ -247,34 +190,6 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
     if (!made[id].valid()) return g_.status();
   }
   return made.at(root.id());
-}
-
-UOp Expander::Fold(ReduceKind kind, UOp x, UOp y, bool fuses) {
-  switch (kind) {
-    case ReduceKind::kAdd:
-      // Of a reduced MMA what it adds to is 0 (workgroup_matmul.h).
-      if (y.is(Op::kMma)) {
-        return g_.Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
-                       {y.arg(0), y.arg(1), y.arg(2)});
-      }
-      if (y.is(Op::kDot4) && y.src(2).is_const() && y.src(2).const_word() == 0) {
-        return b_.Make(Op::kDot4, {y.src(0), y.src(1), x});
-      }
-      if (fuses && y.is(Op::kMul) && IsFloat(y.dtype())) {
-        return b_.Make(Op::kMulAcc, {y.src(0), y.src(1), x});
-      }
-      return b_.Make(Op::kAdd, {x, y});
-    case ReduceKind::kMul:
-      return b_.Make(Op::kMul, {x, y});
-    case ReduceKind::kMax:
-      return b_.Make(Op::kMax, {x, y});
-  }
-  return {};
-}
-
-UOp Expander::FoldLanes(UOp reduce, UOp vector) {
-  const UOp folded = g_.Make(Op::kReduce, DType::kVoid, {vector}, {reduce.arg(0), 0});
-  return g_.Make(Op::kReshape, DType::kVoid, {folded}, {});
 }
 
 absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
@@ -300,7 +215,7 @@ absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
                                         g_.ConstWord(dtype, ReduceIdentity(kind, dtype))});
   return telegrad::Accumulate(g_, {memory, init, loops, {}, lane, lane}, [&](UOp at) {
     UOp sum = g_.Make(Op::kLoad, {at});
-    for (UOp v : values) sum = Fold(kind, sum, v, Fuses(reduce));
+    for (UOp v : values) sum = Reduced(b_, kind, sum, v, Fuses(reduce));
     return sum;
   });
 }
@@ -356,16 +271,16 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
       folded =
           begins ? g_.ConstWord(reduce.dtype(), ReduceIdentity(kind, reduce.dtype())) : values[0];
       for (size_t i = begins ? 0 : 1; i < values.size(); ++i) {
-        folded = Fold(kind, folded, values[i], Fuses(reduce));
+        folded = Reduced(b_, kind, folded, values[i], Fuses(reduce));
       }
     } else {
       TG_ASSIGN_OR_RETURN(folded, Accumulate(reduce, key, values, loops, lanes));
     }
-    result = result.valid() ? Fold(kind, result, folded) : folded;
+    result = result.valid() ? Reduced(b_, kind, result, folded) : folded;
   }
-  if (folded_lanes > 0 && !result.shape().empty()) result = FoldLanes(reduce, result);
+  if (folded_lanes > 0 && !result.shape().empty()) result = ReducedLanes(g_, reduce, result);
   if (!threads.empty() && result.valid()) {
-    const auto fold = [&](UOp x, UOp y) { return Fold(kind, x, y); };
+    const auto fold = [&](UOp x, UOp y) { return Reduced(b_, kind, x, y); };
     const WorkgroupPlace place{threads_, LoopsAround(reduce, key), next_slot_++, warp_};
     result = ReduceThreads(b_, result, threads, place, fold);
   }

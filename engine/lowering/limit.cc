@@ -8,8 +8,7 @@
 //   kSum       a positive sum over the row, or again one of a row whose results are no numbers
 //
 // A reduction of hidden values then is one of the maximum's identity, of zeros, or of products of
-// zero. The bound comes from comparisons that are linear in the positions: of the rows that are
-// computed together the one that sees most.
+// zero. The bounds are those of mask_bounds.h.
 #include "engine/lowering/limit.h"
 
 #include <algorithm>
@@ -21,8 +20,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/mask_bounds.h"
 #include "engine/lowering/order_sums.h"
-#include "engine/lowering/position_form.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 
@@ -101,59 +100,17 @@ class Limiter {
     return scores_.valid();
   }
 
-  static bool IsMinusInf(UOp u) {
-    return u.is_const() && IsFloat(u.dtype()) &&
-           std::isinf(ScalarAsDouble(u.dtype(), u.const_word())) &&
-           ScalarAsDouble(u.dtype(), u.const_word()) < 0;
-  }
-
-  // Which positions of a row some comparison hides, as bounds of the others.
+  // Which positions of a row comparisons hide, as bounds of the others.
   bool FindMask() {
-    const UOp key = KeyOf(scores_), row = RowOf(scores_), value = scores_.src(1);
-    for (uint32_t id : PostOrder(value)) {
-      const UOp compare = g_.at(id);
-      if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
-      for (const bool hides : {false, true}) {
-        const UOp masked = Substitute(b_, value, {{id, {g_.ConstWord(DType::kBool, hides), {}}}});
-        if (!masked.valid()) return false;
-        if (!IsMinusInf(masked)) continue;
-        // Shown where it is not what hides: x < y, that is y - x - 1 >= 0, or x - y >= 0.
-        PositionForm shown;
-        const int64_t sign = hides ? 1 : -1;
-        shown.constant = hides ? 0 : -1;
-        if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) continue;
-        AddBound(shown, key, row);
+    const auto is_outer = [&](UOp u) { return IsOuter(u); };
+    for (const MaskBound& bound :
+         MaskBoundsOf(b_, scores_.src(1), RowOf(scores_), KeyOf(scores_), is_outer)) {
+      if (bound.end.valid()) end_ = end_.valid() ? Least(end_, bound.end) : bound.end;
+      if (bound.first.valid()) {
+        first_ = first_.valid() ? b_.Make(Op::kMax, {first_, bound.first}) : bound.first;
       }
     }
     return end_.valid() || first_.valid();
-  }
-
-  // `shown` >= 0 says which positions are shown: up to one of them, or from one on.
-  void AddBound(const PositionForm& shown, UOp key, UOp row) {
-    int64_t along = 0, most = shown.constant;
-    UOp rest = g_.Index(0);
-    for (const auto& [id, c] : shown.terms) {
-      const UOp u = g_.at(id);
-      if (u == key) {
-        along = c;
-      } else if (row.valid() && u == row) {
-        most += c > 0 ? c * (rows_ - 1) : 0;
-      } else if (!u.is(Op::kRange) && (d_.Depends(u, key) || (row.valid() && d_.Depends(u, row)))) {
-        return;
-      } else if (!IsOuter(u)) {
-        return;
-      } else {
-        rest = b_.Make(Op::kAdd, {rest, b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(c)})});
-      }
-    }
-    rest = b_.Make(Op::kAdd, {rest, g_.Index(most)});
-    if (along == -1) {  // key <= rest
-      const UOp end = b_.Make(Op::kAdd, {rest, g_.Index(1)});
-      end_ = end_.valid() ? Least(end_, end) : end;
-    } else if (along == 1) {  // key >= -rest
-      const UOp first = b_.Make(Op::kMul, {rest, g_.Index(-1)});
-      first_ = first_.valid() ? b_.Make(Op::kMax, {first_, first}) : first;
-    }
   }
 
   // Whether it depends on nothing but loops that all nests are in.

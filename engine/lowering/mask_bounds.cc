@@ -1,9 +1,11 @@
-// The bound comes from comparisons that are linear in the positions: of the rows that are computed
-// together the one that sees most. limit.h does the same for loops of processors.
+// A comparison is one of positions where `value` is -inf once it is replaced by true, or by false.
+// As a form in the positions it is the least, or the greatest, key that is shown: of the rows that
+// are computed together the one that sees most counts.
 #include "engine/lowering/mask_bounds.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "engine/ir/scalar.h"
@@ -15,12 +17,6 @@
 namespace telegrad {
 namespace {
 
-bool IsHidden(UOp u) {
-  if (!u.valid() || !u.is_const() || !IsFloat(u.dtype())) return false;
-  const double value = ScalarAsDouble(u.dtype(), u.const_word());
-  return std::isinf(value) && value < 0;
-}
-
 // Whether it depends on nothing but `shared`, and on no memory.
 bool IsShared(UOp u, std::span<const UOp> shared) {
   for (uint32_t id : PostOrder(u)) {
@@ -31,44 +27,72 @@ bool IsShared(UOp u, std::span<const UOp> shared) {
   return true;
 }
 
-// `shown` >= 0 is key < the result, for some row; invalid: it is another condition.
-UOp BoundOf(Rewriter& b, const PositionForm& shown, UOp row, UOp key, std::span<const UOp> shared) {
+// What is shown where the comparison is false, if it `hides`, or true: `shown` >= 0. nullopt where
+// it is not linear with 1 or -1 times the key.
+std::optional<PositionForm> ShownBy(UOp compare, UOp key, bool hides) {
+  // x < y is y - x - 1 >= 0, and what it hides is shown where x - y >= 0.
+  PositionForm shown;
+  const int64_t sign = hides ? 1 : -1;
+  shown.constant = hides ? 0 : -1;
+  if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) return std::nullopt;
+  const auto at = shown.terms.find(key.id());
+  if (at == shown.terms.end() || std::abs(at->second) != 1) return std::nullopt;
+  return shown;
+}
+
+std::optional<MaskBound> BoundOf(Rewriter& b, const PositionForm& shown, UOp row, UOp key,
+                                 absl::FunctionRef<bool(UOp)> is_shared) {
   Graph& g = *b.graph();
   int64_t most = shown.constant;
-  bool up_to = false;
   UOp rest = g.Index(0);
   for (const auto& [id, c] : shown.terms) {
     const UOp u = g.at(id);
-    if (u == key) {
-      up_to = c == -1;
-    } else if (u == row) {
+    if (u == key) continue;
+    if (u == row) {
       most += c > 0 ? c * (SizeOf(row) - 1) : 0;
-    } else if (!IsShared(u, shared)) {
-      return {};
+    } else if (!is_shared(u)) {
+      return std::nullopt;
     } else {
       rest = b.Make(Op::kAdd, {rest, b.Make(Op::kMul, {AsIndex(g, u), g.Index(c)})});
     }
   }
-  return up_to ? b.Make(Op::kAdd, {rest, g.Index(most + 1)}) : UOp();
+  rest = b.Make(Op::kAdd, {rest, g.Index(most)});
+  if (shown.terms.at(key.id()) == -1) {  // key <= rest
+    return MaskBound{.first = {}, .end = b.Make(Op::kAdd, {rest, g.Index(1)})};
+  }
+  return MaskBound{.first = b.Make(Op::kMul, {rest, g.Index(-1)}), .end = {}};  // key >= -rest
 }
 
 }  // namespace
 
-UOp KeysShown(Rewriter& b, UOp value, UOp row, UOp key, std::span<const UOp> shared) {
+bool IsMinusInf(UOp u) {
+  if (!u.valid() || !u.is_const() || !IsFloat(u.dtype())) return false;
+  const double value = ScalarAsDouble(u.dtype(), u.const_word());
+  return std::isinf(value) && value < 0;
+}
+
+std::vector<MaskBound> MaskBoundsOf(Rewriter& b, UOp value, UOp row, UOp key,
+                                    absl::FunctionRef<bool(UOp)> is_shared) {
   Graph& g = *b.graph();
+  std::vector<MaskBound> bounds;
   for (uint32_t id : PostOrder(value)) {
     const UOp compare = g.at(id);
     if (!compare.is(Op::kCmpLt)) continue;
     for (const bool hides : {false, true}) {
-      if (!IsHidden(Substitute(b, value, {{id, {g.ConstWord(DType::kBool, hides), {}}}}))) continue;
-      // Shown where it is not what hides: x < y, that is y - x - 1 >= 0, or x - y >= 0.
-      PositionForm shown;
-      const int64_t sign = hides ? 1 : -1;
-      shown.constant = hides ? 0 : -1;
-      if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) continue;
-      const UOp bound = BoundOf(b, shown, row, key, shared);
-      if (bound.valid()) return bound;
+      const std::optional<PositionForm> shown = ShownBy(compare, key, hides);
+      if (!shown) continue;
+      const UOp other = Substitute(b, value, {{id, {g.ConstWord(DType::kBool, hides), {}}}});
+      if (!IsMinusInf(other)) continue;
+      if (const auto bound = BoundOf(b, *shown, row, key, is_shared)) bounds.push_back(*bound);
     }
+  }
+  return bounds;
+}
+
+UOp KeysShown(Rewriter& b, UOp value, UOp row, UOp key, std::span<const UOp> shared) {
+  const auto is_shared = [&](UOp u) { return IsShared(u, shared); };
+  for (const MaskBound& bound : MaskBoundsOf(b, value, row, key, is_shared)) {
+    if (bound.end.valid()) return bound.end;
   }
   return {};
 }

@@ -1,10 +1,12 @@
 #include "engine/schedule/argument_views.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "engine/rewrite/copier.h"
 #include "engine/rewrite/rewriter.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/divmod.h"
@@ -37,40 +39,32 @@ std::map<int64_t, Part> PartsOf(UOp kernel) {
     const UOp access = stores ? u.src(0) : u;
     if (!access.is(Op::kIndex) || !ArgumentOf(access).is(Op::kParam)) continue;
     const UOp param = ArgumentOf(access), at = access.src(1);
-    const auto [it, first] = parts.try_emplace(param.arg(0), Part{param, at.vmin(), 0});
+    const int64_t elements = NumElements(param.shape());
+    const auto [it, first] = parts.try_emplace(param.arg(0), Part{param, elements, 0});
     Part& part = it->second;
     part.begin = std::min(part.begin, at.vmin());
-    part.end = std::max(part.end, at.vmax() + 1);
-    part.fits &= !stores && access.src(0) == param && access.num_src() == 2 && part.begin >= 0 &&
-                 part.end <= NumElements(param.shape());
+    part.end = std::max(part.end, std::min(at.vmax(), elements - 1) + 1);
+    part.fits &= !stores && access.src(0) == param && access.num_src() == 2 && at.vmin() >= 0 &&
+                 at.vmax() < elements;
   }
   return parts;
 }
 
 class Viewer {
  public:
-  Viewer(UOp kernel, std::map<int64_t, Part> parts, Budget* budget)
-      : kernel_(kernel),
-        parts_(std::move(parts)),
-        out_(std::make_shared<Graph>()),
-        b_(out_.get(), {&kAlgebra, &kDivMod}, budget) {}
+  Viewer(const FrozenGraph& kernel, std::map<int64_t, Part> parts, Budget* budget)
+      : parts_(std::move(parts)),
+        budget_(budget),
+        copier_(kernel),
+        out_(copier_.out()),
+        b_(out_, {&kAlgebra, &kDivMod}, budget) {}
 
   absl::StatusOr<FrozenGraph> Run() {
-    const Graph& from = *kernel_.graph();
-    NodeMap<uint32_t> made(from);
-    std::vector<UOp> src;
-    for (uint32_t id : PostOrder(kernel_)) {
-      const UOp u = from.at(id);
-      src.clear();
-      for (uint32_t s : u.src_ids()) src.push_back(out_->at(made[s]));
-      made[id] = Made(u, src).id();
-    }
-    TG_RETURN_IF_ERROR(out_->status());
-    return FrozenGraph{std::move(out_), made[kernel_]};
+    return copier_.Run(budget_, [&](UOp u) { return Viewed(u); });
   }
 
  private:
-  UOp Made(UOp u, std::vector<UOp>& src) {
+  UOp Viewed(UOp u) {
     if (u.is(Op::kParam)) {
       const auto part = parts_.find(u.arg(0));
       if (part != parts_.end()) {
@@ -81,15 +75,18 @@ class Viewer {
     if (u.is(Op::kIndex) && u.src(0).is(Op::kParam)) {
       const auto part = parts_.find(u.src(0).arg(0));
       if (part != parts_.end()) {
-        src[1] = b_.Make(Op::kAdd, {b_.Rewrite(src[1]), out_->Index(-part->second.begin)});
+        const UOp index = b_.Rewrite(copier_.Made(u.src(1)));
+        const UOp inside = b_.Make(Op::kAdd, {index, out_->Index(-part->second.begin)});
+        return MakeLike(out_, u, std::array{copier_.Made(u.src(0)), inside});
       }
     }
-    return out_->Make(u.op(), u.dtype(), src, u.arg());
+    return copier_.Same(u);
   }
 
-  const UOp kernel_;
   const std::map<int64_t, Part> parts_;
-  std::shared_ptr<Graph> out_;
+  Budget* const budget_;
+  Copier copier_;
+  Graph* const out_;
   Rewriter b_;
 };
 
@@ -113,7 +110,7 @@ absl::Status ViewArguments(Schedule* schedule, Budget* budget) {
       kernel.arguments[static_cast<size_t>(argument)].offset =
           BytesOf(part.param.dtype(), part.begin);
     }
-    TG_ASSIGN_OR_RETURN(kernel.graph, Viewer(kernel.graph.root(), std::move(parts), budget).Run());
+    TG_ASSIGN_OR_RETURN(kernel.graph, Viewer(kernel.graph, std::move(parts), budget).Run());
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/drafts.h"
 
@@ -143,21 +144,23 @@ int64_t FloatPartOf(UOp reduce) {
 }
 
 // The factor as f32: what its views are of is, so that it is converted once where it is stored.
-UOp CastBelowViews(Graph* g, const NodeMap<uint32_t>& made, UOp factor) {
+UOp CastBelowViews(Copier* copier, UOp factor) {
   std::vector<UOp> views;
   for (; Is(factor.op(), kMovement) && factor.num_src() == 1; factor = factor.src(0)) {
     views.push_back(factor);
   }
-  UOp out = g->Make(Op::kCast, DType::kFloat32, {g->at(made.at(factor.id()))}, {});
+  UOp out = copier->out()->Make(Op::kCast, DType::kFloat32, {copier->Made(factor)}, {});
   for (size_t i = views.size(); i-- > 0;) {
-    const std::vector<int64_t> arg(views[i].arg().begin(), views[i].arg().end());
-    out = g->Make(views[i].op(), {out}, arg);
+    out = MakeLike(copier->out(), views[i], std::array{out});
   }
   return out;
 }
 
 // The same sum, of which each part has so many elements of the longest axis.
-UOp InFloat(Graph* g, UOp reduce, UOp x, UOp y, int64_t each) {
+UOp InFloat(Copier* copier, UOp reduce, int64_t each) {
+  Graph* const g = copier->out();
+  const UOp x = CastBelowViews(copier, reduce.src(0).src(0));
+  const UOp y = CastBelowViews(copier, reduce.src(0).src(1));
   const ShapeView shape = reduce.src(0).shape();
   const auto axis = static_cast<size_t>(TermsOf(reduce).axis);
   UOp sum;
@@ -174,8 +177,7 @@ UOp InFloat(Graph* g, UOp reduce, UOp x, UOp y, int64_t each) {
       return factor;
     };
     const UOp product = g->Make(Op::kMul, {part(x), part(y)});
-    const std::vector<int64_t> arg(reduce.arg().begin(), reduce.arg().end());
-    const UOp floats = g->Make(Op::kReduce, DType::kVoid, std::array{product}, arg);
+    const UOp floats = MakeLike(g, reduce, std::array{product});
     const UOp whole = g->Make(Op::kCast, DType::kInt32, {floats}, {});
     sum = sum.valid() ? g->Make(Op::kAdd, {sum, whole}) : whole;
   }
@@ -223,33 +225,19 @@ FusedOperands OperandsOfBytes(UOp sink, Budget* budget) {
 
 absl::StatusOr<FrozenGraph> AddSmallProductsInFloat(FrozenGraph graph, bool dots, Budget* budget) {
   const Graph& from = *graph.graph;
-  const std::vector<uint32_t> order = PostOrder(graph.root());
   absl::flat_hash_map<uint32_t, int64_t> parts;  // by REDUCE
-  for (const uint32_t id : order) {
+  for (const uint32_t id : PostOrder(graph.root())) {
     TG_RETURN_IF_ERROR(budget->SpendSteps(1));
     const UOp u = from.at(id);
     const int64_t each = FloatPartOf(u);
     if (each > 0 && !(dots && OperandsOf(u))) parts.emplace(id, each);
   }
   if (parts.empty()) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  for (const uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    src.clear();
-    for (const uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    const auto part = parts.find(id);
-    const UOp node = part == parts.end()
-                         ? out->Make(u.op(), u.dtype(), src,
-                                     std::vector<int64_t>(u.arg().begin(), u.arg().end()))
-                         : InFloat(out.get(), u, CastBelowViews(out.get(), made, u.src(0).src(0)),
-                                   CastBelowViews(out.get(), made, u.src(0).src(1)), part->second);
-    if (!node.valid()) return out->status();
-    made[id] = node.id();
-  }
-  return FrozenGraph{std::move(out), made[graph.root()]};
+  Copier copier(graph);
+  return copier.Run(budget, [&](UOp u) {
+    const auto part = parts.find(u.id());
+    return part == parts.end() ? copier.Same(u) : InFloat(&copier, u, part->second);
+  });
 }
 
 }  // namespace telegrad

@@ -4,11 +4,13 @@
 #include "engine/schedule/channels_last.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 #include <optional>
 
 #include "engine/ir/product_tile.h"
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/drafts.h"
 
@@ -175,48 +177,33 @@ UOp StoredWithLast(Graph* g, UOp x, int axis) {
 absl::StatusOr<FrozenGraph> StoreChannelsLast(FrozenGraph graph, const Target& target,
                                               Budget* budget) {
   const Graph& from = *graph.graph;
-  const std::vector<uint32_t> order = PostOrder(graph.root());
   const OrderFinder finder(target);
   absl::flat_hash_map<uint32_t, Order> orders;  // by REDUCE
-  for (uint32_t id : order) {
+  for (uint32_t id : PostOrder(graph.root())) {
     TG_RETURN_IF_ERROR(budget->SpendSteps(1));
     if (std::optional<Order> found = finder.Find(from.at(id)))
       orders.emplace(id, *std::move(found));
   }
   if (orders.empty()) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  const auto copy = [&](UOp u) {
-    return out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-  };
-  for (uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    src.clear();
-    if (const auto it = orders.find(id); it != orders.end()) {
-      std::vector<UOp> factors;
-      for (size_t i = 0; i < it->second.operands.size(); ++i) {
-        const Operand& x = it->second.operands[i];
-        UOp factor = out->at(made[x.value.id()]);
-        if (!IsLast(x, it->second.last[i])) {
-          factor = StoredWithLast(out.get(), factor, it->second.last[i]);
-        }
-        for (size_t v = x.views.size(); v-- > 0;) {
-          src = {factor};
-          factor = copy(x.views[v]);
-        }
-        factors.push_back(factor);
+  Copier copier(graph);
+  Graph* const out = copier.out();
+  return copier.Run(budget, [&](UOp u) {
+    const auto it = orders.find(u.id());
+    if (it == orders.end()) return copier.Same(u);
+    std::vector<UOp> factors;
+    for (size_t i = 0; i < it->second.operands.size(); ++i) {
+      const Operand& x = it->second.operands[i];
+      UOp factor = copier.Made(x.value);
+      if (!IsLast(x, it->second.last[i])) {
+        factor = StoredWithLast(out, factor, it->second.last[i]);
       }
-      src = {out->Make(Op::kMul, DType::kVoid, factors)};
-    } else {
-      for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
+      for (size_t v = x.views.size(); v-- > 0;) {
+        factor = MakeLike(out, x.views[v], std::array{factor});
+      }
+      factors.push_back(factor);
     }
-    const UOp node = copy(u);
-    if (!node.valid()) return out->status();
-    made[id] = node.id();
-  }
-  return FrozenGraph{std::move(out), made[graph.root()]};
+    return MakeLike(out, u, std::array{out->Make(Op::kMul, DType::kVoid, factors)});
+  });
 }
 
 }  // namespace telegrad

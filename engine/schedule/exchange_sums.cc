@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/cost.h"
 #include "engine/schedule/drafts.h"
@@ -187,7 +187,7 @@ class RangeMap {
 
 struct Exchange {
   NestedSum sum;
-  uint32_t known = 0;                // y, a REDUCE
+  UOp known;                         // y, a REDUCE
   std::vector<int> known_axes = {};  // its ranges in the nested sum
   std::vector<Factor> over = {};  // of the nested sum: what y does not have; and inverted, the rest
 };
@@ -264,7 +264,7 @@ class Exchanger {
       }
       left.push_back(std::move(inverse));
     }
-    Exchange out{.sum = sum, .known = y.id()};
+    Exchange out{.sum = sum, .known = y};
     out.sum.outer.negative = sum.outer.negative != product->negative;
     // The same ranges are reduced, and all of d is left.
     RangeSet reduced = 0, kept = 0;
@@ -319,11 +319,11 @@ UOp ViewAs(Graph& g, UOp x, const std::vector<int>& axes, const std::vector<int>
   return apart == whole ? view : g.Make(Op::kExpand, DType::kVoid, std::vector{view}, whole);
 }
 
-UOp Exchanged(Graph& g, const Exchange& e, UOp reduce, const NodeMap<uint32_t>& made) {
-  const auto of = [&](UOp u) { return g.at(made.at(u.id())); };
-  const UOp y = g.at(made.at(e.known));
+UOp Exchanged(Copier* copier, const Exchange& e, UOp reduce) {
+  Graph& g = *copier->out();
+  const UOp y = copier->Made(e.known);
   const Shape dims(y.shape().begin(), y.shape().end());
-  const UOp factor = ViewAs(g, of(e.sum.g.value), e.sum.g.axes, e.known_axes, dims);
+  const UOp factor = ViewAs(g, copier->Made(e.sum.g.value), e.sum.g.axes, e.known_axes, dims);
   std::vector<int64_t> arg{static_cast<int64_t>(ReduceKind::kAdd)};
   std::vector<int> axes = e.known_axes;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -343,7 +343,7 @@ UOp Exchanged(Graph& g, const Exchange& e, UOp reduce, const NodeMap<uint32_t>& 
   const Shape shape(reduce.shape().begin(), reduce.shape().end());
   UOp value = ViewAs(g, sum, axes, to, shape);
   for (const Factor& f : e.over) {
-    const UOp by = ViewAs(g, of(f.value), f.axes, to, shape);
+    const UOp by = ViewAs(g, copier->Made(f.value), f.axes, to, shape);
     value = g.Make(f.divides ? Op::kFDiv : Op::kMul, {value, by});
   }
   return e.sum.outer.negative ? g.Make(Op::kNeg, {value}) : value;
@@ -353,10 +353,9 @@ UOp Exchanged(Graph& g, const Exchange& e, UOp reduce, const NodeMap<uint32_t>& 
 
 absl::StatusOr<FrozenGraph> ExchangeSums(FrozenGraph graph, Budget* budget) {
   const Graph& from = *graph.graph;
-  const std::vector<uint32_t> order = PostOrder(graph.root());
   Exchanger exchanger;
   absl::flat_hash_map<uint32_t, Exchange> exchanges;
-  for (const uint32_t id : order) {
+  for (const uint32_t id : PostOrder(graph.root())) {
     TG_RETURN_IF_ERROR(budget->SpendSteps(1));
     const UOp u = from.at(id);
     if (!u.is(Op::kReduce)) continue;
@@ -366,25 +365,11 @@ absl::StatusOr<FrozenGraph> ExchangeSums(FrozenGraph graph, Budget* budget) {
     exchanger.Note(u);
   }
   if (exchanges.empty()) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  for (const uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    UOp copy;
-    if (const auto it = exchanges.find(id); it != exchanges.end()) {
-      copy = Exchanged(*out, it->second, u, made);
-    } else {
-      src.clear();
-      for (const uint32_t s : u.src_ids()) src.push_back(out->at(made.at(s)));
-      copy =
-          out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-    }
-    if (!copy.valid()) return out->status();
-    made[id] = copy.id();
-  }
-  return FrozenGraph{std::move(out), made[graph.root()]};
+  Copier copier(graph);
+  return copier.Run(budget, [&](UOp u) {
+    const auto it = exchanges.find(u.id());
+    return it == exchanges.end() ? copier.Same(u) : Exchanged(&copier, it->second, u);
+  });
 }
 
 }  // namespace telegrad

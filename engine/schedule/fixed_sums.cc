@@ -1,7 +1,11 @@
 #include "engine/schedule/fixed_sums.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
+
+#include "engine/rewrite/copier.h"
 
 namespace telegrad {
 namespace {
@@ -42,36 +46,28 @@ absl::StatusOr<FrozenGraph> RoundSharedProducts(FrozenGraph graph, Budget* budge
   const NodeMap<uint32_t> beneath = BeneathViews(from, order);
   NodeMap<int64_t> way(from);  // to what is beneath it, in nodes
   NodeMap<bool> shared(from);  // one of those has several users
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  const auto copy = [&](UOp u) {
-    return out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-  };
+  Copier copier(graph);
+  Graph* const out = copier.out();
   bool changed = false;
-  for (uint32_t id : order) {
-    const UOp u = from.at(id);
+  const auto rounded = [&](UOp u) -> absl::StatusOr<UOp> {
     const bool view = Is(u.op(), kMovement);
-    way[id] = view ? way[u.src(0)] + 1 : 1;
-    shared[id] = users[id] > 1 || (view && shared[u.src(0)]);
-    src.clear();
-    for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    if (AddsFloats(u) && shared[u.src(0)] && from.at(beneath.at(u.src(0).id())).is(Op::kMul)) {
-      TG_RETURN_IF_ERROR(budget->SpendSteps(way[u.src(0)]));
-      std::vector<UOp> views;
-      UOp product = u.src(0);
-      for (; !product.is(Op::kMul); product = product.src(0)) views.push_back(product);
-      src = {out->Make(Op::kMulAcc, {out->at(made[product.src(0)]), out->at(made[product.src(1)]),
-                                     out->ConstFloat(product.dtype(), -0.0)})};
-      for (; !views.empty(); views.pop_back()) src = {copy(views.back())};
-      changed = true;
-    }
-    const UOp node = copy(u);
-    if (!node.valid()) return out->status();
-    made[id] = node.id();
-  }
-  if (!changed) return graph;
-  return FrozenGraph{std::move(out), made[graph.root()]};
+    way[u] = view ? way[u.src(0)] + 1 : 1;
+    shared[u] = users[u] > 1 || (view && shared[u.src(0)]);
+    const bool rounds =
+        AddsFloats(u) && shared[u.src(0)] && from.at(beneath.at(u.src(0).id())).is(Op::kMul);
+    if (!rounds) return copier.Same(u);
+    TG_RETURN_IF_ERROR(budget->SpendSteps(way[u.src(0)]));
+    std::vector<UOp> views;
+    UOp product = u.src(0);
+    for (; !product.is(Op::kMul); product = product.src(0)) views.push_back(product);
+    UOp value = out->Make(Op::kMulAcc, {copier.Made(product.src(0)), copier.Made(product.src(1)),
+                                        out->ConstFloat(product.dtype(), -0.0)});
+    for (; !views.empty(); views.pop_back()) value = MakeLike(out, views.back(), std::array{value});
+    changed = true;
+    return MakeLike(out, u, std::array{value});
+  };
+  TG_ASSIGN_OR_RETURN(FrozenGraph all, copier.Run(budget, rounded));
+  return changed ? std::move(all) : std::move(graph);
 }
 
 }  // namespace telegrad

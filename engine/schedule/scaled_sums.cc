@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/byte_products.h"
 #include "engine/schedule/drafts.h"
@@ -56,43 +56,31 @@ std::optional<ScaledFactor> ScaledFactorOf(UOp u) {
 
 class SumScaler {
  public:
-  explicit SumScaler(FrozenGraph graph)
-      : graph_(std::move(graph)), from_(*graph_.graph), made_(from_) {}
+  explicit SumScaler(FrozenGraph graph) : graph_(std::move(graph)), copier_(graph_) {}
 
   absl::StatusOr<FrozenGraph> Run(Budget* budget) {
     bool changed = false;
-    std::vector<UOp> src;
-    for (const uint32_t id : PostOrder(graph_.root())) {
-      TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from_.src(id).size())));
-      const UOp u = from_.at(id);
-      UOp node = Scaled(u);
+    const auto scaled = [&](UOp u) {
+      const UOp node = Scaled(u);
       changed |= node.valid();
-      if (!node.valid()) {
-        src.clear();
-        for (const uint32_t s : u.src_ids()) src.push_back(Made(s));
-        node = Copy(u, src);
-      }
-      if (!node.valid()) return out_->status();
-      made_[id] = node.id();
-    }
-    if (!changed) return graph_;
-    return FrozenGraph{out_, made_.at(graph_.root_id)};
+      return node.valid() ? node : copier_.Same(u);
+    };
+    TG_ASSIGN_OR_RETURN(FrozenGraph all, copier_.Run(budget, scaled));
+    return changed ? std::move(all) : graph_;
   }
 
  private:
-  UOp Made(uint32_t id) const { return out_->at(made_.at(id)); }
-  UOp Copy(UOp u, std::span<const UOp> src) {
-    return out_->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-  }
   UOp Through(const std::vector<UOp>& views, UOp value) {
-    for (size_t i = views.size(); i-- > 0;) value = Copy(views[i], std::array{value});
+    for (size_t i = views.size(); i-- > 0;) {
+      value = MakeLike(out_, views[i], std::array{value});
+    }
     return value;
   }
 
   // The scale of each result of the REDUCE; invalid where it is not the same for all terms.
   UOp ScaleOf(UOp reduce, const ScaledFactor& f) {
     if (const UOp one = RepeatedElement(f.scale); one.valid()) {
-      const UOp made = Made(one.id());
+      const UOp made = copier_.Made(one);
       return made.shape().empty() ? made : out_->Make(Op::kReshape, {made}, Shape{});
     }
     const auto pads = [](UOp view) { return view.is(Op::kPad); };
@@ -104,7 +92,7 @@ class SumScaler {
     Access access = LoopAccess(reduce.src(0).shape());
     for (const UOp view : views) access = AccessSource(view, access);
     if ((access.ranges() & SummedAxes(reduce)) != 0) return {};
-    const UOp all = Through(views, Made(scale.id()));
+    const UOp all = Through(views, copier_.Made(scale));
     const ShapeView shape = reduce.shape();
     std::vector<int64_t> first;
     for (const int64_t size : shape) first.insert(first.end(), {0, size});
@@ -124,11 +112,10 @@ class SumScaler {
       if (!f) return {};
       scale[static_cast<size_t>(i)] = ScaleOf(u, *f);
       if (!scale[static_cast<size_t>(i)].valid()) return {};
-      whole[static_cast<size_t>(i)] = Through(f->views, Made(f->whole.id()));
+      whole[static_cast<size_t>(i)] = Through(f->views, copier_.Made(f->whole));
     }
     const UOp product = out_->Make(Op::kMul, {whole[0], whole[1]});
-    const std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-    const UOp sum = out_->Make(Op::kReduce, DType::kVoid, std::array{product}, arg);
+    const UOp sum = MakeLike(out_, u, std::array{product});
     if (!sum.valid() || !AddsBytes(sum)) return {};
     const UOp floats = out_->Make(Op::kCast, DType::kFloat32, {sum}, {});
     // The one nearer to 0 first: neither overflows nor vanishes what the result does not. Their
@@ -140,9 +127,8 @@ class SumScaler {
   }
 
   const FrozenGraph graph_;
-  const Graph& from_;
-  std::shared_ptr<Graph> out_ = std::make_shared<Graph>();
-  NodeMap<uint32_t> made_;
+  Copier copier_;
+  Graph* const out_ = copier_.out();
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/schedule/sign_masks.h"
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/rewrite/copier.h"
 
 namespace telegrad {
 namespace {
@@ -35,37 +36,29 @@ absl::StatusOr<FrozenGraph> MasksOfResults(FrozenGraph graph, Budget* budget) {
     if (x.valid()) clipped.try_emplace(x.id(), id);
   }
   if (clipped.empty()) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  NodeMap<bool> is_made(from);
+  Copier copier(graph);
+  Graph* const out = copier.out();
   // The mask of the result, for all but the result; invalid where there is none yet.
   const auto of_result = [&](UOp mask, uint32_t user) {
     const auto it = clipped.find(mask.src(1).id());
     if (it == clipped.end() || it->second == user) return UOp();
     const UOp result = from.at(it->second);
-    std::vector<UOp> src;
     for (const uint32_t s : result.src_ids()) {
-      if (!is_made[s]) return UOp();
-      src.push_back(out->at(made[s]));
+      if (!copier.Made(from.at(s)).valid()) return UOp();
     }
-    const UOp copy = out->Make(result.op(), result.dtype(), src, result.arg());
-    return out->Make(Op::kCmpLt, {out->at(made[mask.src(0).id()]), copy});
+    return out->Make(Op::kCmpLt, {copier.Made(mask.src(0)), copier.Same(result)});
   };
   std::vector<UOp> src;
-  for (const uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
+  const auto with_masks = [&](UOp u) {
     src.clear();
     for (const uint32_t s : u.src_ids()) {
-      const UOp other = IsMask(from.at(s)) ? of_result(from.at(s), id) : UOp();
-      src.push_back(other.valid() ? other : out->at(made[s]));
+      const UOp other = IsMask(from.at(s)) ? of_result(from.at(s), u.id()) : UOp();
+      src.push_back(other.valid() ? other : copier.Made(from.at(s)));
     }
-    const UOp copy = out->Make(u.op(), u.dtype(), src, u.arg());
-    if (!copy.valid()) return out->status();
-    made[id] = copy.id();
-    is_made[id] = true;
-  }
-  return Freeze(out->at(made[graph.root()]));
+    return MakeLike(out, u, src);
+  };
+  TG_ASSIGN_OR_RETURN(const FrozenGraph all, copier.Run(budget, with_masks));
+  return Freeze(all.root());
 }
 
 }  // namespace telegrad

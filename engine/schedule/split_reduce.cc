@@ -4,9 +4,11 @@
 #include "engine/schedule/split_reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "engine/ir/scalar.h"
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/fixed_sums.h"
 #include "engine/types/limits.h"
 
@@ -94,8 +96,7 @@ UOp Split(Graph* g, UOp reduce, const ReductionSplit& split, bool fixed, bool su
   sum = g->Make(Op::kReduce, {g->Make(Op::kContiguous, {sum})}, outer);
   sum = g->Make(Op::kReshape, {sum}, Shape(reduce.shape().begin(), reduce.shape().end()));
   if (rest == 0) return sum;
-  const std::vector<int64_t> same(reduce.arg().begin(), reduce.arg().end());
-  return Combine(g, kind, sum, g->Make(Op::kReduce, {range(parts * length, rest)}, same));
+  return Combine(g, kind, sum, MakeLike(g, reduce, std::array{range(parts * length, rest)}));
 }
 
 }  // namespace
@@ -110,25 +111,11 @@ absl::StatusOr<FrozenGraph> SplitReductions(FrozenGraph graph, const ReductionSp
   const auto sums_products = [&](UOp u) { return beneath && SumsProducts(u, *beneath); };
   const auto splits = [&](UOp u) { return ShouldSplit(u, split, fixed, sums_products(u)); };
   if (std::ranges::none_of(order, [&](uint32_t id) { return splits(from.at(id)); })) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  for (uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    src.clear();
-    for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    UOp copy;
-    if (splits(u)) {
-      copy = Split(out.get(), u, split, fixed, sums_products(u), src[0]);
-    } else {
-      copy =
-          out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-    }
-    if (!copy.valid()) return out->status();
-    made[id] = copy.id();
-  }
-  return FrozenGraph{std::move(out), made[graph.root()]};
+  Copier copier(graph);
+  return copier.Run(budget, [&](UOp u) {
+    if (!splits(u)) return copier.Same(u);
+    return Split(copier.out(), u, split, fixed, sums_products(u), copier.Made(u.src(0)));
+  });
 }
 
 }  // namespace telegrad

@@ -1,7 +1,9 @@
 #include "engine/schedule/store_shape.h"
 
 #include <algorithm>
+#include <array>
 
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/cost.h"
 #include "engine/schedule/view_index.h"
 
@@ -76,30 +78,20 @@ absl::StatusOr<FrozenGraph> StoreInOwnShape(FrozenGraph graph, bool only_weighte
     return read || Joins(sum.shape(), u.src(0).shape());
   };
   if (std::ranges::none_of(order, joins)) return graph;
-  auto out = std::make_shared<Graph>();
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  for (uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    src.clear();
-    for (uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    if (joins(id)) {
-      const UOp sum = StoredSum(u);
-      std::vector<DType> casts;
-      for (UOp v = u.src(1); v != sum; v = v.src(0)) {
-        if (v.is(Op::kCast)) casts.push_back(v.dtype());
-      }
-      src[1] = out->at(made[sum.id()]);
-      for (size_t i = casts.size(); i-- > 0;) src[1] = out->Make(Op::kCast, casts[i], {src[1]});
-      src[0] = Reshaped(*out, src[0], {sum.shape().begin(), sum.shape().end()});
+  Copier copier(graph);
+  return copier.Run(budget, [&](UOp u) {
+    if (!joins(u.id())) return copier.Same(u);
+    const UOp sum = StoredSum(u);
+    std::vector<DType> casts;
+    for (UOp v = u.src(1); v != sum; v = v.src(0)) {
+      if (v.is(Op::kCast)) casts.push_back(v.dtype());
     }
-    const UOp copy =
-        out->Make(u.op(), u.dtype(), src, std::vector<int64_t>(u.arg().begin(), u.arg().end()));
-    if (!copy.valid()) return out->status();
-    made[id] = copy.id();
-  }
-  return FrozenGraph{std::move(out), made[graph.root()]};
+    Graph* const out = copier.out();
+    UOp value = copier.Made(sum);
+    for (size_t i = casts.size(); i-- > 0;) value = out->Make(Op::kCast, casts[i], {value});
+    const UOp to = Reshaped(*out, copier.Made(u.src(0)), {sum.shape().begin(), sum.shape().end()});
+    return MakeLike(out, u, std::array{to, value});
+  });
 }
 
 }  // namespace telegrad

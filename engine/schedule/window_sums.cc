@@ -1,9 +1,11 @@
 #include "engine/schedule/window_sums.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 
+#include "engine/rewrite/copier.h"
 #include "engine/schedule/cost.h"
 #include "engine/schedule/tensor_facts.h"
 #include "engine/schedule/window_taps.h"
@@ -92,8 +94,7 @@ UOp WindowSum::WithoutTaps() const {
   const UOp x = sum_.src(0), fewer = Changed(g_, Op::kShrink, x, pairs);
   if (fewer == x) return UOp();
   if (NumElements(fewer.shape()) == NumElements(sum_.shape())) return PlusZero(g_, fewer);
-  const std::vector<int64_t> arg(sum_.arg().begin(), sum_.arg().end());
-  return g_->Make(Op::kReduce, {fewer}, arg);
+  return MakeLike(g_, sum_, std::array{fewer});
 }
 
 // The base's axes are brought into the order of the places; an axis of windows, and the one of taps
@@ -214,8 +215,7 @@ UOp WindowSum::AsConvolution(TensorFacts* facts) const {
   for (UOp& x : operands) {
     if (x.shape().empty()) return UOp();
     for (size_t i = views.size(); i-- > 0 && x.valid();) {
-      const std::vector<int64_t> arg(views[i].arg().begin(), views[i].arg().end());
-      x = g_->Make(views[i].op(), {x}, arg);
+      x = MakeLike(g_, views[i], std::array{x});
     }
     if (!x.valid()) return x;
   }
@@ -334,37 +334,29 @@ absl::StatusOr<FrozenGraph> SimplifyWindowSums(FrozenGraph graph, bool fixed, Bu
     }
     return uses[u] == 1;
   };
-  auto out = std::make_shared<Graph>();
+  Copier copier(graph);
+  Graph* const out = copier.out();
   TensorFacts facts(*out);
-  NodeMap<uint32_t> made(from);
-  std::vector<UOp> src;
-  for (const uint32_t id : order) {
-    TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from.src(id).size())));
-    const UOp u = from.at(id);
-    src.clear();
-    for (const uint32_t s : u.src_ids()) src.push_back(out->at(made[s]));
-    UOp copy = out->Make(u.op(), u.dtype(), src, u.arg());
+  const auto simplified = [&](UOp u) -> absl::StatusOr<UOp> {
+    const UOp same = copier.Same(u);
     const std::optional<PaddedViews> views =
-        copy.valid() && IsSum(u) ? PaddedViews::Of(copy.src(0)) : std::nullopt;
-    if (views) {
-      TG_ASSIGN_OR_RETURN(const std::optional<WindowTaps> taps,
-                          WindowTaps::Of(copy, *views, budget));
-      if (taps) {
-        const uint32_t before = out->size();
-        const WindowSum sum(out.get(), copy, *views, *taps);
-        UOp other = sum.AsPool();
-        if (!other.valid() && !fixed && sums_alone(u)) other = sum.AsConvolution(&facts);
-        // What would be beyond the limits of a graph stays as it is spelled.
-        out->TakeStatus().IgnoreError();
-        if (!other.valid()) other = sum.WithoutTaps();
-        TG_RETURN_IF_ERROR(budget->SpendNodes(out->size() - before));
-        if (other.valid()) copy = other;
-      }
-    }
+        same.valid() && IsSum(u) ? PaddedViews::Of(same.src(0)) : std::nullopt;
+    if (!views) return same;
+    TG_ASSIGN_OR_RETURN(const std::optional<WindowTaps> taps, WindowTaps::Of(same, *views, budget));
+    if (!taps) return same;
+    const uint32_t before = out->size();
+    const WindowSum sum(out, same, *views, *taps);
+    UOp other = sum.AsPool();
+    if (!other.valid() && !fixed && sums_alone(u)) other = sum.AsConvolution(&facts);
+    // What would be beyond the limits of a graph stays as it is spelled.
+    out->TakeStatus().IgnoreError();
+    if (!other.valid()) other = sum.WithoutTaps();
+    TG_RETURN_IF_ERROR(budget->SpendNodes(out->size() - before));
     TG_RETURN_IF_ERROR(out->status());
-    made[id] = copy.id();
-  }
-  return Freeze(out->at(made[graph.root()]));
+    return other.valid() ? other : same;
+  };
+  TG_ASSIGN_OR_RETURN(const FrozenGraph all, copier.Run(budget, simplified));
+  return Freeze(all.root());
 }
 
 }  // namespace telegrad

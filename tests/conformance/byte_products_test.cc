@@ -284,6 +284,32 @@ TEST(ByteProducts, OfConvolutionsAreExact) {
   }
 }
 
+// Steps of 2 do not fall in with taps that are 3 apart, so the words of each window are stored
+// apart from those of the next: 6 times the bytes of the image. One result for each window reads
+// them once, from the image. Of several results, each reads them again, from memory.
+TEST(ByteProducts, StoreWordsOfWindowsForSeveralResultsOnly) {
+  std::mt19937 random(kSeed);
+  for (const auto& [outputs, zero] :
+       {std::pair(1, Zero::kNone), std::pair(1, Zero::kGiven), std::pair(32, Zero::kGiven)}) {
+    SCOPED_TRACE(StrCat("seed ", kSeed, ", ", outputs));
+    const Window c{.outputs = outputs,
+                   .rows = 24,
+                   .columns = 24,
+                   .window = 5,
+                   .stride = 2,
+                   .dilation = 3,
+                   .pad = 6,
+                   .w = {kSigned, zero}};
+    const FrozenGraph graph = GraphOf(c);
+    const auto schedule = ScheduleOf(graph, Processor(64));
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    const int64_t image = c.channels * c.rows * c.columns;
+    EXPECT_EQ(schedule->arena_bytes < image, outputs == 1) << schedule->arena_bytes;
+    const Slots before = RandomSlots(graph.root(), random);
+    Check(graph, before, Convolution(c, before));
+  }
+}
+
 // A zero point outside of its type's range moves what padding is: no byte stands for it.
 TEST(ByteProducts, LeavesWhatIsNoByteAsItIs) {
   std::mt19937 random(kSeed);

@@ -16,7 +16,6 @@
 #include <optional>
 #include <random>
 
-#include "engine/base/checked.h"
 #include "engine/execution/unread_parts.h"
 #include "engine/frontend/nn/models.h"
 #include "engine/frontend/tensor/builder.h"
@@ -27,14 +26,14 @@
 #include "engine/reference/program_eval.h"
 #include "engine/rewrite/generalize.h"
 #include "engine/schedule/schedule.h"
+#include "tests/conformance/mutator.h"
 #include "tests/conformance/random_graph.h"
 
 namespace telegrad {
 namespace {
 
-enum Kind { kOffset, kRangeEnd, kRunEnd, kWidth, kGate, kConstant, kBuffer, kNarrow, kNumKinds };
-constexpr std::string_view kNames[] = {"offset", "range end", "end by the run", "width",
-                                       "gate",   "constant",  "buffer",         "narrowing"};
+using testing::Mutation;
+using testing::Mutator;
 
 constexpr int64_t kMostSteps = 5'000'000;  // of the interpreter
 
@@ -43,190 +42,6 @@ struct Counts {
   int64_t leave = 0;     // their memory, in the interpreter
   int64_t refused = 0;   // of those that stay inside
   int64_t accepted = 0;  // of those that stay inside
-};
-
-class Mutator {
- public:
-  Mutator(const Program& program, std::mt19937_64* random)
-      : from_(program), g_(*program.graph), random_(*random) {}
-
-  // The program with one random change of that kind; nullopt where there is nothing to change.
-  std::optional<Program> Mutate(Kind kind) {
-    victim_ = Victim(kind);
-    if (!victim_.valid()) return std::nullopt;
-    out_ = from_;
-    graph_ = std::make_shared<Graph>();
-    out_.order.clear();
-    placed_.clear();
-    copied_.assign(g_.size(), 0);
-    for (uint32_t id : from_.order) copied_[id] = Copy(kind, g_.at(id)).id();
-    out_.graph = graph_;
-    if (!graph_->status().ok()) return std::nullopt;
-    return std::move(out_);
-  }
-
- private:
-  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-  int64_t Delta() {
-    static constexpr int64_t kDeltas[] = {1, -1, 1, -1, 2, -2, 4, -4, 8, 15, -16, 1000};
-    return kDeltas[Below(std::size(kDeltas))];
-  }
-  static bool IsIndexConst(UOp u) {
-    return u.is_const() && (u.dtype() == DType::kInt64 || u.dtype() == DType::kInt32);
-  }
-
-  bool Suits(Kind kind, UOp u) const {
-    switch (kind) {
-      case kOffset:
-      case kNarrow:
-        return u.is(Op::kIndex);
-      case kRangeEnd:
-        return u.is(Op::kRange) && u.src(0).is_const();
-      case kRunEnd:
-        return u.is(Op::kRange) && !u.src(0).is_const();
-      case kWidth:
-        return u.is(Op::kIota);
-      case kGate:
-        return u.is(Op::kIndex) && u.num_src() == 3;
-      case kConstant:
-        return Is(u.op(), kAlu) && u.num_src() == 2 &&
-               (IsIndexConst(u.src(0)) || IsIndexConst(u.src(1)));
-      default:
-        return u.is(Op::kParam) && from_.arguments[u.arg(0)].elements > 1;
-    }
-  }
-
-  UOp Victim(Kind kind) {
-    std::vector<UOp> all;
-    for (uint32_t id : from_.order) {
-      if (Suits(kind, g_.at(id))) all.push_back(g_.at(id));
-    }
-    return all.empty() ? UOp() : all[Below(static_cast<int64_t>(all.size()))];
-  }
-
-  UOp Place(UOp u) {
-    if (u.valid() && std::ranges::find(placed_, u.id()) == placed_.end()) {
-      placed_.push_back(u.id());
-      out_.order.push_back(u.id());
-    }
-    return u;
-  }
-
-  // A copy of `u` in the mutant; mutated where it is the victim.
-  UOp Copy(Kind kind, UOp u) {
-    std::vector<UOp> src;
-    for (uint32_t s : u.src_ids()) src.push_back(graph_->at(copied_[s]));
-    std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
-    // Every IOTA of one width is one node: widening it widens all of its vectors.
-    if (u == victim_) Change(kind, u, &src, &arg);
-    return Place(graph_->Make(u.op(), u.dtype(), src, arg));
-  }
-
-  void Change(Kind kind, UOp u, std::vector<UOp>* src, std::vector<int64_t>* arg) {
-    switch (kind) {
-      case kOffset:
-        (*src)[1] = Do(Op::kAdd, (*src)[1], Delta());
-        break;
-      case kNarrow:
-        (*src)[1] = Narrowed((*src)[1]);
-        break;
-      case kRangeEnd: {
-        const int64_t end = u.src(0).const_word() + 1 + Below(3);
-        (*src)[0] = Place(graph_->Const(u.dtype(), end));
-        Iterate(u, end);
-        break;
-      }
-      case kRunEnd:
-        (*src)[0] = OtherEnd(u.src(0), (*src)[0]);
-        Iterate(u, (*src)[0].vmax());
-        break;
-      case kWidth:
-        (*arg)[0] = Below(2) == 0 ? 2 * u.arg(0) : u.arg(0) + 1;
-        break;
-      case kGate:
-        Weaken(u.src(2), src);
-        break;
-      case kConstant: {
-        const int at = IsIndexConst(u.src(1)) ? 1 : 0;
-        const int64_t c = u.src(at).const_word();
-        int64_t changed;  // wraps where it overflows
-        CheckedAdd(c, Below(4) == 0 ? c : Below(8) == 0 ? HighBits() : Delta(), &changed);
-        (*src)[at] = Place(graph_->Const(u.src(at).dtype(), changed));
-        break;
-      }
-      default: {
-        int64_t& elements = out_.arguments[u.arg(0)].elements;
-        elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
-        (*arg)[2] = elements;
-      }
-    }
-  }
-
-  // A range that a launch is cut along has so many iterations.
-  void Iterate(UOp range, int64_t most) {
-    const AxisType type{range.arg(1)};
-    if (type != AxisType::kThread && type != AxisType::kGroup) return;
-    const int64_t others = out_.iterations / std::max<int64_t>(range.src(0).vmax(), 1);
-    if (!CheckedMul(others, most, &out_.iterations)) out_.iterations = INT64_MAX;
-  }
-
-  // In place of an end that is computed from numbers of the run: one that is greater, or such a
-  // number as it is, which may be anything.
-  UOp OtherEnd(UOp end, UOp copy) {
-    std::vector<UOp> numbers;
-    for (uint32_t id : PostOrder(end)) {
-      if (g_.at(id).is(Op::kLoad) && IsInt(g_.at(id).dtype())) numbers.push_back(g_.at(id));
-    }
-    if (numbers.empty() || Below(2) == 0) return Do(Op::kAdd, copy, 1 + Below(12));
-    const UOp number = graph_->at(copied_[numbers[Below(std::ssize(numbers))].id()]);
-    return number.dtype() == copy.dtype() ? number : Cast(copy.dtype(), number);
-  }
-
-  UOp Do(Op op, UOp x, int64_t y) {
-    return Place(graph_->Make(op, {x, Place(graph_->Const(x.dtype(), y))}));
-  }
-  UOp Cast(DType to, UOp x) { return Place(graph_->Make(Op::kCast, to, {x})); }
-
-  // What makes an i32 wrap that it is added to, or nearly.
-  int64_t HighBits() {
-    const int64_t high = int64_t{1} << (29 + Below(4));
-    return (Below(2) == 0 ? high : -high) - Below(4);
-  }
-
-  // The index by way of a type that is too narrow for what is computed there.
-  UOp Narrowed(UOp index) {
-    switch (Below(4)) {
-      case 0:
-        return Cast(DType::kInt32, Do(Op::kAdd, Cast(DType::kInt64, index), HighBits()));
-      case 1:
-        return Do(Op::kAdd, Cast(DType::kInt32, index), HighBits());
-      case 2: {
-        const UOp product = Do(Op::kMul, Cast(DType::kInt32, index), HighBits() + 1 + Below(4));
-        return Do(Op::kFloorDiv, product, 1 + Below(8));
-      }
-      default: {
-        const UOp sum = Do(Op::kAdd, index, 120 + Below(30));
-        return Do(Op::kAdd, Cast(DType::kInt32, Cast(DType::kInt8, sum)), -120);
-      }
-    }
-  }
-
-  // Drops the whole gate or one of its conditions.
-  void Weaken(UOp gate, std::vector<UOp>* src) {
-    if (!gate.is(Op::kAnd) || Below(3) == 0) {
-      src->pop_back();
-    } else {
-      (*src)[2] = graph_->at(copied_[gate.src(static_cast<int>(Below(2))).id()]);
-    }
-  }
-
-  const Program& from_;
-  const Graph& g_;
-  std::mt19937_64& random_;
-  UOp victim_;
-  Program out_;
-  std::shared_ptr<Graph> graph_;
-  std::vector<uint32_t> copied_, placed_;
 };
 
 bool LeavesMemory(const absl::Status& status) {
@@ -306,8 +121,8 @@ class Mutants : public ::testing::Test {
     ++programs_;
     Mutator mutator(program, &random_);
     for (int i = 0; i < times; ++i) {
-      Kind kind = static_cast<Kind>(random_() % kNumKinds);
-      if (kind == kRunEnd && !ended) kind = kOffset;
+      Mutation kind = static_cast<Mutation>(random_() % testing::kMutations);
+      if (kind == testing::kRunEnd && !ended) kind = testing::kOffset;
       const std::optional<Program> mutant = mutator.Mutate(kind);
       if (!mutant || !Verify(*mutant).ok()) continue;
       const bool accepted = ProveBounds(*mutant->graph, mutant->order, &budget)->unproved.empty();
@@ -320,7 +135,8 @@ class Mutants : public ::testing::Test {
       of_split_ += split ? 1 : 0;
       if (LeavesMemory(status)) {
         ++c.leave;
-        ASSERT_FALSE(accepted) << kNames[kind] << ": " << status << "\n" << Print(*mutant);
+        ASSERT_FALSE(accepted) << testing::kMutationNames[kind] << ": " << status << "\n"
+                               << Print(*mutant);
       } else {
         ++(accepted ? c.accepted : c.refused);
       }
@@ -382,12 +198,13 @@ class Mutants : public ::testing::Test {
 
   void Report(int64_t at_least) {
     Counts all;
-    for (int k = 0; k < kNumKinds; ++k) {
+    for (int k = 0; k < testing::kMutations; ++k) {
       const Counts& c = counts_[k];
-      std::cout << kNames[k] << ": " << c.mutants << " mutants, " << c.leave
+      std::cout << testing::kMutationNames[k] << ": " << c.mutants << " mutants, " << c.leave
                 << " leave memory and are refused; of the others " << c.accepted << " accepted, "
                 << c.refused << " refused\n";
-      if (k != kRunEnd) EXPECT_GT(c.leave, 0) << kNames[k];  // GPUs gate all that it ends
+      if (k != testing::kRunEnd)
+        EXPECT_GT(c.leave, 0) << testing::kMutationNames[k];  // GPUs gate all that it ends
       all.mutants += c.mutants;
       all.leave += c.leave;
     }
@@ -402,7 +219,7 @@ class Mutants : public ::testing::Test {
 
   double most_work_ = 60'000;  // of a program that is tried
   std::mt19937_64 random_;
-  std::array<Counts, kNumKinds> counts_;
+  std::array<Counts, testing::kMutations> counts_;
   int programs_ = 0;
   // Mutants of programs that have these; split: sums that the threads of a workgroup share.
   int64_t of_narrow_ = 0, of_ended_ = 0, of_pipelined_ = 0, of_split_ = 0;
@@ -496,7 +313,7 @@ TEST_F(Mutants, OfGeneralForms) {
   MutateGeneral(plan->graph.root(), targets, static_cast<int>(times));
   Report(20 * times);
   EXPECT_GE(of_ended_, 10 * times);
-  EXPECT_GT(counts_[kRunEnd].leave, 0);
+  EXPECT_GT(counts_[testing::kRunEnd].leave, 0);
 }
 
 // Operands that pass through a ring of copies which run beside the threads, sums that threads

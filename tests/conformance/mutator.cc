@@ -1,0 +1,174 @@
+#include "tests/conformance/mutator.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "engine/base/checked.h"
+
+namespace telegrad::testing {
+namespace {
+
+bool IsIndexConst(UOp u) {
+  return u.is_const() && (u.dtype() == DType::kInt64 || u.dtype() == DType::kInt32);
+}
+
+}  // namespace
+
+std::optional<Program> Mutator::Mutate(Mutation kind) {
+  victim_ = Victim(kind);
+  if (!victim_.valid()) return std::nullopt;
+  out_ = from_;
+  graph_ = std::make_shared<Graph>();
+  out_.order.clear();
+  placed_.clear();
+  copied_.assign(g_.size(), 0);
+  for (uint32_t id : from_.order) copied_[id] = Copy(kind, g_.at(id)).id();
+  out_.graph = graph_;
+  if (!graph_->status().ok()) return std::nullopt;
+  return std::move(out_);
+}
+
+int64_t Mutator::Delta() {
+  static constexpr int64_t kDeltas[] = {1, -1, 1, -1, 2, -2, 4, -4, 8, 15, -16, 1000};
+  return kDeltas[Below(std::size(kDeltas))];
+}
+
+int64_t Mutator::HighBits() {
+  const int64_t high = int64_t{1} << (29 + Below(4));
+  return (Below(2) == 0 ? high : -high) - Below(4);
+}
+
+bool Mutator::Suits(Mutation kind, UOp u) const {
+  switch (kind) {
+    case kOffset:
+    case kNarrow:
+      return u.is(Op::kIndex);
+    case kRangeEnd:
+      return u.is(Op::kRange) && u.src(0).is_const();
+    case kRunEnd:
+      return u.is(Op::kRange) && !u.src(0).is_const();
+    case kWidth:
+      return u.is(Op::kIota);
+    case kGate:
+      return u.is(Op::kIndex) && u.num_src() == 3;
+    case kConstant:
+      return Is(u.op(), kAlu) && u.num_src() == 2 &&
+             (IsIndexConst(u.src(0)) || IsIndexConst(u.src(1)));
+    default:
+      return u.is(Op::kParam) && from_.arguments[u.arg(0)].elements > 1;
+  }
+}
+
+UOp Mutator::Victim(Mutation kind) {
+  std::vector<UOp> all;
+  for (uint32_t id : from_.order) {
+    if (Suits(kind, g_.at(id))) all.push_back(g_.at(id));
+  }
+  return all.empty() ? UOp() : all[Below(static_cast<int64_t>(all.size()))];
+}
+
+UOp Mutator::Place(UOp u) {
+  if (u.valid() && std::ranges::find(placed_, u.id()) == placed_.end()) {
+    placed_.push_back(u.id());
+    out_.order.push_back(u.id());
+  }
+  return u;
+}
+
+UOp Mutator::Copy(Mutation kind, UOp u) {
+  std::vector<UOp> src;
+  for (uint32_t s : u.src_ids()) src.push_back(graph_->at(copied_[s]));
+  std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+  // Every IOTA of one width is one node: widening it widens all of its vectors.
+  if (u == victim_) Change(kind, u, &src, &arg);
+  return Place(graph_->Make(u.op(), u.dtype(), src, arg));
+}
+
+void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<int64_t>* arg) {
+  switch (kind) {
+    case kOffset:
+      (*src)[1] = Do(Op::kAdd, (*src)[1], Delta());
+      break;
+    case kNarrow:
+      (*src)[1] = Narrowed((*src)[1]);
+      break;
+    case kRangeEnd: {
+      const int64_t end = u.src(0).const_word() + 1 + Below(3);
+      (*src)[0] = Place(graph_->Const(u.dtype(), end));
+      Iterate(u, end);
+      break;
+    }
+    case kRunEnd:
+      (*src)[0] = OtherEnd(u.src(0), (*src)[0]);
+      Iterate(u, (*src)[0].vmax());
+      break;
+    case kWidth:
+      (*arg)[0] = Below(2) == 0 ? 2 * u.arg(0) : u.arg(0) + 1;
+      break;
+    case kGate:
+      Weaken(u.src(2), src);
+      break;
+    case kConstant: {
+      const int at = IsIndexConst(u.src(1)) ? 1 : 0;
+      const int64_t c = u.src(at).const_word();
+      int64_t changed;  // wraps where it overflows
+      CheckedAdd(c, Below(4) == 0 ? c : Below(8) == 0 ? HighBits() : Delta(), &changed);
+      (*src)[at] = Place(graph_->Const(u.src(at).dtype(), changed));
+      break;
+    }
+    default: {
+      int64_t& elements = out_.arguments[u.arg(0)].elements;
+      elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
+      (*arg)[2] = elements;
+    }
+  }
+}
+
+void Mutator::Iterate(UOp range, int64_t most) {
+  const AxisType type{range.arg(1)};
+  if (type != AxisType::kThread && type != AxisType::kGroup) return;
+  const int64_t others = out_.iterations / std::max<int64_t>(range.src(0).vmax(), 1);
+  if (!CheckedMul(others, most, &out_.iterations)) out_.iterations = INT64_MAX;
+}
+
+UOp Mutator::OtherEnd(UOp end, UOp copy) {
+  std::vector<UOp> numbers;
+  for (uint32_t id : PostOrder(end)) {
+    if (g_.at(id).is(Op::kLoad) && IsInt(g_.at(id).dtype())) numbers.push_back(g_.at(id));
+  }
+  if (numbers.empty() || Below(2) == 0) return Do(Op::kAdd, copy, 1 + Below(12));
+  const UOp number = graph_->at(copied_[numbers[Below(std::ssize(numbers))].id()]);
+  return number.dtype() == copy.dtype() ? number : Cast(copy.dtype(), number);
+}
+
+UOp Mutator::Do(Op op, UOp x, int64_t y) {
+  return Place(graph_->Make(op, {x, Place(graph_->Const(x.dtype(), y))}));
+}
+
+UOp Mutator::Narrowed(UOp index) {
+  switch (Below(4)) {
+    case 0:
+      return Cast(DType::kInt32, Do(Op::kAdd, Cast(DType::kInt64, index), HighBits()));
+    case 1:
+      return Do(Op::kAdd, Cast(DType::kInt32, index), HighBits());
+    case 2: {
+      const UOp product = Do(Op::kMul, Cast(DType::kInt32, index), HighBits() + 1 + Below(4));
+      return Do(Op::kFloorDiv, product, 1 + Below(8));
+    }
+    default: {
+      const UOp sum = Do(Op::kAdd, index, 120 + Below(30));
+      return Do(Op::kAdd, Cast(DType::kInt32, Cast(DType::kInt8, sum)), -120);
+    }
+  }
+}
+
+void Mutator::Weaken(UOp gate, std::vector<UOp>* src) {
+  if (!gate.is(Op::kAnd) || Below(3) == 0) {
+    src->pop_back();
+  } else {
+    (*src)[2] = graph_->at(copied_[gate.src(static_cast<int>(Below(2))).id()]);
+  }
+}
+
+}  // namespace telegrad::testing
