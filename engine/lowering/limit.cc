@@ -6,6 +6,10 @@
 //              results are no numbers, or all of its exponentials are 0, with the hidden ones or
 //              without: one of them at least is left
 //   kSum       a positive sum over the row, or again one of a row whose results are no numbers
+//   kBounded   a number that is computed from arguments by sums and products. It leaves -inf and 0
+//              as they are if its arguments have less than a magnitude that a test of them all,
+//              once for all rows of a head, finds them to have: otherwise the loops go over all
+//              blocks
 //
 // A reduction of hidden values then is one of the maximum's identity, of zeros, or of products of
 // zero. The bound comes from comparisons that are linear in the positions: of the rows that are
@@ -31,7 +35,21 @@ namespace {
 
 constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
 
-enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum };
+// Bounded arguments are less than 2^24, and so are the terms of a sum. A value of a degree is less
+// than that power of it, so a sum of two is less than the largest f32.
+constexpr double kBound = 0x1p24;
+constexpr int kMostDegree = 5;
+
+enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum, kBounded };
+
+struct HiddenValue {
+  Hidden is = Hidden::kAny;
+  int degree = 0;  // of a bounded value
+  bool bounded() const {
+    const bool number = is == Hidden::kBounded || is == Hidden::kPositive || is == Hidden::kZero;
+    return number && degree <= kMostDegree;
+  }
+};
 
 class Limiter {
  public:
@@ -39,7 +57,8 @@ class Limiter {
       : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(std::move(d)) {}
 
   UOp Run(int64_t multiple) {
-    if (!FindRows() || !FindMask() || !CheckUses()) return sink_;
+    if (!FindRows()) return sink_;
+    if (!FindMask() || !CheckUses()) return sink_;
     int64_t block = 0;
     const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
@@ -107,53 +126,111 @@ class Limiter {
            ScalarAsDouble(u.dtype(), u.const_word()) < 0;
   }
 
-  // Which positions of a row some comparison hides, as bounds of the others.
+  // A comparison of positions that hides those where it is `hides`. The rest are shown where
+  // constant + along * key + across * row + the terms is at least 0.
+  struct Mask {
+    bool hides = false;
+    int64_t along = 0, across = 0;
+    PositionForm rest;
+    bool operator==(const Mask& other) const {
+      return along == other.along && across == other.across &&
+             rest.constant == other.rest.constant && rest.terms == other.rest.terms;
+    }
+  };
+
+  // nullopt where it is no comparison of positions.
+  static std::optional<Mask> MaskOf(UOp compare, bool hides, UOp key, UOp row) {
+    // Shown where it is not what hides: x < y, that is y - x - 1 >= 0, or x - y >= 0.
+    Mask mask;
+    mask.hides = hides;
+    const int64_t sign = hides ? 1 : -1;
+    mask.rest.constant = hides ? 0 : -1;
+    if (!mask.rest.Add(compare.src(0), sign) || !mask.rest.Add(compare.src(1), -sign)) {
+      return std::nullopt;
+    }
+    const auto take = [&](UOp range) {
+      const auto it = range.valid() ? mask.rest.terms.find(range.id()) : mask.rest.terms.end();
+      if (it == mask.rest.terms.end()) return int64_t{0};
+      const int64_t times = it->second;
+      mask.rest.terms.erase(it);
+      return times;
+    };
+    mask.along = take(key);
+    mask.across = take(row);
+    return mask;
+  }
+
+  // The first rows of which a comparison hides positions. Those before them may be bounded.
   bool FindMask() {
-    const UOp key = KeyOf(scores_), row = RowOf(scores_), value = scores_.src(1);
+    for (const UOp store : stores_) {
+      if (FindMask(store)) {
+        scores_ = store;
+        buffers_.clear();
+        bounded_.clear();
+        return true;
+      }
+      buffers_[BufferOf(store).id()] = StateOf(store.src(1), KeyOf(store));
+    }
+    return false;
+  }
+
+  // Which positions of a row some comparison hides, as bounds of the others.
+  bool FindMask(UOp store) {
+    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
     for (uint32_t id : PostOrder(value)) {
       const UOp compare = g_.at(id);
       if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
       for (const bool hides : {false, true}) {
         const UOp masked = Substitute(b_, value, {{id, {g_.ConstWord(DType::kBool, hides), {}}}});
         if (!masked.valid()) return false;
-        if (!IsMinusInf(masked)) continue;
-        // Shown where it is not what hides: x < y, that is y - x - 1 >= 0, or x - y >= 0.
-        PositionForm shown;
-        const int64_t sign = hides ? 1 : -1;
-        shown.constant = hides ? 0 : -1;
-        if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) continue;
-        AddBound(shown, key, row);
+        const Hidden state = StateOf(masked, key);
+        if (state != Hidden::kMinusInf && state != Hidden::kZero) continue;
+        const std::optional<Mask> mask = MaskOf(compare, hides, key, row);
+        if (mask && AddBound(*mask)) masks_.push_back(*mask);
       }
     }
     return end_.valid() || first_.valid();
   }
 
-  // `shown` >= 0 says which positions are shown: up to one of them, or from one on.
-  void AddBound(const PositionForm& shown, UOp key, UOp row) {
-    int64_t along = 0, most = shown.constant;
+  // Up to one of the positions, or from one on.
+  bool AddBound(const Mask& mask) {
+    const int64_t most = mask.rest.constant + (mask.across > 0 ? mask.across * (rows_ - 1) : 0);
     UOp rest = g_.Index(0);
-    for (const auto& [id, c] : shown.terms) {
+    for (const auto& [id, c] : mask.rest.terms) {
       const UOp u = g_.at(id);
-      if (u == key) {
-        along = c;
-      } else if (row.valid() && u == row) {
-        most += c > 0 ? c * (rows_ - 1) : 0;
-      } else if (!u.is(Op::kRange) && (d_.Depends(u, key) || (row.valid() && d_.Depends(u, row)))) {
-        return;
-      } else if (!IsOuter(u)) {
-        return;
-      } else {
-        rest = b_.Make(Op::kAdd, {rest, b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(c)})});
-      }
+      if (!IsOuter(u)) return false;
+      rest = b_.Make(Op::kAdd, {rest, b_.Make(Op::kMul, {AsIndex(g_, u), g_.Index(c)})});
     }
     rest = b_.Make(Op::kAdd, {rest, g_.Index(most)});
-    if (along == -1) {  // key <= rest
+    if (mask.along == -1) {  // key <= rest
       const UOp end = b_.Make(Op::kAdd, {rest, g_.Index(1)});
       end_ = end_.valid() ? Least(end_, end) : end;
-    } else if (along == 1) {  // key >= -rest
+    } else if (mask.along == 1) {  // key >= -rest
       const UOp first = b_.Make(Op::kMul, {rest, g_.Index(-1)});
       first_ = first_.valid() ? b_.Make(Op::kMax, {first_, first}) : first;
     }
+    return mask.along == 1 || mask.along == -1;
+  }
+
+  // The state of what is stored, whichever mask hides a position.
+  Hidden StateOfStored(UOp store) {
+    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
+    std::optional<Hidden> state;
+    for (const Mask& mask : masks_) {
+      Replacements with;
+      for (uint32_t id : PostOrder(value)) {
+        const UOp compare = g_.at(id);
+        if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
+        for (const bool hides : {false, true}) {
+          if (MaskOf(compare, hides, key, row) != mask) continue;
+          with[id] = {g_.ConstWord(DType::kBool, hides), {}};
+        }
+      }
+      const Hidden here = StateOf(with.empty() ? value : Substitute(b_, value, with), key, true);
+      if (state && here != *state) return Hidden::kAny;
+      state = here;
+    }
+    return *state;
   }
 
   // Whether it depends on nothing but loops that all nests are in.
@@ -181,37 +258,108 @@ class Limiter {
   }
 
   // The state of `root` where the position along `key` is hidden; nothing is hidden along an
-  // invalid one.
-  Hidden StateOf(UOp root, UOp key) {
-    absl::flat_hash_map<uint32_t, Hidden> state;
+  // invalid one. What has to be bounded so that it is hidden, or, where it is `stored`, bounded, is
+  // added to `bounded_`.
+  Hidden StateOf(UOp root, UOp key, bool stored = false) {
+    absl::flat_hash_map<uint32_t, HiddenValue> state;
+    std::vector<UOp> bounded;
     std::vector<std::pair<uint32_t, bool>> stack{{root.id(), false}};
     while (!stack.empty()) {
       const auto [id, ready] = stack.back();
       stack.pop_back();
       if (state.contains(id)) continue;
       const UOp u = g_.at(id);
-      if (u.is(Op::kLoad) || u.is(Op::kRange) || u.is(Op::kReduce)) {
-        state[id] = StateOfLeaf(u, key);
+      if (u.is(Op::kLoad) || u.is(Op::kRange) || folds_.contains(id)) {
+        state[id] = StateOfLeaf(u, key, &bounded);
         continue;
       }
+      const bool folds = u.is(Op::kReduce);  // of what the row does not say
       if (!ready) {
         stack.emplace_back(id, true);
-        for (uint32_t s : u.src_ids()) stack.emplace_back(s, false);
+        for (int i = 0; i < (folds ? 1 : u.num_src()); ++i) {
+          stack.emplace_back(u.src(i).id(), false);
+        }
         continue;
       }
-      const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : Hidden::kAny; };
-      state[id] = Combine(u, of(0), of(1), of(2));
+      const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : HiddenValue{}; };
+      state[id] = folds ? Folded(u, of(0)) : CombineValues(u, of(0), of(1), of(2), &bounded);
     }
-    return state[root.id()];
+    const Hidden found = state[root.id()].is;
+    const bool hidden = found == Hidden::kMinusInf || found == Hidden::kZero;
+    for (const UOp u : bounded) {
+      if (!hidden && !(found == Hidden::kBounded && stored)) break;
+      if (std::ranges::find(bounded_, u) == bounded_.end()) bounded_.push_back(u);
+    }
+    return found;
   }
 
-  Hidden StateOfLeaf(UOp u, UOp key) {
-    if (u.is(Op::kLoad) && key.valid() && BufferOf(u).valid() && KeyOf(u) == key) {
+  HiddenValue StateOfLeaf(UOp u, UOp key, std::vector<UOp>* bounded) {
+    if (u.is(Op::kLoad) && BufferOf(u).valid()) {
       const auto it = buffers_.find(BufferOf(u).id());
-      return it == buffers_.end() ? Hidden::kAny : it->second;
+      const bool known = key.valid() && KeyOf(u) == key && it != buffers_.end();
+      return {known ? it->second : Hidden::kAny};
     }
-    const auto it = folds_.find(u.id());
-    return it == folds_.end() ? Hidden::kAny : it->second;
+    if (const auto it = folds_.find(u.id()); it != folds_.end()) return {it->second};
+    if (!u.is(Op::kLoad) || !IsFloat(u.dtype())) return {};
+    bounded->push_back(u);
+    return {Hidden::kBounded, 1};
+  }
+
+  HiddenValue Folded(UOp reduce, HiddenValue body) const {
+    double terms = 1;
+    for (int i = 1; i < reduce.num_src(); ++i) terms *= static_cast<double>(SizeOf(reduce.src(i)));
+    const bool sum = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+    if (!sum || !body.bounded() || terms > kBound || ByteSize(reduce.dtype()) < 4) return {};
+    return {Hidden::kBounded, body.degree + 1};
+  }
+
+  HiddenValue CombineValues(UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
+                            std::vector<UOp>* bounded) {
+    using enum Hidden;
+    const HiddenValue known{Combine(u, x.is, y.is, z.is), 0};
+    if (u.is(Op::kConst) && IsFloat(u.dtype())) {
+      const double value = std::abs(ScalarAsDouble(u.dtype(), u.const_word()));
+      if (!(value < kBound)) return {known.is, kMostDegree + 1};
+      return {known.is == kAny ? kBounded : known.is, value <= 2 ? 0 : 1};
+    }
+    if (known.is != kAny && known.is != kBounded) return known;
+    const bool wide = IsFloat(u.dtype()) && ByteSize(u.dtype()) >= 4;
+    switch (u.op()) {
+      case Op::kCast: {
+        const UOp from = u.src(0);
+        if (!wide) return {};
+        if (IsFloat(from.dtype())) return x;
+        const bool few = IsInt(from.dtype()) && from.bounds().known() && from.vmin() > -kBound &&
+                         from.vmax() < kBound;
+        return few ? HiddenValue{kBounded, 1} : HiddenValue{};
+      }
+      case Op::kNeg:
+        return x.bounded() ? HiddenValue{kBounded, x.degree} : HiddenValue{};
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMax:
+        if (x.is == kMinusInf && y.bounded() && !u.is(Op::kMax)) return {kMinusInf};
+        if (y.is == kMinusInf && x.bounded() && u.is(Op::kAdd)) return {kMinusInf};
+        if (!wide || !x.bounded() || !y.bounded()) return {};
+        return {x.is == kZero && y.is == kZero ? kZero : kBounded, std::max(x.degree, y.degree)};
+      case Op::kMul:
+        if (!wide || !x.bounded() || !y.bounded()) return {};
+        return {x.is == kZero || y.is == kZero ? kZero : kBounded, x.degree + y.degree};
+      case Op::kFDiv: {
+        if (!wide || !x.bounded() || !y.bounded()) return {};
+        bounded->push_back(b_.Make(Op::kRecip, {u.src(1)}));
+        return {x.is == kZero ? kZero : kBounded, x.degree + 1};
+      }
+      case Op::kRecip:
+        if (!wide || !x.bounded()) return {};
+        bounded->push_back(u);
+        return {kBounded, 1};
+      case Op::kWhere:
+        if (!y.bounded() || !z.bounded()) return {};
+        return {kBounded, std::max(y.degree, z.degree)};
+      default:
+        return {};
+    }
   }
 
   static Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
@@ -280,8 +428,11 @@ class Limiter {
       if (u.is(Op::kStore)) {
         if (!BufferOf(u).valid()) continue;
         const UOp key = KeyOf(u);
-        const Hidden state = u == scores_ ? Hidden::kMinusInf : StateOf(u.src(1), key);
-        if (state != Hidden::kMinusInf && state != Hidden::kZero) return false;
+        const Hidden state = StateOfStored(u);
+        if (u == scores_) hidden_ = state;
+        const bool known =
+            state == Hidden::kMinusInf || state == Hidden::kZero || state == Hidden::kBounded;
+        if (!known) return false;
         if (!buffers_.emplace(BufferOf(u).id(), state).second) return false;
         handled_.push_back(key);
       } else if (u.is(Op::kReduce)) {
@@ -309,14 +460,15 @@ class Limiter {
     if (!key.valid()) return true;  // one of something else
     if (reduce.num_src() != 2) return false;
     const auto kind = static_cast<ReduceKind>(reduce.arg(0));
-    const Hidden state = StateOf(reduce.src(0), key);
-    if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
+    const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
+    const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key);
+    if (other.valid()) {
+      products_.emplace_back(reduce, other);
+    } else if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
       folds_[reduce.id()] = Hidden::kTop;
     } else if (kind == ReduceKind::kAdd && state == Hidden::kZero) {
-      folds_[reduce.id()] = Hidden::kSum;
-    } else if (const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
-               other.valid()) {
-      products_.emplace_back(reduce, other);
+      const bool weights = scores_.src(1).is(Op::kExp2) || hidden_ == Hidden::kMinusInf;
+      folds_[reduce.id()] = weights && !reduce.src(0).is(Op::kMul) ? Hidden::kSum : Hidden::kAny;
     } else {
       return false;
     }
@@ -340,9 +492,40 @@ class Limiter {
     return g_.Make(Op::kCmpLt, {g_.ConstFloat(value.dtype(), -1.0), sum});
   }
 
+  // Whether all that has to be bounded is, at all places in the inner loops.
+  UOp IsBounded() {
+    UOp all;
+    for (const UOp value : bounded_) {
+      Replacements fresh;
+      std::vector<UOp> src{UOp()};
+      for (const UOp range : d_.ranges) {
+        const bool open = Depends(value, range);
+        if (!open || IsOuter(range)) continue;
+        src.push_back(g_.Range(next_++, AxisType::kReduce, range.src(0)));
+        fresh[range.id()] = {src.back(), {src.back()}};
+      }
+      UOp x = Substitute(b_, value, fresh);
+      if (ByteSize(x.dtype()) < 4) x = b_.Make(Op::kCast, DType::kFloat32, {x});
+      x = b_.Make(Op::kMax, {x, b_.Make(Op::kNeg, {x})});
+      src[0] = x;
+      const UOp most = src.size() == 1
+                           ? x
+                           : g_.Make(Op::kReduce, DType::kVoid, src,
+                                     std::vector<int64_t>{static_cast<int64_t>(ReduceKind::kMax)});
+      const UOp less = g_.Make(Op::kCmpLt, {most, g_.ConstFloat(x.dtype(), kBound)});
+      all = all.valid() ? b_.Make(Op::kAnd, {all, less}) : less;
+    }
+    return all;
+  }
+
+  // Also of a node that is made after the dependence is known.
+  static bool Depends(UOp value, UOp range) {
+    return std::ranges::any_of(PostOrder(value), [&](uint32_t id) { return id == range.id(); });
+  }
+
   // Where blocks do not divide a row, the last one has positions beyond it. They have a score of
-  // -inf, are loaded from the last position, and what is weighted is 0 there. The memory has room
-  // for them.
+  // -inf, or a weight of 0, are loaded from the last position, and what is weighted is 0 there. The
+  // memory has room for them.
   void FillRows(Replacements* with) {
     for (const auto& [id, state] : buffers_) {
       const UOp buffer = g_.at(id);
@@ -351,12 +534,18 @@ class Limiter {
           {}};
     }
     for (const UOp key : handled_) FillRow(key, with);
-    const UOp value = Substitute(b_, scores_.src(1), *with);
-    const UOp lowest = g_.ConstFloat(value.dtype(), -std::numeric_limits<double>::infinity());
-    const UOp inside = IsInside(with->at(KeyOf(scores_).id()).value);
-    (*with)[scores_.id()] = {g_.Make(Op::kStore, {Substitute(b_, scores_.src(0), *with),
+    for (const UOp store : stores_) {
+      if (store != scores_ && bounded_.empty()) continue;  // what is hidden makes it 0
+      const double hidden = buffers_.at(BufferOf(store).id()) == Hidden::kMinusInf
+                                ? -std::numeric_limits<double>::infinity()
+                                : 0;
+      const UOp value = Substitute(b_, store.src(1), *with);
+      const UOp lowest = g_.ConstFloat(value.dtype(), hidden);
+      const UOp inside = IsInside(with->at(KeyOf(store).id()).value);
+      (*with)[store.id()] = {g_.Make(Op::kStore, {Substitute(b_, store.src(0), *with),
                                                   b_.Make(Op::kWhere, {inside, value, lowest})}),
                              {}};
+    }
   }
 
   // For one of the ranges along the rows.
@@ -393,10 +582,14 @@ class Limiter {
       const UOp up = b_.Make(Op::kAdd, {clamp(end_, 1, keys_), g_.Index(block - 1)});
       end = b_.Make(Op::kFloorDiv, {up, g_.Index(block)});
     }
-    const UOp count = b_.Make(Op::kMax, {b_.Make(Op::kSub, {end, first}), g_.Index(1)});
+    UOp count = b_.Make(Op::kMax, {b_.Make(Op::kSub, {end, first}), g_.Index(1)});
+    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
+    if (const UOp bounded = IsBounded(); bounded.valid()) {
+      count = b_.Make(Op::kWhere, {bounded, count, g_.Index(blocks)});
+      if (first_.valid()) first = b_.Make(Op::kWhere, {bounded, first, g_.Index(0)});
+    }
     const UOp hidden = b_.Make(Op::kSub, {g_.Index(blocks), count});
 
-    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
     // `at`: the number of the block, from how many there were before it.
     const auto split = [&](UOp key, UOp many, auto at) {
       const auto type = static_cast<AxisType>(key.arg(1));
@@ -448,6 +641,9 @@ class Limiter {
   UOp scores_;                                // the STORE of what is masked
   int64_t rows_ = 1, keys_ = 0, padded_ = 0;  // with whole blocks
   std::vector<UOp> stores_;
+  Hidden hidden_ = Hidden::kAny;  // what `scores_` stores where a position is hidden
+  std::vector<UOp> bounded_;
+  std::vector<Mask> masks_;
   UOp end_, first_;                                        // of the positions that are shown
   absl::flat_hash_map<uint32_t, Hidden> buffers_, folds_;  // by BUFFER, by REDUCE
   std::vector<std::pair<UOp, UOp>> products_;  // REDUCEs and the factors that rows share
