@@ -1,19 +1,6 @@
-// What is known of a value at a hidden position of its row, by induction over the expression:
-//
-//   kMinusInf  -inf: a masked score
-//   kZero      0, an exponential of it less the row's maximum, over the row's sum
-//   kTop       the row's maximum, the same at all positions. If it is -inf or no number, the row's
-//              results are no numbers, or all of its exponentials are 0, with the hidden ones or
-//              without: one of them at least is left
-//   kSum       a positive sum over the row, or again one of a row whose results are no numbers
-//   kBounded   a number that is computed from arguments by sums and products. It leaves -inf and 0
-//              as they are if its arguments have less than a magnitude that a test of them all,
-//              once for all rows of a head, finds them to have: otherwise the loops go over all
-//              blocks
-//
-// A reduction of hidden values then is one of the maximum's identity, of zeros, or of products of
-// zero. The bound comes from comparisons that are linear in the positions: of the rows that are
-// computed together the one that sees most.
+// What is known of hidden values says hidden_values.h. A reduction of hidden values is one of the
+// maximum's identity, of zeros, or of products of zero. The bound comes from comparisons that are
+// linear in the positions: of the rows that are computed together the one that sees most.
 #include "engine/lowering/limit.h"
 
 #include <algorithm>
@@ -25,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/hidden_values.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/position_form.h"
 #include "engine/lowering/ranges.h"
@@ -35,37 +23,20 @@ namespace {
 
 constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
 
-// Bounded arguments are less than 2^24, and so are the terms of a sum. A value of a degree is less
-// than that power of it, so a sum of two is less than the largest f32.
-constexpr double kBound = 0x1p24;
-constexpr int kMostDegree = 5;
-
-enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum, kBounded };
-
-struct HiddenValue {
-  Hidden is = Hidden::kAny;
-  int degree = 0;  // of a bounded value
-  bool bounded() const {
-    const bool number = is == Hidden::kBounded || is == Hidden::kPositive || is == Hidden::kZero;
-    return number && degree <= kMostDegree;
-  }
-};
-
 class Limiter {
  public:
   Limiter(Rewriter& b, UOp sink, Dependence d)
       : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(std::move(d)) {}
 
   UOp Run(int64_t multiple) {
-    if (!FindRows()) return sink_;
-    if (!FindMask() || !CheckUses()) return sink_;
+    if (!FindRowsWithMask() || !CheckUses()) return sink_;
     int64_t block = 0;
     const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }
     // A last block that is not whole would change which terms are added together.
-    if (block == 0 && multiple == 1 && keys_ >= 2 * kLeastInBlock) {
+    if (block == 0 && multiple == 1 && copies_ == 1 && keys_ >= 2 * kLeastInBlock) {
       block = most / kLeastInBlock * kLeastInBlock;
     }
     if (block == 0) return sink_;
@@ -100,30 +71,40 @@ class Limiter {
     return {};
   }
 
-  // The kept rows: how many, and how long they are.
+  // The kept rows: how many there are, how long they are, and how often so many are kept, as for
+  // each head of a group. A mask says which range is along a row.
+  bool FindRowsWithMask() {
+    const auto first = std::ranges::find_if(order_, [&](uint32_t id) {
+      return g_.op(id) == Op::kStore && BufferOf(g_.at(id)).valid();
+    });
+    if (first == order_.end()) return false;
+    const UOp store = g_.at(*first);
+    for (const bool whole : {true, false}) {
+      for (const UOp range : d_.ranges) {
+        if (!range.src(0).is_const()) continue;
+        const std::optional<int64_t> stride = StrideOf(store.src(0).src(1), range);
+        if (!stride || *stride < 1) continue;
+        rows_ = *stride;
+        keys_ = SizeOf(range);
+        const int64_t elements = BufferOf(store).arg(2);
+        if (keys_ < 2 || elements % (rows_ * keys_) != 0) continue;
+        copies_ = elements / (rows_ * keys_);
+        if ((copies_ == 1) == whole && FindRows() && FindMask()) return true;
+      }
+    }
+    return false;
+  }
+
   bool FindRows() {
+    stores_.clear();
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kStore) || !BufferOf(u).valid()) continue;
-      const int64_t elements = BufferOf(u).arg(2);
-      for (const UOp range : d_.ranges) {
-        if (scores_.valid() || !range.src(0).is_const()) continue;
-        const std::optional<int64_t> stride = StrideOf(u.src(0).src(1), range);
-        if (!stride || *stride < 1 || *stride * SizeOf(range) != elements) continue;
-        rows_ = *stride;
-        keys_ = SizeOf(range);
-        scores_ = u;
-      }
-      if (!scores_.valid() || elements != keys_ * rows_ || !KeyOf(u).valid()) return false;
+      const bool rows = BufferOf(u).arg(2) == keys_ * rows_ * copies_ && KeyOf(u).valid();
+      if (!rows) return false;
       stores_.push_back(u);
     }
-    return scores_.valid();
-  }
-
-  static bool IsMinusInf(UOp u) {
-    return u.is_const() && IsFloat(u.dtype()) &&
-           std::isinf(ScalarAsDouble(u.dtype(), u.const_word())) &&
-           ScalarAsDouble(u.dtype(), u.const_word()) < 0;
+    return true;
   }
 
   // A comparison of positions that hides those where it is `hides`. The rest are shown where
@@ -162,6 +143,7 @@ class Limiter {
 
   // The first rows of which a comparison hides positions. Those before them may be bounded.
   bool FindMask() {
+    buffers_.clear();
     for (const UOp store : stores_) {
       if (FindMask(store)) {
         scores_ = store;
@@ -282,7 +264,8 @@ class Limiter {
         continue;
       }
       const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : HiddenValue{}; };
-      state[id] = folds ? Folded(u, of(0)) : CombineValues(u, of(0), of(1), of(2), &bounded);
+      state[id] =
+          folds ? FoldHidden(u, of(0)) : CombineHidden(b_, u, of(0), of(1), of(2), &bounded);
     }
     const Hidden found = state[root.id()].is;
     const bool hidden = found == Hidden::kMinusInf || found == Hidden::kZero;
@@ -303,104 +286,6 @@ class Limiter {
     if (!u.is(Op::kLoad) || !IsFloat(u.dtype())) return {};
     bounded->push_back(u);
     return {Hidden::kBounded, 1};
-  }
-
-  HiddenValue Folded(UOp reduce, HiddenValue body) const {
-    double terms = 1;
-    for (int i = 1; i < reduce.num_src(); ++i) terms *= static_cast<double>(SizeOf(reduce.src(i)));
-    const bool sum = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
-    if (!sum || !body.bounded() || terms > kBound || ByteSize(reduce.dtype()) < 4) return {};
-    return {Hidden::kBounded, body.degree + 1};
-  }
-
-  HiddenValue CombineValues(UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
-                            std::vector<UOp>* bounded) {
-    using enum Hidden;
-    const HiddenValue known{Combine(u, x.is, y.is, z.is), 0};
-    if (u.is(Op::kConst) && IsFloat(u.dtype())) {
-      const double value = std::abs(ScalarAsDouble(u.dtype(), u.const_word()));
-      if (!(value < kBound)) return {known.is, kMostDegree + 1};
-      return {known.is == kAny ? kBounded : known.is, value <= 2 ? 0 : 1};
-    }
-    if (known.is != kAny && known.is != kBounded) return known;
-    const bool wide = IsFloat(u.dtype()) && ByteSize(u.dtype()) >= 4;
-    switch (u.op()) {
-      case Op::kCast: {
-        const UOp from = u.src(0);
-        if (!wide) return {};
-        if (IsFloat(from.dtype())) return x;
-        const bool few = IsInt(from.dtype()) && from.bounds().known() && from.vmin() > -kBound &&
-                         from.vmax() < kBound;
-        return few ? HiddenValue{kBounded, 1} : HiddenValue{};
-      }
-      case Op::kNeg:
-        return x.bounded() ? HiddenValue{kBounded, x.degree} : HiddenValue{};
-      case Op::kAdd:
-      case Op::kSub:
-      case Op::kMax:
-        if (x.is == kMinusInf && y.bounded() && !u.is(Op::kMax)) return {kMinusInf};
-        if (y.is == kMinusInf && x.bounded() && u.is(Op::kAdd)) return {kMinusInf};
-        if (!wide || !x.bounded() || !y.bounded()) return {};
-        return {x.is == kZero && y.is == kZero ? kZero : kBounded, std::max(x.degree, y.degree)};
-      case Op::kMul:
-        if (!wide || !x.bounded() || !y.bounded()) return {};
-        return {x.is == kZero || y.is == kZero ? kZero : kBounded, x.degree + y.degree};
-      case Op::kFDiv: {
-        if (!wide || !x.bounded() || !y.bounded()) return {};
-        bounded->push_back(b_.Make(Op::kRecip, {u.src(1)}));
-        return {x.is == kZero ? kZero : kBounded, x.degree + 1};
-      }
-      case Op::kRecip:
-        if (!wide || !x.bounded()) return {};
-        bounded->push_back(u);
-        return {kBounded, 1};
-      case Op::kWhere:
-        if (!y.bounded() || !z.bounded()) return {};
-        return {kBounded, std::max(y.degree, z.degree)};
-      default:
-        return {};
-    }
-  }
-
-  static Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
-    using enum Hidden;
-    switch (u.op()) {
-      case Op::kConst: {
-        if (!IsFloat(u.dtype())) return kAny;
-        const double value = ScalarAsDouble(u.dtype(), u.const_word());
-        if (value == 0) return kZero;
-        if (value > 0 && std::isfinite(value)) return kPositive;
-        return IsMinusInf(u) ? kMinusInf : kAny;
-      }
-      case Op::kCast:
-        return IsFloat(u.dtype()) && IsFloat(u.src(0).dtype()) && x != kPositive ? x : kAny;
-      case Op::kNeg:
-        return x == kTop ? kMinusTop : kAny;
-      case Op::kSub:
-        return x == kMinusInf && y == kTop ? kMinusInf : kAny;
-      case Op::kAdd:
-        if (x == kMinusTop) std::swap(x, y);
-        return x == kMinusInf && y == kMinusTop ? kMinusInf : kAny;
-      case Op::kMul:
-        if (x == kPositive || x == kSum) std::swap(x, y);
-        if (y == kPositive && x != kAny) return x;
-        return x == kZero && y == kSum ? kZero : kAny;
-      case Op::kFDiv:
-        return x == kZero && (y == kSum || y == kPositive) ? kZero : kAny;
-      case Op::kRecip:
-        return x == kSum ? kSum : kAny;
-      case Op::kExp2:
-        return x == kMinusInf ? kZero : kAny;
-      case Op::kWhere:  // a maximum or sum that is replaced where it would not do
-        if (y == z) return y;
-        if ((y == kTop && (z == kZero || z == kPositive)) || (z == kTop && y == kPositive) ||
-            (z == kTop && y == kZero)) {
-          return kTop;
-        }
-        return (y == kSum && z == kPositive) || (z == kSum && y == kPositive) ? kSum : kAny;
-      default:
-        return kAny;
-    }
   }
 
   // The other factor where the body is a product of 0 and something that the rows share.
@@ -458,12 +343,13 @@ class Limiter {
       }
     }
     if (!key.valid()) return true;  // one of something else
-    if (reduce.num_src() != 2) return false;
     const auto kind = static_cast<ReduceKind>(reduce.arg(0));
     const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
     const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key);
     if (other.valid()) {
-      products_.emplace_back(reduce, other);
+      products_.push_back({reduce, other, key});
+    } else if (reduce.num_src() != 2) {
+      return false;
     } else if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
       folds_[reduce.id()] = Hidden::kTop;
     } else if (kind == ReduceKind::kAdd && state == Hidden::kZero) {
@@ -512,7 +398,7 @@ class Limiter {
                            ? x
                            : g_.Make(Op::kReduce, DType::kVoid, src,
                                      std::vector<int64_t>{static_cast<int64_t>(ReduceKind::kMax)});
-      const UOp less = g_.Make(Op::kCmpLt, {most, g_.ConstFloat(x.dtype(), kBound)});
+      const UOp less = g_.Make(Op::kCmpLt, {most, g_.ConstFloat(x.dtype(), kBoundedArgument)});
       all = all.valid() ? b_.Make(Op::kAnd, {all, less}) : less;
     }
     return all;
@@ -558,8 +444,8 @@ class Limiter {
       const bool argument = u.is(Op::kLoad) && Memory(u.src(0)).is(Op::kParam);
       if (argument && d_.Depends(u, key)) (*with)[id] = {Substitute(b_, u, clamped), {}};
     }
-    for (const auto& [reduce, other] : products_) {
-      if (reduce.src(1) != key) continue;
+    for (const auto& [reduce, other, along] : products_) {
+      if (along != key) continue;
       const UOp value = Substitute(b_, other, *with);
       const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
       (*with)[other.id()] = {b_.Make(Op::kWhere, {IsInside(position), value, zero}), {}};
@@ -608,8 +494,7 @@ class Limiter {
     const Replacements ranges = with;
     if (padded_ != keys_) FillRows(&with);
     Replacements all = with;
-    for (const auto& [reduce, other] : products_) {
-      const UOp key = reduce.src(1);
+    for (const auto& [reduce, other, key] : products_) {
       Replacements skipped = ranges;
       const UOp many = b_.Make(Op::kWhere, {IsFinite(other), g_.Index(0), hidden});
       skipped[key.id()] = split(key, many, [&](UOp i) {
@@ -620,10 +505,17 @@ class Limiter {
         return Least(b_.Make(Op::kAdd, {i, before}), last);
       });
       if (padded_ != keys_) FillRow(key, &skipped);
+      for (int i = 1; i < reduce.num_src(); ++i) {
+        if (skipped.contains(reduce.src(i).id())) continue;
+        const UOp range = g_.Range(next_++, AxisType::kReduce, reduce.src(i).src(0));
+        skipped[reduce.src(i).id()] = {range, {range}};
+      }
       const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
       const UOp nothing = g_.Make(Op::kMul, {zero, Substitute(b_, other, skipped)});
       std::vector<UOp> src{nothing};
-      for (UOp range : skipped[key.id()].ranges) src.push_back(range);
+      for (int i = 1; i < reduce.num_src(); ++i) {
+        for (UOp range : skipped.at(reduce.src(i).id()).ranges) src.push_back(range);
+      }
       const UOp left_out =
           g_.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
       const UOp seen = Substitute(b_, reduce, with);
@@ -638,17 +530,21 @@ class Limiter {
   const UOp sink_;
   const std::vector<uint32_t> order_;
   const Dependence d_;
-  UOp scores_;                                // the STORE of what is masked
-  int64_t rows_ = 1, keys_ = 0, padded_ = 0;  // with whole blocks
+  UOp scores_;  // the STORE of what is masked
+  int64_t rows_ = 1, keys_ = 0, copies_ = 1;
+  int64_t padded_ = 0;  // keys, with whole blocks
   std::vector<UOp> stores_;
   Hidden hidden_ = Hidden::kAny;  // what `scores_` stores where a position is hidden
   std::vector<UOp> bounded_;
   std::vector<Mask> masks_;
   UOp end_, first_;                                        // of the positions that are shown
   absl::flat_hash_map<uint32_t, Hidden> buffers_, folds_;  // by BUFFER, by REDUCE
-  std::vector<std::pair<UOp, UOp>> products_;  // REDUCEs and the factors that rows share
-  std::vector<UOp> handled_;                   // ranges along the rows
-  int64_t next_ = 0;                           // range
+  struct Product {
+    UOp reduce, other, key;  // the factor that rows share, and the range along the row
+  };
+  std::vector<Product> products_;
+  std::vector<UOp> handled_;  // ranges along the rows
+  int64_t next_ = 0;          // range
 };
 
 }  // namespace
