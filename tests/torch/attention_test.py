@@ -79,6 +79,19 @@ class AttentionTest(TorchTest):
         mask[::3] = False
         self.compare(F.scaled_dot_product_attention, *self.of_heads(HEADS, HEADS, HEADS), mask)
 
+    def test_lengths_that_change(self):
+        """Whether the sizes are symbolic changes nothing."""
+        weight = torch.randn(1, HEADS, 128, CHANNELS)
+        compiled = torch.compile(causal, backend="telegrad", dynamic=True)
+        for length in (96, 80):
+            inputs = [torch.randn(1, HEADS, length, CHANNELS, requires_grad=True) for _ in range(3)]
+            ours = [x.detach().clone().requires_grad_() for x in inputs]
+            (causal(*inputs) * weight[:, :, :length]).sum().backward()
+            (compiled(*ours) * weight[:, :, :length]).sum().backward()
+            for mine, theirs in zip(ours, inputs):
+                torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+        self.assertEqual(len(compiled_last), 2)
+
     def test_multihead(self):
         layer = torch.nn.MultiheadAttention(HEADS * CHANNELS, HEADS, batch_first=True)
         x = torch.randn(1, LENGTH, HEADS * CHANNELS, requires_grad=True)

@@ -28,19 +28,25 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> tuple
     return min_cut_rematerialization_partition(joint, inputs, **options)
 
 
-def _elements(node: torch.fx.Node) -> Any:
+def _elements(node: torch.fx.Node) -> int:
+    """Of a size that changes, those of the traced call: what is computed again is a choice, and no guard is to depend on it."""
     value = node.meta.get("val")
-    return value.numel() if isinstance(value, torch.Tensor) else 0
+    if not isinstance(value, torch.Tensor):
+        return 0
+    elements = value.numel()
+    if isinstance(elements, int):
+        return elements
+    return int(elements.node.hint) if elements.node.has_hint() else 0
 
 
 def _is_scores(node: torch.fx.Node) -> bool:
-    return node.target in _PRODUCTS and all(bool(_elements(node) > _elements(factor)) for factor in node.all_input_nodes)
+    return node.target in _PRODUCTS and all(_elements(node) > _elements(factor) for factor in node.all_input_nodes)
 
 
 def _keeps_elements(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     """Whether it is computed from a value element by element."""
     pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
-    return (pointwise or node.target in _VIEWS) and bool(_elements(node) == _elements(source))
+    return (pointwise or node.target in _VIEWS) and _elements(node) == _elements(source)
 
 
 def _again(graph: torch.fx.Graph) -> Sequence[torch.fx.Node]:
