@@ -1,14 +1,6 @@
-// What is known of a value at a hidden position of its row, by induction over the expression:
-//
-//   kMinusInf  -inf: a masked score
-//   kZero      0, an exponential of it less the row's maximum, over the row's sum
-//   kTop       the row's maximum, the same at all positions. If it is -inf or no number, the row's
-//              results are no numbers, or all of its exponentials are 0, with the hidden ones or
-//              without: one of them at least is left
-//   kSum       a positive sum over the row, or again one of a row whose results are no numbers
-//
-// A reduction of hidden values then is one of the maximum's identity, of zeros, or of products of
-// zero. The bounds are those of mask_bounds.h.
+// What is known of hidden values says hidden_values.h. A reduction of hidden values is one of the
+// maximum's identity, of zeros, or of products of zero. The bound comes from comparisons that are
+// linear in the positions: of the rows that are computed together the one that sees most.
 #include "engine/lowering/limit.h"
 
 #include <algorithm>
@@ -20,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
+#include "engine/lowering/hidden_values.h"
 #include "engine/lowering/mask_bounds.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
@@ -30,22 +23,20 @@ namespace {
 
 constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
 
-enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum };
-
 class Limiter {
  public:
   Limiter(Rewriter& b, UOp sink, Dependence d)
       : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(std::move(d)) {}
 
   UOp Run(int64_t multiple) {
-    if (!FindRows() || !FindMask() || !CheckUses()) return sink_;
+    if (!FindRowsWithMask() || !CheckUses()) return sink_;
     int64_t block = 0;
     const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
     for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }
     // A last block that is not whole would change which terms are added together.
-    if (block == 0 && multiple == 1 && keys_ >= 2 * kLeastInBlock) {
+    if (block == 0 && multiple == 1 && copies_ == 1 && keys_ >= 2 * kLeastInBlock) {
       block = most / kLeastInBlock * kLeastInBlock;
     }
     if (block == 0) return sink_;
@@ -80,37 +71,104 @@ class Limiter {
     return {};
   }
 
-  // The kept rows: how many, and how long they are.
+  // The kept rows: how many there are, how long they are, and how often so many are kept, as for
+  // each head of a group. A mask says which range is along a row.
+  bool FindRowsWithMask() {
+    const auto first = std::ranges::find_if(order_, [&](uint32_t id) {
+      return g_.op(id) == Op::kStore && BufferOf(g_.at(id)).valid();
+    });
+    if (first == order_.end()) return false;
+    const UOp store = g_.at(*first);
+    for (const bool whole : {true, false}) {
+      for (const UOp range : d_.ranges) {
+        if (!range.src(0).is_const()) continue;
+        const std::optional<int64_t> stride = StrideOf(store.src(0).src(1), range);
+        if (!stride || *stride < 1) continue;
+        rows_ = *stride;
+        keys_ = SizeOf(range);
+        const int64_t elements = BufferOf(store).arg(2);
+        if (keys_ < 2 || elements % (rows_ * keys_) != 0) continue;
+        copies_ = elements / (rows_ * keys_);
+        if ((copies_ == 1) == whole && FindRows() && FindMask()) return true;
+      }
+    }
+    return false;
+  }
+
   bool FindRows() {
+    stores_.clear();
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kStore) || !BufferOf(u).valid()) continue;
-      const int64_t elements = BufferOf(u).arg(2);
-      for (const UOp range : d_.ranges) {
-        if (scores_.valid() || !range.src(0).is_const()) continue;
-        const std::optional<int64_t> stride = StrideOf(u.src(0).src(1), range);
-        if (!stride || *stride < 1 || *stride * SizeOf(range) != elements) continue;
-        rows_ = *stride;
-        keys_ = SizeOf(range);
-        scores_ = u;
-      }
-      if (!scores_.valid() || elements != keys_ * rows_ || !KeyOf(u).valid()) return false;
+      const bool rows = BufferOf(u).arg(2) == keys_ * rows_ * copies_ && KeyOf(u).valid();
+      if (!rows) return false;
       stores_.push_back(u);
     }
-    return scores_.valid();
+    return true;
   }
 
-  // Which positions of a row comparisons hide, as bounds of the others.
+  // The first rows of which a comparison hides positions. Those before them may be bounded.
   bool FindMask() {
-    const auto is_outer = [&](UOp u) { return IsOuter(u); };
-    for (const MaskBound& bound :
-         MaskBoundsOf(b_, scores_.src(1), RowOf(scores_), KeyOf(scores_), is_outer)) {
-      if (bound.end.valid()) end_ = end_.valid() ? Least(end_, bound.end) : bound.end;
-      if (bound.first.valid()) {
-        first_ = first_.valid() ? b_.Make(Op::kMax, {first_, bound.first}) : bound.first;
+    buffers_.clear();
+    for (const UOp store : stores_) {
+      if (FindMask(store)) {
+        scores_ = store;
+        buffers_.clear();
+        bounded_.clear();
+        return true;
+      }
+      buffers_[BufferOf(store).id()] = StateOf(store.src(1), KeyOf(store));
+    }
+    return false;
+  }
+
+  // Which positions of a row some comparison hides, as bounds of the others.
+  bool FindMask(UOp store) {
+    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
+    for (uint32_t id : PostOrder(value)) {
+      const UOp compare = g_.at(id);
+      if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
+      for (const bool hides : {false, true}) {
+        const UOp masked = Substitute(b_, value, {{id, {g_.ConstWord(DType::kBool, hides), {}}}});
+        if (!masked.valid()) return false;
+        const Hidden state = StateOf(masked, key);
+        if (state != Hidden::kMinusInf && state != Hidden::kZero) continue;
+        const auto mask = PositionMask::Of(compare, hides, key, row);
+        if (mask && AddBound(*mask)) masks_.push_back(*mask);
       }
     }
     return end_.valid() || first_.valid();
+  }
+
+  bool AddBound(const PositionMask& mask) {
+    const auto bound = BoundOf(b_, mask, rows_, [&](UOp u) { return IsOuter(u); });
+    if (!bound) return false;
+    if (bound->end.valid()) end_ = end_.valid() ? Least(end_, bound->end) : bound->end;
+    if (bound->first.valid()) {
+      first_ = first_.valid() ? b_.Make(Op::kMax, {first_, bound->first}) : bound->first;
+    }
+    return true;
+  }
+
+  // The state of what is stored, whichever mask hides a position.
+  Hidden StateOfStored(UOp store) {
+    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
+    std::optional<Hidden> state;
+    for (const PositionMask& mask : masks_) {
+      Replacements with;
+      for (uint32_t id : PostOrder(value)) {
+        const UOp compare = g_.at(id);
+        if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
+        for (const bool hides : {false, true}) {
+          if (PositionMask::Of(compare, hides, key, row) != mask) continue;
+          with[id] = {g_.ConstWord(DType::kBool, hides), {}};
+        }
+      }
+      const Hidden here = StateOf(with.empty() ? value : Substitute(b_, value, with), key, true);
+      if (state && here != *state) return Hidden::kAny;
+      state = here;
+    }
+    return *state;
   }
 
   // Whether it depends on nothing but loops that all nests are in.
@@ -138,78 +196,52 @@ class Limiter {
   }
 
   // The state of `root` where the position along `key` is hidden; nothing is hidden along an
-  // invalid one.
-  Hidden StateOf(UOp root, UOp key) {
-    absl::flat_hash_map<uint32_t, Hidden> state;
+  // invalid one. What has to be bounded so that it is hidden, or, where it is `stored`, bounded, is
+  // added to `bounded_`.
+  Hidden StateOf(UOp root, UOp key, bool stored = false) {
+    absl::flat_hash_map<uint32_t, HiddenValue> state;
+    std::vector<UOp> bounded;
     std::vector<std::pair<uint32_t, bool>> stack{{root.id(), false}};
     while (!stack.empty()) {
       const auto [id, ready] = stack.back();
       stack.pop_back();
       if (state.contains(id)) continue;
       const UOp u = g_.at(id);
-      if (u.is(Op::kLoad) || u.is(Op::kRange) || u.is(Op::kReduce)) {
-        state[id] = StateOfLeaf(u, key);
+      if (u.is(Op::kLoad) || u.is(Op::kRange) || folds_.contains(id)) {
+        state[id] = StateOfLeaf(u, key, &bounded);
         continue;
       }
+      const bool folds = u.is(Op::kReduce);  // of what the row does not say
       if (!ready) {
         stack.emplace_back(id, true);
-        for (uint32_t s : u.src_ids()) stack.emplace_back(s, false);
+        for (int i = 0; i < (folds ? 1 : u.num_src()); ++i) {
+          stack.emplace_back(u.src(i).id(), false);
+        }
         continue;
       }
-      const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : Hidden::kAny; };
-      state[id] = Combine(u, of(0), of(1), of(2));
+      const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : HiddenValue{}; };
+      state[id] =
+          folds ? FoldHidden(u, of(0)) : CombineHidden(b_, u, of(0), of(1), of(2), &bounded);
     }
-    return state[root.id()];
+    const Hidden found = state[root.id()].is;
+    const bool hidden = found == Hidden::kMinusInf || found == Hidden::kZero;
+    for (const UOp u : bounded) {
+      if (!hidden && !(found == Hidden::kBounded && stored)) break;
+      if (std::ranges::find(bounded_, u) == bounded_.end()) bounded_.push_back(u);
+    }
+    return found;
   }
 
-  Hidden StateOfLeaf(UOp u, UOp key) {
-    if (u.is(Op::kLoad) && key.valid() && BufferOf(u).valid() && KeyOf(u) == key) {
+  HiddenValue StateOfLeaf(UOp u, UOp key, std::vector<UOp>* bounded) {
+    if (u.is(Op::kLoad) && BufferOf(u).valid()) {
       const auto it = buffers_.find(BufferOf(u).id());
-      return it == buffers_.end() ? Hidden::kAny : it->second;
+      const bool known = key.valid() && KeyOf(u) == key && it != buffers_.end();
+      return {known ? it->second : Hidden::kAny};
     }
-    const auto it = folds_.find(u.id());
-    return it == folds_.end() ? Hidden::kAny : it->second;
-  }
-
-  static Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
-    using enum Hidden;
-    switch (u.op()) {
-      case Op::kConst: {
-        if (!IsFloat(u.dtype())) return kAny;
-        const double value = ScalarAsDouble(u.dtype(), u.const_word());
-        if (value == 0) return kZero;
-        if (value > 0 && std::isfinite(value)) return kPositive;
-        return IsMinusInf(u) ? kMinusInf : kAny;
-      }
-      case Op::kCast:
-        return IsFloat(u.dtype()) && IsFloat(u.src(0).dtype()) && x != kPositive ? x : kAny;
-      case Op::kNeg:
-        return x == kTop ? kMinusTop : kAny;
-      case Op::kSub:
-        return x == kMinusInf && y == kTop ? kMinusInf : kAny;
-      case Op::kAdd:
-        if (x == kMinusTop) std::swap(x, y);
-        return x == kMinusInf && y == kMinusTop ? kMinusInf : kAny;
-      case Op::kMul:
-        if (x == kPositive || x == kSum) std::swap(x, y);
-        if (y == kPositive && x != kAny) return x;
-        return x == kZero && y == kSum ? kZero : kAny;
-      case Op::kFDiv:
-        return x == kZero && (y == kSum || y == kPositive) ? kZero : kAny;
-      case Op::kRecip:
-        return x == kSum ? kSum : kAny;
-      case Op::kExp2:
-        return x == kMinusInf ? kZero : kAny;
-      case Op::kWhere:  // a maximum or sum that is replaced where it would not do
-        if (y == z) return y;
-        if ((y == kTop && (z == kZero || z == kPositive)) || (z == kTop && y == kPositive) ||
-            (z == kTop && y == kZero)) {
-          return kTop;
-        }
-        return (y == kSum && z == kPositive) || (z == kSum && y == kPositive) ? kSum : kAny;
-      default:
-        return kAny;
-    }
+    if (const auto it = folds_.find(u.id()); it != folds_.end()) return {it->second};
+    if (!u.is(Op::kLoad) || !IsFloat(u.dtype())) return {};
+    bounded->push_back(u);
+    return {Hidden::kBounded, 1};
   }
 
   // The other factor where the body is a product of 0 and something that the rows share.
@@ -237,8 +269,11 @@ class Limiter {
       if (u.is(Op::kStore)) {
         if (!BufferOf(u).valid()) continue;
         const UOp key = KeyOf(u);
-        const Hidden state = u == scores_ ? Hidden::kMinusInf : StateOf(u.src(1), key);
-        if (state != Hidden::kMinusInf && state != Hidden::kZero) return false;
+        const Hidden state = StateOfStored(u);
+        if (u == scores_) hidden_ = state;
+        const bool known =
+            state == Hidden::kMinusInf || state == Hidden::kZero || state == Hidden::kBounded;
+        if (!known) return false;
         if (!buffers_.emplace(BufferOf(u).id(), state).second) return false;
         handled_.push_back(key);
       } else if (u.is(Op::kReduce)) {
@@ -264,16 +299,18 @@ class Limiter {
       }
     }
     if (!key.valid()) return true;  // one of something else
-    if (reduce.num_src() != 2) return false;
     const auto kind = static_cast<ReduceKind>(reduce.arg(0));
-    const Hidden state = StateOf(reduce.src(0), key);
-    if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
+    const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
+    const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key);
+    if (other.valid()) {
+      products_.push_back({reduce, other, key});
+    } else if (reduce.num_src() != 2) {
+      return false;
+    } else if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
       folds_[reduce.id()] = Hidden::kTop;
     } else if (kind == ReduceKind::kAdd && state == Hidden::kZero) {
-      folds_[reduce.id()] = Hidden::kSum;
-    } else if (const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
-               other.valid()) {
-      products_.emplace_back(reduce, other);
+      const bool weights = scores_.src(1).is(Op::kExp2) || hidden_ == Hidden::kMinusInf;
+      folds_[reduce.id()] = weights && !reduce.src(0).is(Op::kMul) ? Hidden::kSum : Hidden::kAny;
     } else {
       return false;
     }
@@ -297,9 +334,40 @@ class Limiter {
     return g_.Make(Op::kCmpLt, {g_.ConstFloat(value.dtype(), -1.0), sum});
   }
 
+  // Whether all that has to be bounded is, at all places in the inner loops.
+  UOp IsBounded() {
+    UOp all;
+    for (const UOp value : bounded_) {
+      Replacements fresh;
+      std::vector<UOp> src{UOp()};
+      for (const UOp range : d_.ranges) {
+        const bool open = Depends(value, range);
+        if (!open || IsOuter(range)) continue;
+        src.push_back(g_.Range(next_++, AxisType::kReduce, range.src(0)));
+        fresh[range.id()] = {src.back(), {src.back()}};
+      }
+      UOp x = Substitute(b_, value, fresh);
+      if (ByteSize(x.dtype()) < 4) x = b_.Make(Op::kCast, DType::kFloat32, {x});
+      x = b_.Make(Op::kMax, {x, b_.Make(Op::kNeg, {x})});
+      src[0] = x;
+      const UOp most = src.size() == 1
+                           ? x
+                           : g_.Make(Op::kReduce, DType::kVoid, src,
+                                     std::vector<int64_t>{static_cast<int64_t>(ReduceKind::kMax)});
+      const UOp less = g_.Make(Op::kCmpLt, {most, g_.ConstFloat(x.dtype(), kBoundedArgument)});
+      all = all.valid() ? b_.Make(Op::kAnd, {all, less}) : less;
+    }
+    return all;
+  }
+
+  // Also of a node that is made after the dependence is known.
+  static bool Depends(UOp value, UOp range) {
+    return std::ranges::any_of(PostOrder(value), [&](uint32_t id) { return id == range.id(); });
+  }
+
   // Where blocks do not divide a row, the last one has positions beyond it. They have a score of
-  // -inf, are loaded from the last position, and what is weighted is 0 there. The memory has room
-  // for them.
+  // -inf, or a weight of 0, are loaded from the last position, and what is weighted is 0 there. The
+  // memory has room for them.
   void FillRows(Replacements* with) {
     for (const auto& [id, state] : buffers_) {
       const UOp buffer = g_.at(id);
@@ -308,12 +376,18 @@ class Limiter {
           {}};
     }
     for (const UOp key : handled_) FillRow(key, with);
-    const UOp value = Substitute(b_, scores_.src(1), *with);
-    const UOp lowest = g_.ConstFloat(value.dtype(), -std::numeric_limits<double>::infinity());
-    const UOp inside = IsInside(with->at(KeyOf(scores_).id()).value);
-    (*with)[scores_.id()] = {g_.Make(Op::kStore, {Substitute(b_, scores_.src(0), *with),
+    for (const UOp store : stores_) {
+      if (store != scores_ && bounded_.empty()) continue;  // what is hidden makes it 0
+      const double hidden = buffers_.at(BufferOf(store).id()) == Hidden::kMinusInf
+                                ? -std::numeric_limits<double>::infinity()
+                                : 0;
+      const UOp value = Substitute(b_, store.src(1), *with);
+      const UOp lowest = g_.ConstFloat(value.dtype(), hidden);
+      const UOp inside = IsInside(with->at(KeyOf(store).id()).value);
+      (*with)[store.id()] = {g_.Make(Op::kStore, {Substitute(b_, store.src(0), *with),
                                                   b_.Make(Op::kWhere, {inside, value, lowest})}),
                              {}};
+    }
   }
 
   // For one of the ranges along the rows.
@@ -326,8 +400,8 @@ class Limiter {
       const bool argument = u.is(Op::kLoad) && Memory(u.src(0)).is(Op::kParam);
       if (argument && d_.Depends(u, key)) (*with)[id] = {Substitute(b_, u, clamped), {}};
     }
-    for (const auto& [reduce, other] : products_) {
-      if (reduce.src(1) != key) continue;
+    for (const auto& [reduce, other, along] : products_) {
+      if (along != key) continue;
       const UOp value = Substitute(b_, other, *with);
       const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
       (*with)[other.id()] = {b_.Make(Op::kWhere, {IsInside(position), value, zero}), {}};
@@ -350,10 +424,14 @@ class Limiter {
       const UOp up = b_.Make(Op::kAdd, {clamp(end_, 1, keys_), g_.Index(block - 1)});
       end = b_.Make(Op::kFloorDiv, {up, g_.Index(block)});
     }
-    const UOp count = b_.Make(Op::kMax, {b_.Make(Op::kSub, {end, first}), g_.Index(1)});
+    UOp count = b_.Make(Op::kMax, {b_.Make(Op::kSub, {end, first}), g_.Index(1)});
+    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
+    if (const UOp bounded = IsBounded(); bounded.valid()) {
+      count = b_.Make(Op::kWhere, {bounded, count, g_.Index(blocks)});
+      if (first_.valid()) first = b_.Make(Op::kWhere, {bounded, first, g_.Index(0)});
+    }
     const UOp hidden = b_.Make(Op::kSub, {g_.Index(blocks), count});
 
-    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
     // `at`: the number of the block, from how many there were before it.
     const auto split = [&](UOp key, UOp many, auto at) {
       const auto type = static_cast<AxisType>(key.arg(1));
@@ -372,8 +450,7 @@ class Limiter {
     const Replacements ranges = with;
     if (padded_ != keys_) FillRows(&with);
     Replacements all = with;
-    for (const auto& [reduce, other] : products_) {
-      const UOp key = reduce.src(1);
+    for (const auto& [reduce, other, key] : products_) {
       Replacements skipped = ranges;
       const UOp many = b_.Make(Op::kWhere, {IsFinite(other), g_.Index(0), hidden});
       skipped[key.id()] = split(key, many, [&](UOp i) {
@@ -384,10 +461,17 @@ class Limiter {
         return Least(b_.Make(Op::kAdd, {i, before}), last);
       });
       if (padded_ != keys_) FillRow(key, &skipped);
+      for (int i = 1; i < reduce.num_src(); ++i) {
+        if (skipped.contains(reduce.src(i).id())) continue;
+        const UOp range = g_.Range(next_++, AxisType::kReduce, reduce.src(i).src(0));
+        skipped[reduce.src(i).id()] = {range, {range}};
+      }
       const UOp zero = g_.ConstFloat(other.dtype(), 0.0);
       const UOp nothing = g_.Make(Op::kMul, {zero, Substitute(b_, other, skipped)});
       std::vector<UOp> src{nothing};
-      for (UOp range : skipped[key.id()].ranges) src.push_back(range);
+      for (int i = 1; i < reduce.num_src(); ++i) {
+        for (UOp range : skipped.at(reduce.src(i).id()).ranges) src.push_back(range);
+      }
       const UOp left_out =
           g_.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
       const UOp seen = Substitute(b_, reduce, with);
@@ -402,14 +486,21 @@ class Limiter {
   const UOp sink_;
   const std::vector<uint32_t> order_;
   const Dependence d_;
-  UOp scores_;                                // the STORE of what is masked
-  int64_t rows_ = 1, keys_ = 0, padded_ = 0;  // with whole blocks
+  UOp scores_;  // the STORE of what is masked
+  int64_t rows_ = 1, keys_ = 0, copies_ = 1;
+  int64_t padded_ = 0;  // keys, with whole blocks
   std::vector<UOp> stores_;
+  Hidden hidden_ = Hidden::kAny;  // what `scores_` stores where a position is hidden
+  std::vector<UOp> bounded_;
+  std::vector<PositionMask> masks_;
   UOp end_, first_;                                        // of the positions that are shown
   absl::flat_hash_map<uint32_t, Hidden> buffers_, folds_;  // by BUFFER, by REDUCE
-  std::vector<std::pair<UOp, UOp>> products_;  // REDUCEs and the factors that rows share
-  std::vector<UOp> handled_;                   // ranges along the rows
-  int64_t next_ = 0;                           // range
+  struct Product {
+    UOp reduce, other, key;  // the factor that rows share, and the range along the row
+  };
+  std::vector<Product> products_;
+  std::vector<UOp> handled_;  // ranges along the rows
+  int64_t next_ = 0;          // range
 };
 
 }  // namespace

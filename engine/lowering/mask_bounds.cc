@@ -27,42 +27,6 @@ bool IsShared(UOp u, std::span<const UOp> shared) {
   return true;
 }
 
-// What is shown where the comparison is false, if it `hides`, or true: `shown` >= 0. nullopt where
-// it is not linear with 1 or -1 times the key.
-std::optional<PositionForm> ShownBy(UOp compare, UOp key, bool hides) {
-  // x < y is y - x - 1 >= 0, and what it hides is shown where x - y >= 0.
-  PositionForm shown;
-  const int64_t sign = hides ? 1 : -1;
-  shown.constant = hides ? 0 : -1;
-  if (!shown.Add(compare.src(0), sign) || !shown.Add(compare.src(1), -sign)) return std::nullopt;
-  const auto at = shown.terms.find(key.id());
-  if (at == shown.terms.end() || std::abs(at->second) != 1) return std::nullopt;
-  return shown;
-}
-
-std::optional<MaskBound> BoundOf(Rewriter& b, const PositionForm& shown, UOp row, UOp key,
-                                 absl::FunctionRef<bool(UOp)> is_shared) {
-  Graph& g = *b.graph();
-  int64_t most = shown.constant;
-  UOp rest = g.Index(0);
-  for (const auto& [id, c] : shown.terms) {
-    const UOp u = g.at(id);
-    if (u == key) continue;
-    if (u == row) {
-      most += c > 0 ? c * (SizeOf(row) - 1) : 0;
-    } else if (!is_shared(u)) {
-      return std::nullopt;
-    } else {
-      rest = b.Make(Op::kAdd, {rest, b.Make(Op::kMul, {AsIndex(g, u), g.Index(c)})});
-    }
-  }
-  rest = b.Make(Op::kAdd, {rest, g.Index(most)});
-  if (shown.terms.at(key.id()) == -1) {  // key <= rest
-    return MaskBound{.first = {}, .end = b.Make(Op::kAdd, {rest, g.Index(1)})};
-  }
-  return MaskBound{.first = b.Make(Op::kMul, {rest, g.Index(-1)}), .end = {}};  // key >= -rest
-}
-
 }  // namespace
 
 bool IsMinusInf(UOp u) {
@@ -71,28 +35,57 @@ bool IsMinusInf(UOp u) {
   return std::isinf(value) && value < 0;
 }
 
-std::vector<MaskBound> MaskBoundsOf(Rewriter& b, UOp value, UOp row, UOp key,
-                                    absl::FunctionRef<bool(UOp)> is_shared) {
-  Graph& g = *b.graph();
-  std::vector<MaskBound> bounds;
-  for (uint32_t id : PostOrder(value)) {
-    const UOp compare = g.at(id);
-    if (!compare.is(Op::kCmpLt)) continue;
-    for (const bool hides : {false, true}) {
-      const std::optional<PositionForm> shown = ShownBy(compare, key, hides);
-      if (!shown) continue;
-      const UOp other = Substitute(b, value, {{id, {g.ConstWord(DType::kBool, hides), {}}}});
-      if (!IsMinusInf(other)) continue;
-      if (const auto bound = BoundOf(b, *shown, row, key, is_shared)) bounds.push_back(*bound);
-    }
+std::optional<PositionMask> PositionMask::Of(UOp compare, bool hides, UOp key, UOp row) {
+  // x < y is y - x - 1 >= 0, and what it hides is shown where x - y >= 0.
+  PositionMask mask{.hides = hides, .rest = {}};
+  const int64_t sign = hides ? 1 : -1;
+  mask.rest.constant = hides ? 0 : -1;
+  if (!mask.rest.Add(compare.src(0), sign) || !mask.rest.Add(compare.src(1), -sign)) {
+    return std::nullopt;
   }
-  return bounds;
+  const auto take = [&](UOp range) {
+    const auto it = range.valid() ? mask.rest.terms.find(range.id()) : mask.rest.terms.end();
+    if (it == mask.rest.terms.end()) return int64_t{0};
+    const int64_t times = it->second;
+    mask.rest.terms.erase(it);
+    return times;
+  };
+  mask.along = take(key);
+  mask.across = take(row);
+  return mask;
+}
+
+std::optional<MaskBound> BoundOf(Rewriter& b, const PositionMask& mask, int64_t rows,
+                                 absl::FunctionRef<bool(UOp)> is_shared) {
+  if (std::abs(mask.along) != 1) return std::nullopt;
+  Graph& g = *b.graph();
+  UOp rest = g.Index(0);
+  for (const auto& [id, c] : mask.rest.terms) {
+    const UOp u = g.at(id);
+    if (!is_shared(u)) return std::nullopt;
+    rest = b.Make(Op::kAdd, {rest, b.Make(Op::kMul, {AsIndex(g, u), g.Index(c)})});
+  }
+  const int64_t most = mask.rest.constant + (mask.across > 0 ? mask.across * (rows - 1) : 0);
+  rest = b.Make(Op::kAdd, {rest, g.Index(most)});
+  if (mask.along == -1) {  // key <= rest
+    return MaskBound{.first = {}, .end = b.Make(Op::kAdd, {rest, g.Index(1)})};
+  }
+  return MaskBound{.first = b.Make(Op::kMul, {rest, g.Index(-1)}), .end = {}};  // key >= -rest
 }
 
 UOp KeysShown(Rewriter& b, UOp value, UOp row, UOp key, std::span<const UOp> shared) {
   const auto is_shared = [&](UOp u) { return IsShared(u, shared); };
-  for (const MaskBound& bound : MaskBoundsOf(b, value, row, key, is_shared)) {
-    if (bound.end.valid()) return bound.end;
+  const int64_t rows = row.valid() ? SizeOf(row) : 1;
+  for (uint32_t id : PostOrder(value)) {
+    const UOp compare = value.graph()->at(id);
+    if (!compare.is(Op::kCmpLt)) continue;
+    for (const bool hides : {false, true}) {
+      const auto mask = PositionMask::Of(compare, hides, key, row);
+      if (!mask || mask->along != -1) continue;
+      const UOp word = b.graph()->ConstWord(DType::kBool, hides);
+      if (!IsMinusInf(Substitute(b, value, {{id, {word, {}}}}))) continue;
+      if (const auto bound = BoundOf(b, *mask, rows, is_shared)) return bound->end;
+    }
   }
   return {};
 }

@@ -264,6 +264,7 @@ class Summer {
         const auto sum = std::ranges::find(s_.sums, memory, &WeightedSum::memory);
         if (sum != s_.sums.end()) row = sum->row.valid() ? sum->row : g_.Index(0);
         if (memory != s_.sum_memory && sum == s_.sums.end()) continue;
+        if (sum != s_.sums.end() && sum->hides_rows) continue;
         Replacements at;
         if (s_.row.valid()) at[s_.row.id()] = {row, {}};
         const UOp value = b_.Make(Op::kMul, {load, Substitute(b_, correction, at)});

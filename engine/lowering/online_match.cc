@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "engine/ir/scalar.h"
 #include "engine/lowering/affine.h"
@@ -354,12 +355,26 @@ class Matcher {
            (!out_.blocks.valid() || std::ranges::find(open, out_.blocks) == open.end());
   }
 
+  // Whether it says that no score of the row is above -inf, and `otherwise` is 0.
+  bool IsHiddenRow(UOp condition, UOp otherwise) const {
+    if (!condition.is(Op::kCmpEq) || !otherwise.is_const()) return false;
+    const auto value = [](UOp u) { return ScalarAsDouble(u.dtype(), u.const_word()); };
+    const UOp lowest = condition.src(1);
+    return condition.src(0) == out_.maximum && lowest.is_const() && IsFloat(otherwise.dtype()) &&
+           value(lowest) == -std::numeric_limits<double>::infinity() && value(otherwise) == 0;
+  }
+
   // The sum of weights times values. What all weights of a row are multiplied or divided by, the
-  // sum is.
+  // sum is. While the maximum is -inf zeros are added up, so where weights are 0 in a row without a
+  // score, the sum is what has been added up.
   UOp Weighted(UOp body, const Replacements& back, UOp root) {
     for (int i = 0; i < 2; ++i) {
-      UOp weight = body.src(i);
+      UOp weight = body.src(i), hidden;
       const UOp value = body.src(1 - i);
+      if (weight.is(Op::kWhere) && IsHiddenRow(weight.src(0), weight.src(1))) {
+        hidden = weight.src(0);
+        weight = weight.src(2);
+      }
       std::vector<std::pair<Op, UOp>> by;  // the innermost last
       while (weight.is(Op::kFDiv) || weight.is(Op::kMul)) {
         const int at = weight.is(Op::kMul) && IsSameForKeys(weight.src(0)) ? 1 : 0;
@@ -368,11 +383,15 @@ class Matcher {
         weight = weight.src(at);
       }
       if (!IsWeight(weight) || ScoreIn(value).valid() || ReadsResults(value)) continue;
-      UOp sum = Accumulated(value, weight.dtype(), back, root);
-      for (size_t n = by.size(); n-- > 0 && sum.valid();) {
+      const UOp added = Accumulated(value, weight.dtype(), back, root);
+      if (!added.valid()) return {};
+      UOp sum = added;
+      for (size_t n = by.size(); n-- > 0;) {
         sum = b_.Make(by[n].first, {sum, Substitute(b_, by[n].second, back)});
       }
-      return sum;
+      if (!hidden.valid()) return sum;
+      out_.sums.back().hides_rows = true;
+      return b_.Make(Op::kWhere, {Substitute(b_, hidden, back), added, sum});
     }
     return {};
   }

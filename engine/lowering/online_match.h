@@ -17,6 +17,7 @@ struct WeightedSum {
   std::vector<UOp> kept;  // loops that it depends on inside of the shared ones, outermost first
   UOp row;                // that of them which is the row; invalid where there is one row
   DType dtype = DType::kVoid;
+  bool hides_rows = false;  // the weights of a row are 0 where its maximum is -inf
 };
 
 // Expressions are at `row` and at the key that `key`, or `blocks` and `key`, number. These ranges

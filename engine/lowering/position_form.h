@@ -15,6 +15,7 @@ struct PositionForm {
 
   // this += times * u; false where that may wrap, or where there is too much of it.
   [[nodiscard]] bool Add(UOp u, int64_t times);
+  bool operator==(const PositionForm& other) const = default;
 };
 
 // `u` as an i64.

@@ -117,6 +117,18 @@ UOp CastToBool(Rewriter& b, const Match& m) {
 // A bool that was widened and is compared with 0 again.
 UOp WidenedBool(Rewriter&, const Match& m) { return IsBool(m.x().dtype()) ? m.x() : UOp(); }
 
+// x <= y is "not y < x", of what is no NaN.
+UOp NotMore(Rewriter& b, const Match& m) {
+  if (IsFloat(m.x().dtype())) return {};
+  return b.Make(Op::kXor,
+                {b.Make(Op::kCmpLt, {m.y(), m.x()}), b.graph()->ConstWord(DType::kBool, 1)});
+}
+
+UOp WidenedBoolIsFalse(Rewriter& b, const Match& m) {
+  if (!IsBool(m.x().dtype())) return {};
+  return b.Make(Op::kXor, {m.x(), b.graph()->ConstWord(DType::kBool, 1)});
+}
+
 // A bool that is chosen by itself.
 UOp SelectedBool(Rewriter&, const Match& m) { return IsBool(m.root.dtype()) ? m.x() : UOp(); }
 
@@ -214,6 +226,7 @@ constexpr Rule kAlgebraRows[] = {
     rule((x != y) ^ 1, x == y, when(kBools)),
     rule(x & (x ^ 1), 0, when(kBools)),
     rule(x | (x ^ 1), 1, when(kBools)),
+    rule((x < y) | (x == y), NotMore),
 
     // Selection.
     rule(where(1, x, y), x),
@@ -229,6 +242,7 @@ constexpr Rule kAlgebraRows[] = {
     rule(cast(cast(x)), CastOfCast),
     rule(cast(x), CastToBool),
     rule(cast(x) != 0, WidenedBool),
+    rule(cast(x) == 0, WidenedBoolIsFalse),
     rule(bitcast(x), SameCast),
     rule(bitcast(bitcast(x)), BitcastOfBitcast),
 

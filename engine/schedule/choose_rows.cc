@@ -43,7 +43,7 @@ absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const Schedu
     TG_ASSIGN_OR_RETURN(RecomputedRows rows,
                         RecomputeRows(legal, target.machine->schedule, target.private_bytes,
                                       target.row_blocks, statistics, budget));
-    if (rows.rows.empty()) return rows;
+    if (rows.rows.empty() && rows.fused.empty()) return rows;
     FusionOptions options = FusionOptionsFor(target);
     options.rows = rows.rows;
     options.fused = rows.fused;

@@ -109,8 +109,31 @@ bool IsFloatSum(UOp u) {
          IsFloat(u.dtype());
 }
 
+UOp BeneathViews(UOp u) {
+  while (u.is(Op::kReshape) || u.is(Op::kExpand) || u.is(Op::kDetach)) u = u.src(0);
+  return u;
+}
+
+// The sum of a row's exponentials less their maximum. That of the maximum is 1, so the sum is from
+// 1 to the length of the row, or no number, as all of the row's weights then are.
+bool IsSumOfWeights(UOp u) {
+  if (!IsFloatSum(u) || !u.src(0).is(Op::kExp2)) return false;
+  UOp difference = u.src(0).src(0);
+  for (int i = 0; i < 2 && difference.is(Op::kMul); ++i) {
+    const UOp scale = BeneathViews(difference.src(i));
+    const bool positive = scale.is_const() && ScalarAsDouble(scale.dtype(), scale.const_word()) > 0;
+    if (positive) difference = difference.src(1 - i);
+  }
+  if (!difference.is(Op::kSub)) return false;
+  const UOp maximum = BeneathViews(difference.src(1));
+  return maximum.is(Op::kReduce) && maximum.arg(0) == static_cast<int64_t>(ReduceKind::kMax) &&
+         maximum.src(0) == difference.src(0) &&
+         std::ranges::equal(maximum.arg().subspan(1), u.arg().subspan(1));
+}
+
 // A number by which a sum is divided without more than a rounding.
 bool IsInvertible(UOp u) {
+  if (IsSumOfWeights(BeneathViews(u.is(Op::kRecip) ? u.src(0) : u))) return true;
   if (!u.is_const()) return false;
   const double x = ScalarAsDouble(u.dtype(), u.const_word());
   return std::abs(x) > 0x1p-30 && std::abs(x) < 0x1p30;

@@ -49,9 +49,17 @@ struct RegionPlan {
 
 class RegionPlanner {
  public:
-  RegionPlanner(const Graph& graph, const ScheduleCosts& costs, double private_bytes,
-                bool row_blocks)
-      : graph_(graph), costs_(costs), private_(private_bytes), row_blocks_(row_blocks) {}
+  RegionPlanner(const Graph& graph, std::span<const uint32_t> order, const ScheduleCosts& costs,
+                double private_bytes, bool row_blocks)
+      : graph_(graph),
+        costs_(costs),
+        private_(private_bytes),
+        row_blocks_(row_blocks),
+        users_(graph.size(), 0) {
+    for (const uint32_t id : order) {
+      for (const uint32_t s : graph.src(id)) ++users_[s];
+    }
+  }
 
   // False: its values are better kept.
   bool Plan(RegionPlan* plan, RowStatistics statistics) const {
@@ -70,6 +78,7 @@ class RegionPlanner {
     }
     SetWhole(plan);
     GroupUses(plan, statistics);
+    if (plan->kernels.empty()) return HasSharedStatistics(*plan);
     for (RowKernel& kernel : plan->kernels) Cut(*plan, &kernel);
     SplitKernels(plan);
     return PaysOff(*plan);
@@ -109,36 +118,31 @@ class RegionPlanner {
   // Uses that reduce along the same rows of a sum that they share are of one kernel, and so are
   // maxima and sums of the same sums of products.
   void GroupUses(RegionPlan* plan, RowStatistics statistics) const {
-    struct Group {
-      bool product;
-      uint64_t sums;
-      RangeSet axes;
-    };
-    std::vector<Group> groups;
     for (size_t i = 0; i < plan->region.uses.size(); ++i) {
       const RegionUse& use = plan->region.uses[i];
       const uint64_t sums = plan->sums.at(use.value);
-      const uint32_t first = plan->region.sums[static_cast<size_t>(std::countr_zero(sums))];
-      const RangeSet axes = ReducedAxes(use, first);
       if (static_cast<int>(i) == plan->whole) continue;
-      if (!use.product && sums == plan->whole_sums && axes == plan->whole_axes &&
-          statistics == RowStatistics::kWithResult) {
+      if (!use.product && sums == plan->whole_sums && statistics == RowStatistics::kWithResult &&
+          ReducedAxes(use, FirstOf(*plan, sums)) == plan->whole_axes) {
         plan->stored.push_back(i);
         continue;
       }
-      size_t k = 0;
-      for (; k < groups.size(); ++k) {
-        const bool shares = use.product ? std::countr_zero(sums) == std::countr_zero(groups[k].sums)
-                                        : sums == groups[k].sums;
-        if (shares && groups[k].product == use.product && groups[k].axes == axes) break;
-      }
-      if (k == groups.size()) {
-        groups.push_back({use.product, sums, axes});
-        plan->kernels.emplace_back();
-      }
-      plan->kernels[k].uses.push_back(i);
-      plan->kernels[k].sums |= sums;
+      const auto kernel = std::ranges::find_if(plan->kernels, [&](const RowKernel& of) {
+        const RegionUse& other = plan->region.uses[of.uses.front()];
+        const uint64_t others = plan->sums.at(other.value);
+        const bool shares = use.product ? (sums & others) != 0 : sums == others;
+        if (!shares || use.product != other.product) return false;
+        const uint32_t sum = FirstOf(*plan, sums & others);
+        return ReducedAxes(use, sum) == ReducedAxes(other, sum);
+      });
+      RowKernel& to = kernel == plan->kernels.end() ? plan->kernels.emplace_back() : *kernel;
+      to.uses.push_back(i);
+      to.sums |= sums;
     }
+  }
+
+  static uint32_t FirstOf(const RegionPlan& plan, uint64_t sums) {
+    return plan.region.sums[static_cast<size_t>(std::countr_zero(sums))];
   }
 
   // Each node that is computed between cuts has one sum of products at most.
@@ -189,6 +193,14 @@ class RegionPlanner {
     }
   }
 
+  // Whether one kernel computes all values, but others, or others of its own values, need the
+  // maxima or sums of its rows.
+  bool HasSharedStatistics(const RegionPlan& plan) const {
+    return plan.whole >= 0 && std::ranges::any_of(plan.stored, [&](size_t use) {
+             return users_[plan.region.uses[use].reduce] > 1;
+           });
+  }
+
   double TermsOf(const RegionPlan& plan, uint64_t sums) const {
     double terms = 0;
     for (; sums != 0; sums &= sums - 1) {
@@ -234,6 +246,7 @@ class RegionPlanner {
   const ScheduleCosts& costs_;
   const double private_;
   const bool row_blocks_;
+  std::vector<int> users_;  // by node
 };
 
 class Rebuilder {
@@ -262,9 +275,11 @@ class Rebuilder {
         }
       }
     }
+    const std::vector<bool> needed = NeededBy(in_region, order);
     for (const uint32_t id : order) {
       TG_RETURN_IF_ERROR(budget->SpendSteps(1 + static_cast<int64_t>(from_.src(id).size())));
-      made_[id] = Copy(from_.at(id), made_).id();
+      const bool own = needed[id] || whole_.contains(id) || kernel_of_.contains(id);
+      made_[id] = Copy(from_.at(id), own ? made_ : again_).id();
       const bool again = !in_region.contains(id) && !whole_.contains(id);
       again_[id] = again ? Copy(from_.at(id), again_).id() : made_[id];
       if (stored_.contains(id)) {
@@ -295,6 +310,19 @@ class Rebuilder {
     size_t plan, kernel;
     absl::flat_hash_map<uint32_t, UOp> made;  // nodes of the region
   };
+
+  // The nodes of regions, and those that they are computed from.
+  std::vector<bool> NeededBy(const absl::flat_hash_set<uint32_t>& region,
+                             std::span<const uint32_t> order) const {
+    std::vector<bool> needed(from_.size(), false);
+    for (size_t i = order.size(); i-- > 0;) {
+      const uint32_t id = order[i];
+      if (!needed[id] && !region.contains(id)) continue;
+      needed[id] = true;
+      for (const uint32_t s : from_.src(id)) needed[s] = true;
+    }
+    return needed;
+  }
 
   static const RegionUse& UseOf(const RegionPlan& plan, int use) {
     return plan.region.uses[static_cast<size_t>(use)];
@@ -442,7 +470,7 @@ absl::StatusOr<RecomputedRows> RecomputeRows(FrozenGraph graph, const ScheduleCo
   const Graph& from = *graph.graph;
   const std::vector<uint32_t> order = PostOrder(graph.root());
   TG_RETURN_IF_ERROR(budget->SpendSteps(static_cast<int64_t>(order.size())));
-  const RegionPlanner planner(from, costs, static_cast<double>(private_bytes), row_blocks);
+  const RegionPlanner planner(from, order, costs, static_cast<double>(private_bytes), row_blocks);
   std::vector<RegionPlan> plans;
   for (RowRegion& region : FindRowRegions(from, order, costs)) {
     TG_RETURN_IF_ERROR(

@@ -15,6 +15,7 @@
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/order_kernels.h"
 #include "engine/schedule/scaled_sums.h"
+#include "engine/schedule/score_form.h"
 #include "engine/schedule/sign_masks.h"
 #include "engine/schedule/split_reduce.h"
 #include "engine/schedule/store_shape.h"
@@ -48,6 +49,7 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
   TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
   TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
   TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
+  TG_ASSIGN_OR_RETURN(legal, SimplifyScores(std::move(legal), budget));
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
   if (target.dots && !target.fixed_sums) {
     TG_ASSIGN_OR_RETURN(legal, ScaleSums(std::move(legal), budget));

@@ -83,7 +83,8 @@ class ScoreFinder {
     uint32_t& scores = scores_[u.id()];
     const bool plain =
         std::ranges::none_of(u.src_ids(), [&](uint32_t s) { return parts_[s].maximum != 0; });
-    for (int i = 0; i < u.num_src() && Is(u.op(), kAlu) && plain; ++i) {
+    const bool elementwise = Is(u.op(), kAlu) || (u.is(Op::kReshape) && HasSameAxes(u));
+    for (int i = 0; i < u.num_src() && elementwise && plain; ++i) {
       const uint32_t from = scores_[u.src(i).id()];
       if (from != 0) scores = scores == 0 || scores == from ? from : kSeveral;
     }
@@ -162,6 +163,9 @@ class ScoreFinder {
         for (int i = 1; i < 3; ++i) {
           const bool replaces = role(i) == kMaximum && IsFiniteConst(u.src(3 - i));
           if (replaces && (role(0) == kMaximum || role(0) == kOfRow)) return kMaximum;
+          // The weights of a row that has no visible score.
+          const bool hides = role(i) == kWeight && IsFiniteConst(u.src(3 - i));
+          if (hides && (role(0) == kMaximum || role(0) == kOfRow)) return kWeight;
         }
         break;
       case Op::kSub:
@@ -210,7 +214,12 @@ class ScoreFinder {
     if (u.is(Op::kDetach)) return true;
     const ShapeView from = u.src(0).shape(), to = u.shape();
     if (from.empty() || to.empty() || from.back() != to.back()) return false;
-    if (u.is(Op::kExpand)) return true;
+    return u.is(Op::kExpand) || HasSameAxes(u);
+  }
+
+  // Whether a view keeps all axes but those of size 1.
+  static bool HasSameAxes(UOp u) {
+    const ShapeView from = u.src(0).shape(), to = u.shape();
     std::vector<int64_t> before, after;
     std::ranges::copy_if(from, std::back_inserter(before), [](int64_t n) { return n != 1; });
     std::ranges::copy_if(to, std::back_inserter(after), [](int64_t n) { return n != 1; });

@@ -192,6 +192,40 @@ TEST_F(AttentionStepTest, HasNoTemporaryOfQueriesTimesKeys) {
   }
 }
 
+// The loops of each kernel over keys, or over queries of all heads of a group, end by the mask.
+TEST_F(AttentionStepTest, LoopsEndWhereAMaskBegins) {
+  for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+    for (const int64_t groups : {4, 2}) {
+      const AttentionShape s{
+          .heads = 4, .groups = groups, .queries = 512, .keys = 512, .seen = seen};
+      SCOPED_TRACE(Described(s));
+      const absl::StatusOr<Plan> plan = AttentionStep(s);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      Budget budget;
+      const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(Cpu(64)));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      int rows = 0;
+      for (const ScheduledKernel& kernel : schedule->kernels) {
+        const Graph& graph = *kernel.graph.graph;
+        const std::vector<uint32_t> nodes = PostOrder(kernel.graph.root());
+        const auto has = [&](Op op) {
+          return std::ranges::any_of(nodes, [&](uint32_t id) { return graph.op(id) == op; });
+        };
+        if (!has(Op::kExp2) || !has(Op::kBuffer)) continue;
+        const auto program = Lower(kernel.graph, Cpu(64), "k", &budget);
+        ASSERT_TRUE(program.ok()) << program.status();
+        const auto bounded = std::ranges::count_if(program->order, [&](uint32_t id) {
+          const UOp u = program->graph->at(id);
+          return u.is(Op::kRange) && !u.src(0).is_const();
+        });
+        EXPECT_EQ(bounded > 0, seen != Seen::kAll) << "kernel " << rows;
+        ++rows;
+      }
+      EXPECT_GE(rows, 3);
+    }
+  }
+}
+
 // What `telegrad explain` prints of a kernel, `telegrad-opt --moves` takes.
 TEST_F(AttentionStepTest, ListsOfMovesAreTakenBack) {
   for (const int64_t queries : {16, 160, 512}) {

@@ -33,6 +33,7 @@ from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
 from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, keep, leave, may_leave, place
 from telegrad.torch._lower import Argument, Lowered, known
+from telegrad.torch._partition import partition
 from telegrad.torch._parts import Parts
 from telegrad.torch._sizes import Bounds, Symbols, real
 from telegrad.torch._table import Unsupported, packet_of
@@ -379,15 +380,13 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
     if given:
         raise ValueError(f"the backend telegrad has no option {', '.join(map(repr, given))}; it has 'resident', and the environment "
                          "says where the server is")
-    from functorch.compile import min_cut_rematerialization_partition
-
     if not can_leave():
         raise RuntimeError("telegrad.torch needs a torch that can refuse access to the memory of a tensor, as 2.15 can; this is "
                            f"{torch.__version__}")
     make = aot_autograd(fw_compiler=_compiler("forward", resident), bw_compiler=_compiler("backward", resident),
                         inference_compiler=_compiler("inference", resident), decompositions=decompositions(),
-                        # Views and what is cheap are computed again for the backward pass: what it saves would be stored and loaded.
-                        partition_fn=min_cut_rematerialization_partition, keep_inference_input_mutations=True)
+                        # Views, what is cheap and scores are computed again for the backward pass: what it saves is stored and loaded.
+                        partition_fn=partition, keep_inference_input_mutations=True)
     with in_parts():
         return make(module, example)
 

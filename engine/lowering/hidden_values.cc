@@ -1,0 +1,114 @@
+#include "engine/lowering/hidden_values.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ir/scalar.h"
+#include "engine/lowering/mask_bounds.h"
+#include "engine/lowering/ranges.h"
+
+namespace telegrad {
+namespace {
+
+Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
+  using enum Hidden;
+  switch (u.op()) {
+    case Op::kConst: {
+      if (!IsFloat(u.dtype())) return kAny;
+      const double value = ScalarAsDouble(u.dtype(), u.const_word());
+      if (value == 0) return kZero;
+      if (value > 0 && std::isfinite(value)) return kPositive;
+      return IsMinusInf(u) ? kMinusInf : kAny;
+    }
+    case Op::kCast:
+      return IsFloat(u.dtype()) && IsFloat(u.src(0).dtype()) && x != kPositive ? x : kAny;
+    case Op::kNeg:
+      return x == kTop ? kMinusTop : kAny;
+    case Op::kSub:
+      return x == kMinusInf && y == kTop ? kMinusInf : kAny;
+    case Op::kAdd:
+      if (x == kMinusTop) std::swap(x, y);
+      return x == kMinusInf && y == kMinusTop ? kMinusInf : kAny;
+    case Op::kMul:
+      if (x == kPositive || x == kSum) std::swap(x, y);
+      if (y == kPositive && x != kAny) return x;
+      return x == kZero && y == kSum ? kZero : kAny;
+    case Op::kFDiv:
+      return x == kZero && (y == kSum || y == kPositive) ? kZero : kAny;
+    case Op::kRecip:
+      return x == kSum ? kSum : kAny;
+    case Op::kExp2:
+      return x == kMinusInf ? kZero : kAny;
+    case Op::kWhere:  // a maximum or sum that is replaced where it would not do
+      if (y == z) return y;
+      if ((y == kTop && (z == kZero || z == kPositive)) || (z == kTop && y == kPositive) ||
+          (z == kTop && y == kZero)) {
+        return kTop;
+      }
+      return (y == kSum && z == kPositive) || (z == kSum && y == kPositive) ? kSum : kAny;
+    default:
+      return kAny;
+  }
+}
+
+}  // namespace
+
+HiddenValue FoldHidden(UOp reduce, HiddenValue body) {
+  double terms = 1;
+  for (int i = 1; i < reduce.num_src(); ++i) terms *= static_cast<double>(SizeOf(reduce.src(i)));
+  const bool sum = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+  if (!sum || !body.bounded() || terms > kBoundedArgument || ByteSize(reduce.dtype()) < 4)
+    return {};
+  return {Hidden::kBounded, body.degree + 1};
+}
+
+HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
+                          std::vector<UOp>* bounded) {
+  using enum Hidden;
+  const HiddenValue known{Combine(u, x.is, y.is, z.is), 0};
+  if (u.is(Op::kConst) && IsFloat(u.dtype())) {
+    const double value = std::abs(ScalarAsDouble(u.dtype(), u.const_word()));
+    if (!(value < kBoundedArgument)) return {known.is, HiddenValue::kMostDegree + 1};
+    return {known.is == kAny ? kBounded : known.is, value <= 2 ? 0 : 1};
+  }
+  if (known.is != kAny && known.is != kBounded) return known;
+  const bool wide = IsFloat(u.dtype()) && ByteSize(u.dtype()) >= 4;
+  switch (u.op()) {
+    case Op::kCast: {
+      const UOp from = u.src(0);
+      if (!wide) return {};
+      if (IsFloat(from.dtype())) return x;
+      const bool few = IsInt(from.dtype()) && from.bounds().known() &&
+                       from.vmin() > -kBoundedArgument && from.vmax() < kBoundedArgument;
+      return few ? HiddenValue{kBounded, 1} : HiddenValue{};
+    }
+    case Op::kNeg:
+      return x.bounded() ? HiddenValue{kBounded, x.degree} : HiddenValue{};
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMax:
+      if (x.is == kMinusInf && y.bounded() && !u.is(Op::kMax)) return {kMinusInf};
+      if (y.is == kMinusInf && x.bounded() && u.is(Op::kAdd)) return {kMinusInf};
+      if (!wide || !x.bounded() || !y.bounded()) return {};
+      return {x.is == kZero && y.is == kZero ? kZero : kBounded, std::max(x.degree, y.degree)};
+    case Op::kMul:
+      if (!wide || !x.bounded() || !y.bounded()) return {};
+      return {x.is == kZero || y.is == kZero ? kZero : kBounded, x.degree + y.degree};
+    case Op::kFDiv: {
+      if (!wide || !x.bounded() || !y.bounded()) return {};
+      bounded->push_back(b.Make(Op::kRecip, {u.src(1)}));
+      return {x.is == kZero ? kZero : kBounded, x.degree + 1};
+    }
+    case Op::kRecip:
+      if (!wide || !x.bounded()) return {};
+      bounded->push_back(u);
+      return {kBounded, 1};
+    case Op::kWhere:
+      if (!y.bounded() || !z.bounded()) return {};
+      return {kBounded, std::max(y.degree, z.degree)};
+    default:
+      return {};
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,46 @@
+// What is known of values at the positions of a row that a mask hides.
+#pragma once
+
+#include <vector>
+
+#include "engine/rewrite/rewriter.h"
+
+namespace telegrad {
+
+// By induction over the expression:
+//
+//   kMinusInf  -inf: a masked score
+//   kZero      0, an exponential of it less the row's maximum, over the row's sum
+//   kTop       the row's maximum, the same at all positions. If it is -inf or no number, the row's
+//              results are no numbers, or all of its exponentials are 0, with the hidden ones or
+//              without: one of them at least is left
+//   kSum       a positive sum over the row, or again one of a row whose results are no numbers
+//   kBounded   a number that is computed from arguments by sums and products. It leaves -inf and 0
+//              as they are if its arguments have less than a magnitude that a test of them all,
+//              once for all rows of a head, finds them to have: otherwise the loops go over all
+//              blocks
+enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum, kBounded };
+
+struct HiddenValue {
+  static constexpr int kMostDegree = 5;
+  Hidden is = Hidden::kAny;
+  int degree = 0;  // of a bounded value
+  bool bounded() const {
+    const bool number = is == Hidden::kBounded || is == Hidden::kPositive || is == Hidden::kZero;
+    return number && degree <= kMostDegree;
+  }
+};
+
+// Bounded arguments are less than this, and so are the terms of a sum. A value of a degree is less
+// than that power of it, so a sum of two is less than the largest f32.
+inline constexpr double kBoundedArgument = 0x1p24;
+
+// Of `u`, whose sources have these values. What else has to be bounded for that is added to
+// `bounded`.
+HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
+                          std::vector<UOp>* bounded);
+
+// Of a REDUCE over what the row does not say.
+HiddenValue FoldHidden(UOp reduce, HiddenValue body);
+
+}  // namespace telegrad
