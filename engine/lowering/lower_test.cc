@@ -376,6 +376,23 @@ TEST(Lower, SharedLoopsDivideEvenlyAmongTheThreads) {
   }
 }
 
+// Each thread brings what the shared loop does not divide into its own cache: an image of 1,225
+// pixels with few outputs, 1.3 MB beside a weight of 64 KB, is divided by pixels, and one of 196
+// pixels with 1,024 outputs, 0.2 MB beside 1 MB, by outputs.
+TEST(Lower, ThreadsShareTheLoopOfTheLargerOperand) {
+  Target cpu = Cpu();
+  cpu.cache_bytes = 2 << 20;
+  const int32_t weights[] = {1};
+  for (const auto& [outputs, pixels, shared] :
+       {std::tuple(64, 1225, "THREAD r1"), {1024, 196, "THREAD r0"}}) {
+    Budget budget;
+    const auto program = Lower(Product(outputs, pixels, 256, DType::kFloat32), cpu, "product",
+                               &budget, nullptr, {.weights = weights});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->moves.find(shared), std::string::npos) << program->moves;
+  }
+}
+
 // All rows are one tile, so the copy is not read again in a run, but it is in the next one; where
 // it lies, the weight is read in short pieces of far rows.
 TEST(Lower, WeightsOfAsManyRowsAsATileHasAreCopied) {
