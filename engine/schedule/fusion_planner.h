@@ -60,6 +60,7 @@ class FusionPlanner {
   void Store(UOp u, const std::vector<KernelUse>& uses, std::string why);
   // What a sum of products reads from memory.
   void NoteOperand(uint32_t id, const std::vector<KernelUse>& uses);
+  static double TimesRead(const Draft& draft, const Access& access, ShapeView shape, int loop);
   void AddSources(UOp u, const KernelUse& use);
   KernelUse BelowReduce(UOp u, const KernelUse& use);
   void VisitStore(UOp store);

@@ -146,6 +146,24 @@ TEST_F(ScheduleTest, AttentionIsOneKernel) {
   EXPECT_EQ(s.temporaries.size(), 2u);
 }
 
+// A convolution in groups of 16 channels, and the mean of each channel's pixels. The 16 outputs of
+// a group read the same channels, so a loop over all 320 would read these 16 times and have no
+// lanes.
+TEST_F(ScheduleTest, NestsShareGroupsOfAConvolutionAndNotItsChannels) {
+  const Shape wide = {20, 16, 16, 64};
+  const UOp x = To(Op::kReshape, Param(0, {320, 64}), {20, 1, 16, 64});
+  const UOp w = To(Op::kReshape, Param(1, {320, 16}), {20, 16, 16, 1});
+  const UOp product = g_.Make(Op::kMul, {To(Op::kExpand, x, wide), To(Op::kExpand, w, wide)});
+  const UOp sum = To(Op::kReshape, Reduce(ReduceKind::kAdd, product, 2), {320, 64});
+  const UOp y = g_.Make(Op::kMax, {sum, g_.ConstFloat(DType::kFloat32, 0)});
+  const Schedule s = Run(
+      {Store(Param(2, {320, 64}), y), Store(Param(3, {320, 1}), Reduce(ReduceKind::kAdd, y, 1))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  const UOp nest = s.kernels[0].graph.root().src(0);
+  ASSERT_TRUE(nest.is(Op::kEnd));
+  EXPECT_EQ(nest.src(1).src(0).const_word(), 20) << "tiles of 16 channels";
+}
+
 TEST_F(ScheduleTest, ResultsThatShareLoadsAreOneKernel) {
   const UOp a = Param(0, {4, 8}), b = Param(1, {4, 8});
   const UOp sum = g_.Make(Op::kAdd, {a, b});
