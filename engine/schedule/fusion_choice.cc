@@ -78,9 +78,12 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   double computed = 0, loaded = 0;
   for (const KernelUse& use : uses) {
-    const double count = drafts_[use.draft].Count(use.access.ranges());
-    // Recomputed operands of a sum of products are used again from registers.
-    const double reuse = use.tiled ? static_cast<double>(options_.costs.tile) : 1;
+    const Draft& draft = drafts_[use.draft];
+    const double count = draft.Count(use.access.ranges());
+    // Recomputed operands of a sum of products are used again from registers: by the iterations of
+    // a tile that do not change them, of which a depthwise convolution's image has none.
+    const double again = draft.Product(draft.LoopSet() & ~use.access.ranges());
+    const double reuse = use.tiled ? std::min(static_cast<double>(options_.costs.tile), again) : 1;
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
   }

@@ -66,6 +66,20 @@ TEST_F(ScheduleTest, ASumAmongTheTermsOfAProductIsStored) {
   EXPECT_EQ(stores(16), 1u);
 }
 
+// Windows of 16 along each row, as of a depthwise convolution: no loop reads the same elements in
+// all of its iterations, so no register tile has them, and exponentials under them are stored.
+TEST_F(ScheduleTest, WhatNoTileSharesIsStoredBelowAProduct) {
+  const int64_t rows = 64, pixels = 64, taps = 16, results = pixels - taps + 1;
+  const UOp x = g_.Make(Op::kExp2, {g_.Make(Op::kSqrt, {Param(1, {rows, 1, pixels})})});
+  UOp windows = To(Op::kReshape, To(Op::kExpand, x, {rows, taps, pixels}), {rows, taps * pixels});
+  windows = To(Op::kPad, windows, {0, rows, 0, taps * (pixels + 1)});
+  windows = To(Op::kReshape, windows, {rows, taps, pixels + 1});
+  windows = To(Op::kShrink, windows, {0, rows, 0, taps, 0, results});
+  const UOp weights = To(Op::kExpand, Param(2, {rows, taps, 1}), {rows, taps, results});
+  const UOp sum = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {windows, weights}), 1);
+  EXPECT_EQ(Run({Store(Param(0, {rows, 1, results}), sum)}).temporaries.size(), 1u);
+}
+
 // An argmax finds no element that equals the maximum if one of the two was computed with other
 // bits.
 TEST_F(ScheduleTest, SumsThatAreComparedWithThemselvesAreComputedOnce) {
