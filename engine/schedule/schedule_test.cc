@@ -80,6 +80,32 @@ TEST_F(ScheduleTest, WhatNoTileSharesIsStoredBelowAProduct) {
   EXPECT_EQ(Run({Store(Param(0, {rows, 1, results}), sum)}).temporaries.size(), 1u);
 }
 
+// Channels that are scaled by their means, which a product of 320 outputs reads: each of its tiles
+// would scale an element by itself while all lanes of the sum wait. A scaled weight is computed
+// once for many runs.
+TEST_F(ScheduleTest, WhatAllLanesOfAProductShareIsScaledOnce) {
+  const int64_t channels = 64, outputs = 320, pixels = 196;
+  const auto arguments = [&](bool weight) {
+    const auto product = [&](int64_t n, UOp a, UOp b) {
+      const Shape wide = {n, channels, pixels};
+      const UOp rows = To(Op::kExpand, To(Op::kReshape, a, {n, channels, 1}), wide);
+      const UOp columns = To(Op::kExpand, To(Op::kReshape, b, {1, channels, pixels}), wide);
+      return To(Op::kReshape, Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {rows, columns}), 1),
+                {n, pixels});
+    };
+    const Shape image = {channels, pixels};
+    const UOp x = weight ? Param(2, image)
+                         : product(channels, Param(1, {channels, channels}), Param(2, image));
+    const UOp sum = weight ? Param(4, {channels, 1}) : Reduce(ReduceKind::kAdd, x, 1);
+    const UOp scaled = g_.Make(Op::kMul, {x, To(Op::kExpand, sum, image)});
+    const Schedule s = Run({Store(Param(0, {outputs, pixels}),
+                                  product(outputs, Param(3, {outputs, channels}), scaled))});
+    return s.kernels.empty() ? 0 : s.kernels.back().arguments.size();
+  };
+  EXPECT_EQ(arguments(false), 3u) << "the result, the weight and what is scaled";
+  EXPECT_EQ(arguments(true), 4u);
+}
+
 // An argmax finds no element that equals the maximum if one of the two was computed with other
 // bits.
 TEST_F(ScheduleTest, SumsThatAreComparedWithThemselvesAreComputedOnce) {
