@@ -38,19 +38,26 @@ class WorkerPool {
   void Interrupt(uint64_t job, pthread_t caller);
 
  private:
-  void Work();
+  // The iterations that a thread takes first, in order, from `next` on.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  // `thread`: 0 is the caller of Run.
+  void Work(int thread);
   void RunJob(Body body, const uint64_t* words, int64_t begin, int64_t end, int helpers);
-  void RunParts();
-  void TakeParts();
+  void RunParts(int thread);
+  void TakeParts(int thread);
 
   // The job, written while no worker is inside.
   Body body_ = nullptr;
   const uint64_t* words_ = nullptr;
-  int64_t end_ = 0;
   int64_t part_ = 1;        // at most
-  int64_t last_parts_ = 1;  // into so many parts is divided what is left
+  int64_t last_parts_ = 1;  // into so many parts is divided what is left of a share
+  int sharing_ = 1;         // threads that have shares, the first of `shares_`
   uint64_t number_ = 0;     // of the job, from 1
-  std::atomic<int64_t> next_{0};
+  std::vector<Share> shares_;
 
   std::atomic<uint64_t> running_{0}, interrupted_{0};  // numbers of jobs
 

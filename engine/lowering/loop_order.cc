@@ -161,6 +161,9 @@ class Orderer {
           bytes *= kept ? Footprint(a, whole) / Footprint(a, inside[i]) : Trips(r);
         } else if (!kept) {
           bytes *= MayBlock(work, a) ? std::min(Trips(r), Parts(work, order, i)) : Trips(r);
+        } else if (i == 0 && (s_.parallel >> r & 1) != 0) {
+          // Each thread's own cache has to get it.
+          bytes *= std::min<double>(Trips(r), target_.threads);
         }
       }
       // A packed copy is read as it lies.

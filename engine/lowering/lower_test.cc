@@ -117,6 +117,36 @@ TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
   EXPECT_GT(rows(1000), 6);
 }
 
+// Of seven rows of 12,288 bytes, whose lines fall onto one set of eight, one is lost now and then:
+// less than lanes of 49 columns, which no vector divides, where no element may be computed twice.
+TEST(Lower, RowsThatASetHoldsAreOneTileWhereNoOthersDivide) {
+  Graph g;
+  const UOp i = g.Range(0, AxisType::kLoop, g.Index(768)),
+            j = g.Range(1, AxisType::kLoop, g.Index(49)),
+            r = g.Range(2, AxisType::kReduce, g.Index(3072));
+  const auto at = [&](int64_t slot, int64_t elements, UOp row, int64_t width, UOp column) {
+    const UOp index = g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
+    return g.Make(Op::kIndex, {g.Param(slot, DType::kFloat32, Shape{elements}), index});
+  };
+  const UOp product = g.Make(Op::kMul, {g.Make(Op::kLoad, {at(1, 3072 * 768, r, 768, i)}),
+                                        g.Make(Op::kLoad, {at(2, 49 * 3072, j, 3072, r)})});
+  const UOp sum =
+      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp to = at(0, 768 * 49, i, 49, j);
+  const UOp store = g.Make(Op::kStore, {to, g.Make(Op::kAdd, {g.Make(Op::kLoad, {to}), sum})});
+  const FrozenGraph kernel =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
+  Target cpu = Cpu();
+  cpu.vector_rate = 2;
+  cpu.cache_bytes = 2 << 20;
+  const int32_t weights[] = {1};
+  Budget budget;
+  const auto program = Lower(kernel, cpu, "product", &budget, nullptr, {.weights = weights});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_NE(program->moves.find("VECTORIZE r0 16"), std::string::npos) << program->moves;
+  EXPECT_LE(program->flops, 2.0 * 768 * 49 * 3072 * 1.01) << program->moves;
+}
+
 // The copy is in the order of the tile, as large as the weight, and no panel is copied in the
 // program.
 TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
@@ -373,6 +403,23 @@ TEST(Lower, SharedLoopsDivideEvenlyAmongTheThreads) {
         Lower(Product(rows, columns, folded, DType::kFloat32), Cpu(), "product", &budget);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->iterations % 2, 0) << rows << " " << columns << ": " << program->iterations;
+  }
+}
+
+// Each thread brings what the shared loop does not divide into its own cache: an image of 1,225
+// pixels with few outputs, 1.3 MB beside a weight of 64 KB, is divided by pixels, and one of 196
+// pixels with 1,024 outputs, 0.2 MB beside 1 MB, by outputs.
+TEST(Lower, ThreadsShareTheLoopOfTheLargerOperand) {
+  Target cpu = Cpu();
+  cpu.cache_bytes = 2 << 20;
+  const int32_t weights[] = {1};
+  for (const auto& [outputs, pixels, shared] :
+       {std::tuple(64, 1225, "THREAD r1"), {1024, 196, "THREAD r0"}}) {
+    Budget budget;
+    const auto program = Lower(Product(outputs, pixels, 256, DType::kFloat32), cpu, "product",
+                               &budget, nullptr, {.weights = weights});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->moves.find(shared), std::string::npos) << program->moves;
   }
 }
 

@@ -18,15 +18,16 @@ constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int kMaxStride = 4;      // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
-// How many lines that lie `step` bytes apart the first-level cache keeps, which finds a line by its
-// place in a page. Other operands want some, too.
-int64_t LinesKept(int64_t step, const ThreadCosts& costs) {
+// How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line
+// by its place in a page.
+int64_t LinesHeld(int64_t step, const ThreadCosts& costs) {
   const auto page = static_cast<int64_t>(costs.page_bytes);
   const int64_t apart = std::gcd(step, page);
   const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
-  const int64_t ways = static_cast<int64_t>(costs.first_level_bytes) / page;
-  return sets * ways * 3 / 4;
+  return sets * (static_cast<int64_t>(costs.first_level_bytes) / page);
 }
+// Other operands want some, too.
+int64_t LinesKept(int64_t step, const ThreadCosts& costs) { return LinesHeld(step, costs) * 3 / 4; }
 
 // VPDPBUSD repeats an element of memory in all lanes only for its signed factor. An unsigned one
 // takes a register, and those that the next terms need, as neighbours under a window, are loaded
@@ -229,17 +230,24 @@ bool TileCost::IsScattered(const MemoryAccess& a, int lanes) {
   return a.store && a.gate == 0 && a.stride[lanes] > kMaxStride;
 }
 
-bool TileCost::Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const {
-  if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return false;
+double TileCost::LostShare(const Work& work, const MemoryAccess& a, const Tile& tile) const {
+  if (!work.is_reduce() || a.store || Has(a.ranges, tile.lanes)) return 0;
   bool along = false;
   for (RangeSet set = work.own & a.ranges; set != 0; set &= set - 1) {
     along |= a.stride[std::countr_zero(set)] == 1;
   }
-  return along && std::ranges::any_of(tile.parts, [&](const Tile::Part& p) {
-           if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular)
-             return false;
-           return p.amount > LinesKept(a.stride[p.range] * a.bytes, costs_);
-         });
+  if (!along) return 0;
+  double lost = 0;
+  for (const Tile::Part& p : tile.parts) {
+    if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular) continue;
+    const int64_t step = a.stride[p.range] * a.bytes, kept = LinesKept(step, costs_);
+    if (p.amount <= kept) continue;
+    lost =
+        std::max(lost, p.amount >= LinesHeld(step, costs_)
+                           ? 1
+                           : static_cast<double>(p.amount - kept) / static_cast<double>(p.amount));
+  }
+  return lost;
 }
 
 double TileCost::BytesOf(const Work& work, const MemoryAccess& a, const Tile& tile) const {
@@ -286,7 +294,7 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   int64_t operands = 0, longest = 0, tested = 0;
   for (const MemoryAccess& a : work.accesses) {
     const double reuse = ReuseOf(work, a, tile);
-    const double one = LoadCycles(a, tile, reuse) + (Conflicts(work, a, tile) ? costs_.evicted : 0);
+    const double one = LoadCycles(a, tile, reuse) + LostShare(work, a, tile) * costs_.evicted;
     const double cycles = static_cast<double>(tile.Copies(a.ranges)) * one;
     (a.store ? stores : memory) += cycles;
     if (a.store) continue;

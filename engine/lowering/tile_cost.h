@@ -73,9 +73,11 @@ class TileCost {
   // Whether its lanes are read from a copy of a weight, which is made once.
   bool IsPacked(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
-  // Whether the rows that a reduction walks along, an element of each at a time, are so far apart
-  // that their lines fall onto the same few sets of the first-level cache, more than a set keeps.
-  bool Conflicts(const Work& work, const MemoryAccess& a, const Tile& tile) const;
+  // Of the rows that a reduction walks along, an element of each at a time, the part whose lines
+  // the first-level cache has lost before the next element: where rows are so far apart that their
+  // lines fall onto the same few sets, more than these keep beside other operands. Where the sets
+  // have no more lines, each one that is read takes the place of the one that is needed next.
+  double LostShare(const Work& work, const MemoryAccess& a, const Tile& tile) const;
 
   // Whether each iteration of `range` reads or writes another line of a buffer that the worker's
   // cache does not keep until others come to the rest of the line.

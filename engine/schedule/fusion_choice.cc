@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxRecomputedUses = 16;  // where one value is recomputed
 constexpr size_t kMaxUsers = 64;           // that a value may have and share a kernel with one
 constexpr int kMaxFolds = 4;               // reductions that one holds inside of each other
+constexpr size_t kMostOfTerm = 64;         // nodes of a term that are looked at
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 
@@ -78,9 +79,12 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   }
   double computed = 0, loaded = 0;
   for (const KernelUse& use : uses) {
-    const double count = drafts_[use.draft].Count(use.access.ranges());
-    // Recomputed operands of a sum of products are used again from registers.
-    const double reuse = use.tiled ? static_cast<double>(options_.costs.tile) : 1;
+    const Draft& draft = drafts_[use.draft];
+    const double count = draft.Count(use.access.ranges());
+    // Recomputed operands of a sum of products are used again from registers: by the iterations of
+    // a tile that do not change them, of which a depthwise convolution's image has none.
+    const double again = draft.Product(draft.LoopSet() & ~use.access.ranges());
+    const double reuse = use.tiled ? std::min(static_cast<double>(options_.costs.tile), again) : 1;
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
   }
@@ -103,9 +107,9 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   const ScheduleCosts& costs = options_.costs;
   const bool inner = u.is(Op::kReduce) &&
                      std::ranges::any_of(uses, [](const KernelUse& use) { return use.tiled; });
-  const double redone = among_terms
-                            ? (computed * costs.scalar_reduction - elements) * work
-                            : (computed - elements) * work * (inner ? costs.inner_reduction : 1);
+  double redone = (computed - elements) * work * (inner ? costs.inner_reduction : 1);
+  if (among_terms) redone = (computed * costs.scalar_reduction - elements) * work;
+  if (IsScalarTerm(u, uses)) redone = (computed * costs.scalar_term - elements) * work;
   const double moved = bytes * (elements * costs.store_byte + loaded * costs.load_byte);
   const double launch = Home(u, uses) >= 0 ? 0 : costs.launch;
   if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;
@@ -113,6 +117,28 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
                 " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
                 " operations, memory ", Scaled(moved + launch));
   return Materialize::kCost;
+}
+
+// Whether tiles of sums of products compute it for all of their lanes at once, and one element
+// takes as long as all lanes of a product do: what all iterations of a loop read, and is no weight,
+// which is computed once for many runs.
+bool FusionPlanner::IsScalarTerm(UOp u, const std::vector<KernelUse>& uses) const {
+  const bool shared = std::ranges::any_of(uses, [&](const KernelUse& use) {
+    const Draft& draft = drafts_[use.draft];
+    const RangeSet set = use.access.ranges();
+    return use.tiled && (set & ~draft.LoopSet()) != 0 &&
+           draft.Product(draft.LoopSet() & ~set) >= static_cast<double>(options_.costs.tile);
+  });
+  if (!shared || u.is(Op::kReduce)) return false;
+  std::vector<uint32_t> left{u.id()};
+  for (size_t i = 0; i < left.size() && left.size() < kMostOfTerm; ++i) {
+    const UOp v = graph_.at(left[i]);
+    if (v.is(Op::kReduce)) return true;
+    for (const uint32_t s : v.src_ids()) {
+      if (std::ranges::find(left, s) == left.end()) left.push_back(s);
+    }
+  }
+  return false;
 }
 
 bool FusionPlanner::Fits(UOp u, const KernelUse& use, std::string* why) const {

@@ -46,6 +46,7 @@ class FusionPlanner {
   // Decisions.
   Materialize Choose(UOp u, const std::vector<KernelUse>& uses, std::string* why) const;
   // Whether the reductions that `u` holds may run where the kernel needs it.
+  bool IsScalarTerm(UOp u, const std::vector<KernelUse>& uses) const;
   bool Fits(UOp u, const KernelUse& use, std::string* why) const;
   // A kernel that computes all of `u`, each element once, in its loops, and that no other reader
   // has to precede; -1: there is none.
@@ -60,6 +61,7 @@ class FusionPlanner {
   void Store(UOp u, const std::vector<KernelUse>& uses, std::string why);
   // What a sum of products reads from memory.
   void NoteOperand(uint32_t id, const std::vector<KernelUse>& uses);
+  static double TimesRead(const Draft& draft, const Access& access, ShapeView shape, int loop);
   void AddSources(UOp u, const KernelUse& use);
   KernelUse BelowReduce(UOp u, const KernelUse& use);
   void VisitStore(UOp store);

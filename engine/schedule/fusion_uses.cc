@@ -2,6 +2,7 @@
 // the positions that it says; what is stored is needed by the kernel that writes it.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -87,9 +88,26 @@ void FusionPlanner::NoteOperand(uint32_t id, const std::vector<KernelUse>& uses)
     if (!use.tiled || use.places) continue;
     draft.operands.push_back({use.access.ranges(), bytes});
     for (int loop = 0; loop < draft.loops; ++loop) {
-      if ((use.access.ranges() >> loop & 1) == 0) draft.reread[loop] += bytes;
+      const double times = TimesRead(draft, use.access, graph_.shape(id), loop);
+      if (times >= static_cast<double>(options_.costs.tile) / 2) draft.reread[loop] += bytes;
     }
   }
+}
+
+// How many iterations of the loop read an element, on average: all where the access does not depend
+// on it, and as many as a group has outputs where the groups of a convolution are a part of it.
+double FusionPlanner::TimesRead(const Draft& draft, const Access& access, ShapeView shape,
+                                int loop) {
+  const double size = draft.ranges[loop].size;
+  const RangeSet one = RangeSet{1} << loop;
+  if ((access.ranges() & one) == 0) return HUGE_VAL;
+  double elements = 1, touched = 1;  // in an iteration, at most
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    const auto extent = static_cast<double>(shape[axis]);
+    elements *= extent;
+    touched *= std::min(extent, draft.Product(access.axes[axis].ranges & ~one));
+  }
+  return size * touched / elements;
 }
 
 void FusionPlanner::AddSources(UOp u, const KernelUse& use) {

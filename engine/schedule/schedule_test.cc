@@ -66,6 +66,46 @@ TEST_F(ScheduleTest, ASumAmongTheTermsOfAProductIsStored) {
   EXPECT_EQ(stores(16), 1u);
 }
 
+// Windows of 16 along each row, as of a depthwise convolution: no loop reads the same elements in
+// all of its iterations, so no register tile has them, and exponentials under them are stored.
+TEST_F(ScheduleTest, WhatNoTileSharesIsStoredBelowAProduct) {
+  const int64_t rows = 64, pixels = 64, taps = 16, results = pixels - taps + 1;
+  const UOp x = g_.Make(Op::kExp2, {g_.Make(Op::kSqrt, {Param(1, {rows, 1, pixels})})});
+  UOp windows = To(Op::kReshape, To(Op::kExpand, x, {rows, taps, pixels}), {rows, taps * pixels});
+  windows = To(Op::kPad, windows, {0, rows, 0, taps * (pixels + 1)});
+  windows = To(Op::kReshape, windows, {rows, taps, pixels + 1});
+  windows = To(Op::kShrink, windows, {0, rows, 0, taps, 0, results});
+  const UOp weights = To(Op::kExpand, Param(2, {rows, taps, 1}), {rows, taps, results});
+  const UOp sum = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {windows, weights}), 1);
+  EXPECT_EQ(Run({Store(Param(0, {rows, 1, results}), sum)}).temporaries.size(), 1u);
+}
+
+// Channels that are scaled by their means, which a product of 320 outputs reads: each of its tiles
+// would scale an element by itself while all lanes of the sum wait. A scaled weight is computed
+// once for many runs.
+TEST_F(ScheduleTest, WhatAllLanesOfAProductShareIsScaledOnce) {
+  const int64_t channels = 64, outputs = 320, pixels = 196;
+  const auto arguments = [&](bool weight) {
+    const auto product = [&](int64_t n, UOp a, UOp b) {
+      const Shape wide = {n, channels, pixels};
+      const UOp rows = To(Op::kExpand, To(Op::kReshape, a, {n, channels, 1}), wide);
+      const UOp columns = To(Op::kExpand, To(Op::kReshape, b, {1, channels, pixels}), wide);
+      return To(Op::kReshape, Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {rows, columns}), 1),
+                {n, pixels});
+    };
+    const Shape image = {channels, pixels};
+    const UOp x = weight ? Param(2, image)
+                         : product(channels, Param(1, {channels, channels}), Param(2, image));
+    const UOp sum = weight ? Param(4, {channels, 1}) : Reduce(ReduceKind::kAdd, x, 1);
+    const UOp scaled = g_.Make(Op::kMul, {x, To(Op::kExpand, sum, image)});
+    const Schedule s = Run({Store(Param(0, {outputs, pixels}),
+                                  product(outputs, Param(3, {outputs, channels}), scaled))});
+    return s.kernels.empty() ? 0 : s.kernels.back().arguments.size();
+  };
+  EXPECT_EQ(arguments(false), 3u) << "the result, the weight and what is scaled";
+  EXPECT_EQ(arguments(true), 4u);
+}
+
 // An argmax finds no element that equals the maximum if one of the two was computed with other
 // bits.
 TEST_F(ScheduleTest, SumsThatAreComparedWithThemselvesAreComputedOnce) {
@@ -144,6 +184,24 @@ TEST_F(ScheduleTest, AttentionIsOneKernel) {
   ASSERT_EQ(s.kernels.size(), 1u);
   EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 2 loops");
   EXPECT_EQ(s.temporaries.size(), 2u);
+}
+
+// A convolution in groups of 16 channels, and the mean of each channel's pixels. The 16 outputs of
+// a group read the same channels, so a loop over all 320 would read these 16 times and have no
+// lanes.
+TEST_F(ScheduleTest, NestsShareGroupsOfAConvolutionAndNotItsChannels) {
+  const Shape wide = {20, 16, 16, 64};
+  const UOp x = To(Op::kReshape, Param(0, {320, 64}), {20, 1, 16, 64});
+  const UOp w = To(Op::kReshape, Param(1, {320, 16}), {20, 16, 16, 1});
+  const UOp product = g_.Make(Op::kMul, {To(Op::kExpand, x, wide), To(Op::kExpand, w, wide)});
+  const UOp sum = To(Op::kReshape, Reduce(ReduceKind::kAdd, product, 2), {320, 64});
+  const UOp y = g_.Make(Op::kMax, {sum, g_.ConstFloat(DType::kFloat32, 0)});
+  const Schedule s = Run(
+      {Store(Param(2, {320, 64}), y), Store(Param(3, {320, 1}), Reduce(ReduceKind::kAdd, y, 1))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  const UOp nest = s.kernels[0].graph.root().src(0);
+  ASSERT_TRUE(nest.is(Op::kEnd));
+  EXPECT_EQ(nest.src(1).src(0).const_word(), 20) << "tiles of 16 channels";
 }
 
 TEST_F(ScheduleTest, ResultsThatShareLoadsAreOneKernel) {

@@ -33,6 +33,8 @@ struct ScheduleCosts {
   double inner_reduction;
   // The same of a reduction among the terms of the sum, which does not share the tile's lanes.
   double scalar_reduction;
+  // The same of an operation among the terms on what all lanes of the tile share.
+  double scalar_term;
   double near;    // recomputing what takes no more is nearer than any memory
   double spread;  // less work is not worth spreading over threads
   double busy;    // iterations: of fewer, threads are left without work
