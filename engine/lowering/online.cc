@@ -25,6 +25,7 @@
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
 #include "engine/lowering/workgroup_online.h"
+#include "engine/lowering/workgroup_online_row.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -298,10 +299,13 @@ UOp SumOnline(Rewriter& b, UOp sink, const Target& target) {
     return sink;
   std::optional<CoupledSums> sums = MatchCoupledSums(b, sink);
   if (!sums) return sink;
-  const UOp online =
-      target.has(ParallelLevel::kThreads)
-          ? SumOnlineTogether(b, target, *sums)
-          : Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
+  UOp online;
+  if (!target.has(ParallelLevel::kThreads)) {
+    online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
+  } else {
+    online = sums->row.valid() ? SumOnlineTogether(b, target, *sums)
+                               : SumOneRowTogether(b, target, *sums);
+  }
   return online.valid() ? online : sink;
 }
 

@@ -43,7 +43,8 @@ UOp OrFail(Graph* graph, absl::StatusOr<UOp> result) {
 
 UOp Decompose(PassContext& c, UOp root) {
   std::vector<const RuleTable*> tables = EmulationTables(c.target());
-  tables.insert(tables.end(), std::begin(kDecompose), std::end(kDecompose));
+  tables.push_back(&DecompositionsFor(c.target()));
+  tables.insert(tables.end(), std::begin(kSimplify), std::end(kSimplify));
   return c.rewriter(tables).Rewrite(root);
 }
 

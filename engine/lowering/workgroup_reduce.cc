@@ -1,4 +1,5 @@
-// Neighbouring lanes of a warp exchange values by SHUFFLE. What is left meets in local memory:
+// Lanes of a warp exchange values by SHUFFLE: neighbours, or those that lie apart by as many lanes
+// as have other results. What is left meets in local memory:
 //
 //   barrier                 only in a loop: the memory is free once all have read it
 //   memory[rest, kept] = value      by the first thread of those that have exchanged theirs
@@ -37,22 +38,25 @@ UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before) {
 UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
                   const WorkgroupPlace& place, const std::function<UOp(UOp, UOp)>& fold) {
   Graph& g = *b.graph();
+  const auto is_own = [&](UOp range) { return std::ranges::find(folded, range) != folded.end(); };
   std::vector<UOp> own, kept;  // in the order of the threads
-  int64_t neighbours = 1;      // threads next to each other that are reduced
-  for (UOp range : place.threads) {
-    const bool is_own = std::ranges::find(folded, range) != folded.end();
-    (is_own ? own : kept).push_back(range);
-    neighbours = is_own ? neighbours * SizeOf(range) : 1;
-  }
+  for (UOp range : place.threads) (is_own(range) ? own : kept).push_back(range);
+  // Threads that are reduced, each so many numbers from the next.
+  int64_t apart = 1, reduced = 1;
+  auto range = place.threads.rbegin();
+  for (; range != place.threads.rend() && !is_own(*range); ++range) apart *= SizeOf(*range);
+  for (; range != place.threads.rend() && is_own(*range); ++range) reduced *= SizeOf(*range);
   const UOp thread = RowMajor(b, place.threads), part = RowMajor(b, own);
   const UOp column = RowMajor(b, kept);
   const int64_t columns = CountOf(kept);
   // Only whole warps exchange, and as many of their lanes as the bits of a number reach.
-  const int64_t common = std::gcd(neighbours, place.warp);
-  const int64_t lanes = CountOf(place.threads) % place.warp == 0 ? common & -common : 1;
+  const int64_t bits = place.warp & -place.warp;
+  const bool whole = CountOf(place.threads) % place.warp == 0 && bits % apart == 0;
+  const int64_t common = whole ? std::gcd(reduced, bits / apart) : 1;
+  const int64_t lanes = common & -common;
   const UOp lane = b.Make(Op::kFloorMod, {thread, g.Index(place.warp)});
   for (int64_t bit = lanes / 2; bit > 0 && value.valid(); bit /= 2) {
-    const UOp other = b.Make(Op::kXor, {lane, g.Index(bit)});
+    const UOp other = b.Make(Op::kXor, {lane, g.Index(bit * apart)});
     value = fold(value, g.Make(Op::kShuffle, {value, other}));
   }
   const int64_t rest = CountOf(own) / lanes;

@@ -341,6 +341,20 @@ std::string MulAcc(const LlvmAlu& a) {
   return Do(a, "add", Do(a, "mul", a.x[0], a.x[1]), a.x[2]);
 }
 
+// Lane by lane: where it is an instruction, vectors have none.
+std::string Exp2(const LlvmAlu& a) {
+  if (a.lanes == 1) return a.out.Call(a.exp2, a.type(), {{a.type(), a.x[0]}});
+  const std::string single = LlvmType(a.from(), 1);
+  std::string result = "poison";
+  for (int64_t i = 0; i < a.lanes; ++i) {
+    const std::string x = a.out.Let("extractelement ", a.type(), " ", a.x[0], ", i64 ", i);
+    const std::string power = a.out.Call(a.exp2, single, {{single, x}});
+    result =
+        a.out.Let("insertelement ", a.type(), " ", result, ", ", single, " ", power, ", i64 ", i);
+  }
+  return result;
+}
+
 // Intel's SDM, VPDPBUSD: the first factor's bytes are unsigned, the second's signed, and the sum
 // wraps. Other numbers of lanes are computed byte by byte.
 std::string Dot4(const LlvmAlu& a) {
@@ -367,6 +381,7 @@ struct AluRow {
 
 constexpr AluRow kAluRows[] = {
     {Op::kNeg, Neg},
+    {Op::kExp2, Exp2},
     {Op::kSqrt, [](const LlvmAlu& a) { return Intrinsic(a, "sqrt"); }},
     {Op::kRecip, Recip},
     {Op::kTrunc, [](const LlvmAlu& a) { return Intrinsic(a, "trunc"); }},
@@ -401,8 +416,8 @@ constexpr auto kPrinters = [] {
   return table;
 }();
 
-// Gone before a program for the CPU is rendered: engine/rules/decompositions.
-constexpr Op kDecomposed[] = {Op::kExp2, Op::kLog2, Op::kSin, Op::kPow, Op::kThreefry};
+// Gone before a program is rendered: engine/rules/decompositions.
+constexpr Op kDecomposed[] = {Op::kLog2, Op::kSin, Op::kPow, Op::kThreefry};
 
 constexpr bool Has(Op op) {
   for (const AluRow& row : kAluRows) {
@@ -427,6 +442,7 @@ static_assert(Complete(), "an elementwise op of the program level has no row");
 bool LlvmAluComputes(UOp u, const Target& target) {
   const bool moves = u.is(Op::kBitcast) || u.is(Op::kWhere);
   if (moves || u.num_src() == 0) return true;
+  if (u.is(Op::kExp2)) return target.exp2 && u.dtype() == DType::kFloat32;
   const auto plain = [](DType dtype) { return !IsNarrowFloat(dtype); };
   const DType from = u.src(0).dtype(), to = u.dtype();
   if (plain(from) && plain(to)) return true;

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/ir/graph.h"
 #include "engine/render/llvm_writer.h"
@@ -18,6 +19,7 @@ struct LlvmAlu {
   std::span<const std::string> x;
   bool vectors = true;    // whether the target has instructions for several lanes
   int64_t dot_bytes = 0;  // of the widest vectors whose bytes it multiplies
+  std::string_view exp2;  // LLVM's intrinsic of one f32, where the target has the instruction
 
   DType from() const { return node.src(0).dtype(); }
   // The type of the operands (of the first, for WHERE), with the lanes.
@@ -29,7 +31,7 @@ struct LlvmAlu {
 
 // Whether the elementwise node `u` has element types that there are instructions for. Floats under
 // 32 bits are bits; f16 and bf16 are also converted, where the target says so, from what f32 holds
-// exactly and to all others.
+// exactly and to all others. EXP2 is one of f32 where the target has it.
 bool LlvmAluComputes(UOp u, const Target& target);
 
 // Appends the node's instructions and returns its value.

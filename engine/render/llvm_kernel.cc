@@ -182,7 +182,8 @@ absl::Status LlvmKernel::Alu(UOp u) {
                     lanes,
                     x,
                     target_.has(ParallelLevel::kLanes),
-                    target_.dots ? target_.vector_bytes : 0};
+                    target_.dots ? target_.vector_bytes : 0,
+                    Exp2()};
   values_[u] = LlvmAluPrinterOf(u.op())(alu);
   return absl::OkStatus();
 }

@@ -94,6 +94,8 @@ class LlvmKernel {
   virtual std::string LoopMetadata(UOp) { return ""; }
   // The ops of programs for many threads.
   virtual absl::Status ManyThreads(UOp u);
+  // LLVM's intrinsic that is the instruction of Target::exp2, of one f32.
+  virtual std::string_view Exp2() const { return ""; }
   // Whether accesses of that memory add an unsigned i32 of bytes to a pointer by themselves.
   virtual bool AddsBytes(const Address&) const { return false; }
   // The access itself, inside of the gate if that is not one of lanes.

@@ -61,6 +61,7 @@ class LlvmWorkgroupKernel : public LlvmKernel {
   // Those that run what is printed now.
   Threads Present() const;
   int64_t threads() const { return threads_; }
+  int64_t local_bytes() const { return local_bytes_; }  // of a workgroup
   const std::string& thread() const { return thread_; }
 
   // Goes through the box of a COPY_ASYNC in steps of `step` elements. `body` is told where the next

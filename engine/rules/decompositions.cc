@@ -112,6 +112,11 @@ UOp DecomposeExp2(Rewriter& b, const Match& m) {
   return TwoTo(format, whole, v - whole).u;
 }
 
+// Where an instruction computes that of f32.
+UOp DecomposeWideExp2(Rewriter& b, const Match& m) {
+  return m.root.dtype() == DType::kFloat32 ? UOp() : DecomposeExp2(b, m);
+}
+
 UOp DecomposeLog2(Rewriter& b, const Match& m) {
   const FunctionFormat& format = FormatOf(m.root.dtype());
   const Term v{&b, m.x()};
@@ -140,8 +145,9 @@ UOp ShiftForDivision(Rewriter& b, const Match& m) {
   return b.Make(Op::kShr, {m.x(), b.graph()->Const(m.root.dtype(), shift)});
 }
 
+template <RewriteFn kExp2>
 constexpr Rule kDecompositionRows[] = {
-    rule(exp2(x), DecomposeExp2),
+    rule(exp2(x), [](Rewriter& b, const Match& m) { return kExp2(b, m); }),
     rule(log2(x), DecomposeLog2),
     rule(sin(x), DecomposeSin),
     rule(pow(x, y), DecomposePow),
@@ -190,8 +196,14 @@ Term PowerOfTwo(const FunctionFormat& format, Term v, Term high, Term low) {
   return (v < least).Select(v.Number(0), upper);
 }
 
-constexpr RuleTable kDecompositions{"decompositions", kDecompositionRows};
+constexpr RuleTable kDecompositions{"decompositions", kDecompositionRows<DecomposeExp2>};
+constexpr RuleTable kDecompositionsBesideExp2{"decompositions",
+                                              kDecompositionRows<DecomposeWideExp2>};
 constexpr RuleTable kMulAcc{"mulacc", kMulAccRows};
 constexpr RuleTable kStrength{"strength", kStrengthRows};
+
+const RuleTable& DecompositionsFor(const Target& target) {
+  return target.exp2 ? kDecompositionsBesideExp2 : kDecompositions;
+}
 
 }  // namespace telegrad

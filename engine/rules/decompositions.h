@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/rewrite/rule.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -11,6 +12,9 @@ namespace telegrad {
 // log2(x < 0) = NaN, log2(+-0) = -inf, log2(inf) = inf, sin(+-inf) = NaN, sin(+-0) = +-0; POW's
 // special cases are those of C (ISO 9899, F.10.4.4). THREEFRY as 32-bit arithmetic.
 extern const RuleTable kDecompositions;
+
+// Those of them that the target needs: EXP2 of f32 stays where it is an instruction.
+const RuleTable& DecompositionsFor(const Target& target);
 
 // x * y + z as one MULACC on floats, for targets with fused multiply-add. It changes the rounding.
 extern const RuleTable kMulAcc;

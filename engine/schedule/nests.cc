@@ -239,7 +239,8 @@ class Joiner {
     if (together) {
       const auto few = [&] { return 2 * Iterations(outer, shared, rows) < row_groups_; };
       while (rows > kWarpRows && (static_cast<double>(rows) > n || !fits(rows) || few())) rows /= 2;
-      return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
+      if (static_cast<double>(rows) > n) rows = 1;  // a workgroup reads the operands for each
+      return fits(rows) ? rows : 0;
     }
     while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
     const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;

@@ -22,6 +22,7 @@ struct TargetRow {
   int64_t cache_bytes;
   MatrixUnit matrix;
   DTypeSet converts;
+  bool exp2;
   TilePadding padding;
   bool reorders;
   int index_bits;
@@ -32,25 +33,26 @@ using enum ParallelLevel;
 
 #define TARGET_LIST(...) {__VA_ARGS__}
 constexpr TargetRow kTargets[] = {
-#define TARGET(kind, arch, levels, vector_bytes, registers, lanes, align, threads, warp, local, \
-               stages, async, cache, matrix, converts, padding, reorders, index_bits, costs)    \
-  {arch,                                                                                        \
-   ParallelLevels TARGET_LIST levels,                                                           \
-   vector_bytes,                                                                                \
-   registers,                                                                                   \
-   lanes,                                                                                       \
-   align,                                                                                       \
-   threads,                                                                                     \
-   warp,                                                                                        \
-   local,                                                                                       \
-   stages,                                                                                      \
-   async,                                                                                       \
-   cache,                                                                                       \
-   MatrixUnit::matrix,                                                                          \
-   DTypeSet TARGET_LIST converts,                                                               \
-   TilePadding::padding,                                                                        \
-   reorders,                                                                                    \
-   index_bits,                                                                                  \
+#define TARGET(kind, arch, levels, vector_bytes, registers, lanes, align, threads, warp, local,    \
+               stages, async, cache, matrix, converts, exp2, padding, reorders, index_bits, costs) \
+  {arch,                                                                                           \
+   ParallelLevels TARGET_LIST levels,                                                              \
+   vector_bytes,                                                                                   \
+   registers,                                                                                      \
+   lanes,                                                                                          \
+   align,                                                                                          \
+   threads,                                                                                        \
+   warp,                                                                                           \
+   local,                                                                                          \
+   stages,                                                                                         \
+   async,                                                                                          \
+   cache,                                                                                          \
+   MatrixUnit::matrix,                                                                             \
+   DTypeSet TARGET_LIST converts,                                                                  \
+   exp2,                                                                                           \
+   TilePadding::padding,                                                                           \
+   reorders,                                                                                       \
+   index_bits,                                                                                     \
    CostRow::costs},
 #include "engine/types/targets.def"
 #undef TARGET
@@ -76,6 +78,7 @@ Target TargetOf(TargetKind kind) {
   target.cache_bytes = row.cache_bytes;
   target.matrix = row.matrix;
   target.converts = row.converts;
+  target.exp2 = row.exp2;
   target.padding = row.padding;
   target.reorders = row.reorders;
   target.index_bits = row.index_bits;
@@ -96,14 +99,13 @@ std::string Target::Key() const {
          std::to_string(deterministic ? 1 : 0) + "|" + std::to_string(async_bytes) + "|" +
          std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
          std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits) + "|" +
-         std::to_string(static_cast<int>(costs)) + "|" +
-
-         std::to_string(dots ? 1 : 0);
+         std::to_string(static_cast<int>(costs)) + "|" + std::to_string(dots ? 1 : 0) + "|" +
+         std::to_string(exp2 ? 1 : 0);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 28> parts;
+  std::array<std::string_view, 29> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -153,6 +155,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   target.costs = static_cast<CostRow>(costs);
   good &= costs >= 0 && costs <= static_cast<int>(kLastCostRow);
   target.dots = number(27, 0) != 0;
+  target.exp2 = number(28, 0) != 0;
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;

@@ -54,6 +54,8 @@ struct Target {
   DTypeSet converts;
   // Whether an instruction computes DOT4 of whole vectors: four products of bytes for each i32.
   bool dots = false;
+  // Whether an instruction computes EXP2 of f32, within the bound that ops.def states.
+  bool exp2 = false;
   // Of a device that runs workgroups of many threads; `threads` is then how many workgroups' worth
   // of processors it has, and `vector_bytes` the widest access of one thread.
   int group_threads = 1;    // at most in a workgroup; 1: programs have one thread a worker

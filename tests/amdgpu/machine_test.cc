@@ -1,5 +1,6 @@
-// Kernels for AMD's processors compute what the reference interpreter computes, bit for bit: their
-// machine code is executed by tests/fakes/amd, for waves of 32 and of 64 threads.
+// Kernels for AMD's processors compute what the reference interpreter computes, bit for bit but
+// for EXP2, which is an instruction: their machine code is executed by tests/fakes/amd, for waves
+// of 32 and of 64 threads.
 #include <random>
 
 #include "engine/base/strings.h"
@@ -69,6 +70,20 @@ TEST_P(ElementwiseOnAmd, ComputesWhatTheReferenceComputes) {
     for (int64_t lanes : {1, 4}) {
       ExpectAsReferenceOnAmd(ElementwiseKernel(GetParam(), lanes, target, MachineSeed()), target);
     }
+  }
+}
+
+TEST(Exp2OnAmd, IsWithinItsBound) {
+  SCOPED_TRACE(StrCat("seed ", MachineSeed()));
+  for (const AmdProcessor& processor : AmdProcessors()) {
+    SCOPED_TRACE(processor.name);
+    const Target target = AmdTarget(processor, 8);
+    const PtxKernel kernel = Exp2Kernel(target, MachineSeed());
+    const auto image = CompileKernel(kernel.program, target);
+    ASSERT_TRUE(image.ok()) << image.status();
+    std::vector<std::vector<uint8_t>> got = kernel.arguments;
+    RunOnMachine(*image, target, 0, kernel.program.iterations, &got);
+    EXPECT_EQ(Exp2Difference(kernel, got), "");
   }
 }
 

@@ -130,6 +130,10 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
       {.dtype = kF32, .keys = 70, .channels = 20, .masked = true},
       {.dtype = kF16, .keys = 80, .clipped = true},
       {.dtype = kF32, .queries = 40, .keys = 80, .clipped = true},
+      {.dtype = kF16, .heads = 16, .groups = 16, .queries = 1, .keys = 300, .channels = 64},
+      {.dtype = kF32, .queries = 5, .keys = 70, .channels = 23, .masked = true},
+      {.dtype = kBF16, .queries = 9, .keys = 90, .causal = true, .infinite = true},
+      {.dtype = kF32, .queries = 15, .keys = 80, .clipped = true},
   };
   for (const AttentionForm& form : forms) {
     const auto plan = PlanOf(form);

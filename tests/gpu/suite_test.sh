@@ -17,7 +17,7 @@ env -i PATH=/usr/bin:/bin TELEGRAD_CUDA_LIBRARY="$library" TELEGRAD_GPU_GRAPHS=5
   >"$work/out" 2>/dev/null || fail "exit $?"
 cat "$work/out"
 for line in '^what  *result' '^nv_probe ' '^device conformance ' '^graphs against the CPU  *passed' \
-  '^kernels against the reference  *passed *24 tests' \
+  '^kernels against the reference  *passed *25 tests' \
   '^daemon offers the GPU  *passed .*CUDA:0' '^elementwise add, f32  *measured ' \
   '^matmul bf16 64 .*cuBLAS: not measured' '^launch in a replay .*bare CUDA graph'; do
   grep -q "$line" "$work/out" || fail "no line like $line"

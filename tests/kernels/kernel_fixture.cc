@@ -17,7 +17,7 @@ UOp ProgramBuilder::Lowered(const Target& target, Op op, DType dtype, std::span<
                             int* nodes) {
   Budget budget;
   std::vector<const RuleTable*> tables = EmulationTables(target);
-  tables.insert(tables.end(), {&kDecompositions, &kAlgebra, &kDivMod});
+  tables.insert(tables.end(), {&DecompositionsFor(target), &kAlgebra, &kDivMod});
   const UOp result = Rewriter(graph_.get(), tables, &budget).Make(op, dtype, src);
   EXPECT_TRUE(result.valid()) << graph_->status();
   if (!result.valid()) return result;

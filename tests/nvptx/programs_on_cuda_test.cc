@@ -1,5 +1,5 @@
-// Kernels for NVIDIA's processors compute what the reference interpreter computes, bit for bit: on
-// the fake driver, or on a GPU (raw_cuda.h).
+// Kernels for NVIDIA's processors compute what the reference interpreter computes, bit for bit but
+// for EXP2, which is an instruction: on the fake driver, or on a GPU (raw_cuda.h).
 #include <algorithm>
 #include <cstdlib>
 #include <random>
@@ -82,6 +82,17 @@ TEST_P(ElementwiseOnCuda, ComputesWhatTheReferenceComputes) {
 
 INSTANTIATE_TEST_SUITE_P(All, ElementwiseOnCuda, ::testing::ValuesIn(ElementTypes()),
                          [](const auto& info) { return std::string(Name(info.param)); });
+
+TEST(Exp2OnCuda, IsWithinItsBound) {
+  SCOPED_TRACE(StrCat("seed ", Seed()));
+  ASSERT_TRUE(Cuda().ok()) << Cuda().status();
+  const PtxKernel kernel = Exp2Kernel(Ampere(), Seed());
+  const auto image = CompileKernel(kernel.program, Ampere());
+  ASSERT_TRUE(image.ok()) << image.status();
+  std::vector<Bytes> got = kernel.arguments;
+  ASSERT_EQ((*Cuda())->Run(*image, {{0, kernel.program.iterations}}, &got), absl::OkStatus());
+  EXPECT_EQ(Exp2Difference(kernel, got), "");
+}
 
 // x / c and x % c for multiples x of `step`, up to `most`; each divisor has two arguments.
 PtxKernel DivisionKernel(int64_t most, const std::vector<int64_t>& divisors) {

@@ -3,6 +3,9 @@
 #include "tests/nvptx/ptx_kernels.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -28,7 +31,7 @@ constexpr int64_t kKiB = 1024;
 
 std::vector<const RuleTable*> LateTables(const Target& target) {
   std::vector<const RuleTable*> tables = EmulationTables(target);
-  tables.insert(tables.end(), {&kDecompositions, &kAlgebra, &kDivMod});
+  tables.insert(tables.end(), {&DecompositionsFor(target), &kAlgebra, &kDivMod});
   return tables;
 }
 
@@ -183,6 +186,10 @@ PtxKernel ProgramKernel(std::string_view name, const Target& target) {
   const auto program = ParseProgram(ReadData(StrCat(name, ".uop")));
   EXPECT_TRUE(program.ok()) << program.status();
   PtxKernel kernel{BindAndLower(*program, target, problem.variables), problem.arguments, {}};
+  const bool approximates = std::ranges::any_of(kernel.program.order, [&](uint32_t id) {
+    return kernel.program.graph->at(id).is(Op::kExp2);
+  });
+  if (approximates) kernel.tolerance = problem.tolerance;
   for (size_t i = 0; i < kernel.arguments.size(); ++i) {
     kernel.names.push_back(StrCat("argument ", i));
   }
@@ -238,6 +245,10 @@ PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, ui
     for (DType to : Results(op, dtype)) {
       const UOp value = b.Make(op.op, to, src);
       const UOp out = argument(value.dtype(), StrCat(op.name, " to ", Name(value.dtype())), true);
+      if (op.op == Op::kExp2 && target.exp2 && dtype != DType::kFloat64) {
+        // The reference rounds the true value, below which codes may lie half as far apart.
+        kernel.codes[kernel.arguments.size()] = dtype == DType::kFloat32 ? 4 : 1;
+      }
       kernel.arguments.emplace_back(kElements * ByteSize(value.dtype()), uint8_t{0x4d});
       b.Make(Op::kStore, {b.Make(Op::kIndex, {out, at}), value});
     }
@@ -265,6 +276,82 @@ int64_t Element(DType dtype, const std::vector<uint8_t>& bytes, int64_t i) {
 
 }  // namespace
 
+PtxKernel Exp2Kernel(const Target& target, uint64_t seed) {
+  constexpr int64_t kThreads = 128, kLanes = 4, kGroups = 512;
+  constexpr int64_t kElements = kThreads * kLanes * kGroups;
+  std::mt19937_64 random(seed);
+  std::vector<float> x;
+  for (const int64_t word : EdgeWords(DType::kFloat32)) {
+    x.push_back(static_cast<float>(ScalarAsDouble(DType::kFloat32, word)));
+  }
+  // Where results become subnormal, 0 and infinite, where a GPU changes its ways, and beside 0.
+  for (const float at : {-126.F, -149.F, -150.F, -151.F, 127.F, 128.F, -125.F, -1.F, 1.F, 0x1p-24F,
+                         -0x1p-24F, 0x1p-126F, -0x1p-126F, 1e30F, -1e30F}) {
+    float below = at, above = at;
+    for (int i = 0; i < 8; ++i) {
+      x.insert(x.end(), {below, above});
+      below = std::nextafter(below, -INFINITY);
+      above = std::nextafter(above, INFINITY);
+    }
+  }
+  constexpr int kEach = 400;  // of each sign and exponent
+  for (uint32_t sign_and_exponent = 0; sign_and_exponent < 512; ++sign_and_exponent) {
+    for (int i = 0; i < kEach; ++i) {
+      const auto mantissa = static_cast<uint32_t>(random() & 0x7fffff);
+      x.push_back(std::bit_cast<float>(sign_and_exponent << 23 | mantissa));
+    }
+  }
+  std::uniform_real_distribution<float> nontrivial(-151, 129);
+  while (static_cast<int64_t>(x.size()) < kElements) x.push_back(nontrivial(random));
+  Lowerer b(target);
+  Graph& g = b.graph();
+  PtxKernel kernel{.program = {}, .arguments = {}, .names = {"x", "exp2(x)"}};
+  kernel.program.name = "exponentials";
+  kernel.program.iterations = kGroups;
+  kernel.program.arguments = {{DType::kFloat32, kElements, true, false},
+                              {DType::kFloat32, kElements, false, true}};
+  kernel.arguments.resize(2, std::vector<uint8_t>(kElements * sizeof(float)));
+  std::memcpy(kernel.arguments[0].data(), x.data(), kernel.arguments[0].size());
+  const UOp in = b.Put(g.Param(0, DType::kFloat32, Shape{kElements}));
+  const UOp out = b.Put(g.Param(1, DType::kFloat32, Shape{kElements}));
+  const UOp group = b.Put(g.Range(0, AxisType::kGroup, g.Index(kGroups)));
+  const UOp thread = b.Put(g.Range(1, AxisType::kLocal, g.Index(kThreads)));
+  const UOp number = g.Make(Op::kAdd, {g.Make(Op::kMul, {group, g.Index(kThreads)}), thread});
+  const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {kLanes});
+  const UOp first = g.Make(Op::kMul, {number, g.Index(kLanes)});
+  const UOp at = b.Put(g.Make(Op::kAdd, {first, iota}));
+  const UOp load = b.Make(Op::kLoad, {b.Make(Op::kIndex, {in, at})});
+  b.Make(Op::kStore, {b.Make(Op::kIndex, {out, at}), b.Make(Op::kExp2, {load})});
+  b.Make(Op::kEnd, {thread});
+  b.Make(Op::kEnd, {group});
+  kernel.program = b.Finish(kernel.program);
+  return kernel;
+}
+
+std::string Exp2Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got) {
+  constexpr int kDigits = std::numeric_limits<float>::digits;
+  constexpr int kLeast = std::numeric_limits<float>::min_exponent;
+  constexpr double kMost = std::numeric_limits<float>::max();
+  for (size_t i = 0; i < got[1].size() / sizeof(float); ++i) {
+    float x = 0, y = 0;
+    std::memcpy(&x, &kernel.arguments[0][i * sizeof x], sizeof x);
+    std::memcpy(&y, &got[1][i * sizeof y], sizeof y);
+    const long double want = exp2l(x);
+    int exponent = 0;
+    frexpl(want, &exponent);
+    const long double ulp = ldexpl(1, std::max(exponent, kLeast) - kDigits);
+    // Of what is finite infinity is 2 ulp beyond the largest, at most.
+    const long double result = std::isinf(y) && std::isfinite(x) ? kMost + ulp : y;
+    const bool right = std::isnan(x)   ? std::isnan(y)
+                       : std::isinf(x) ? y == (x > 0 ? INFINITY : 0)
+                       : x == 0        ? y == 1
+                       : want > kMost  ? result >= kMost - ulp
+                                       : fabsl(result - want) <= 2 * ulp && !std::signbit(y);
+    if (!right) return StrCat("exp2 of ", x, " is ", y, ", not ", static_cast<double>(want));
+  }
+  return "";
+}
+
 std::string Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got,
                        const std::vector<std::vector<uint8_t>>& want) {
   for (size_t a = 0; a < got.size(); ++a) {
@@ -273,6 +360,14 @@ std::string Difference(const PtxKernel& kernel, const std::vector<std::vector<ui
       const int64_t x = Element(argument.dtype, got[a], i);
       const int64_t y = Element(argument.dtype, want[a], i);
       if (x == y || (IsNanCode(argument.dtype, x) && IsNanCode(argument.dtype, y))) continue;
+      const auto codes = kernel.codes.find(a);
+      if (codes != kernel.codes.end() && std::abs(x - y) <= codes->second) continue;
+      if (kernel.tolerance > 0 && argument.dtype == DType::kFloat32) {
+        const double got_value =
+            ScalarAsDouble(DType::kFloat32, ScalarFromMemory(argument.dtype, x));
+        const double value = ScalarAsDouble(DType::kFloat32, ScalarFromMemory(argument.dtype, y));
+        if (std::abs(got_value - value) <= kernel.tolerance * (1 + std::abs(value))) continue;
+      }
       std::string sources;
       for (size_t s = 0; s < got.size(); ++s) {
         const Program::Argument& source = kernel.program.arguments[s];

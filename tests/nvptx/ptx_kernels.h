@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,10 @@ struct PtxKernel {
   Program program;
   std::vector<std::vector<uint8_t>> arguments;
   std::vector<std::string> names;  // what each argument is, for messages
+  // How many codes the results of an argument may be apart from others' within the bounds of
+  // ops.def: of EXP2, where the target approximates it. Others: 0.
+  std::map<size_t, int64_t> codes = {};
+  double tolerance = 0;  // of 1 + |result|, where it is computed from such
 };
 
 // The targets with their names: an A100 and an H100.
@@ -35,8 +40,14 @@ std::vector<DType> ElementTypes();
 // values and random ones: each op is an argument of its own. Threads have `lanes` elements each.
 PtxKernel ElementwiseKernel(DType dtype, int64_t lanes, const Target& target, uint64_t seed);
 
-// The first element of the arguments that differs; empty where none does. Every NaN is as good as
-// another.
+// EXP2 of f32, of edge values, of all exponents and of where the results are not trivial.
+PtxKernel Exp2Kernel(const Target& target, uint64_t seed);
+// The result that is more than 2 ulp from the true value, or is no NaN, infinity, 1 or 0 where
+// ops.md has one; empty where all are right.
+std::string Exp2Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got);
+
+// The first element of the arguments that differs by more than it may; empty where none does. Every
+// NaN is as good as another.
 std::string Difference(const PtxKernel& kernel, const std::vector<std::vector<uint8_t>>& got,
                        const std::vector<std::vector<uint8_t>>& want);
 

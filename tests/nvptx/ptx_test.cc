@@ -44,9 +44,10 @@ std::set<std::string> Opcodes(const std::string& ptx) {
   return opcodes;
 }
 
-// Nothing is approximated, flushed to zero, contracted behind the IR's back, or called.
+// Nothing but EXP2 is approximated, flushed to zero, contracted behind the IR's back, or called.
 void ExpectExact(const std::string& ptx) {
   for (const std::string& opcode : Opcodes(ptx)) {
+    if (opcode == "ex2.approx.f32") continue;
     for (const char* never :
          {"call", "approx", "ftz", "full", "ex2", "lg2", "sin", "cos", "tanh", "rsqrt"}) {
       EXPECT_THAT(opcode, Not(HasSubstr(never)));

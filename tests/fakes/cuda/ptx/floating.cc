@@ -106,7 +106,28 @@ T FloatAbs(T a) {
 }
 float Rsqrt(float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
 double Rsqrt64(double a) { return 1.0 / std::sqrt(a); }
-float Ex2(float a) { return static_cast<float>(std::exp2(static_cast<double>(a))); }
+// One of the four floats around the true value, which are all at most 2 ulp from it: what CUDA's
+// guide bounds exp2f by, which is this instruction. PTX ISA, "ex2", states the results for zeros,
+// subnormal numbers, infinities and NaN.
+float Ex2(float a) {
+  if (std::fpclassify(a) == FP_SUBNORMAL || a == 0) return 1;
+  const long double exact = std::exp2(static_cast<long double>(a));
+  if (!std::isfinite(a) || exact == 0) return static_cast<float>(exact);
+  auto below = static_cast<float>(exact);
+  if (static_cast<long double>(below) > exact) below = std::nextafter(below, 0.0F);
+  if (exact > std::numeric_limits<float>::max()) return std::numeric_limits<float>::infinity();
+  const float above = std::nextafter(below, std::numeric_limits<float>::infinity());
+  switch (std::bit_cast<uint32_t>(a) * 0x9e3779b1U >> 30) {
+    case 0:
+      return std::nextafter(below, 0.0F);
+    case 1:
+      return below;
+    case 2:
+      return above;
+    default:
+      return above + (above - below);  // floats above a power of two are too far apart: that itself
+  }
+}
 float Lg2(float a) { return static_cast<float>(std::log2(static_cast<double>(a))); }
 float Sin(float a) { return static_cast<float>(std::sin(static_cast<double>(a))); }
 float Cos(float a) { return static_cast<float>(std::cos(static_cast<double>(a))); }
