@@ -17,7 +17,7 @@ std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
   StrAppend(&key, " ", static_cast<int>(options.machine->row), " ", options.private_bytes, " ",
             options.row_blocks, " ", options.row_bytes, " ", options.row_groups, " ",
             options.multiply_adds, " ", options.transformed_bytes,
-            options.fixed_sums ? " fixed" : "");
+            options.dots ? " dots" : "", options.fixed_sums ? " fixed" : "");
   if (options.product_target) StrAppend(&key, " products ", options.product_target->Key());
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);
