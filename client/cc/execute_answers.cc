@@ -96,8 +96,10 @@ absl::Status ExecuteStream::Answered(const v1::ExecuteResponse& response,
   std::move(tell).Invoke();  // in the order of the operations
   bool finished = true;
   TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
+  Completion completed;  // goes without the lock: the end of a sink may call this stream
   if (finished && pending->last == response.op_id()) {
     MutexLock lock(mutex_);
+    completed = std::move(pending->completion);
     pending_.pop_front();
     changed_.notify_all();
   }

@@ -441,6 +441,7 @@ void ExecuteStream::Finish(const absl::Status& why) {
     std::visit(Fail{std::move(status)}, p.completion);
   }
   ticket_.Set(broken);
+  pending.clear();
   queue.clear();
   MutexLock lock(mutex_);
   done_ = true;

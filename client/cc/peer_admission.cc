@@ -3,21 +3,26 @@
 #include "client/cc/peer_admission.h"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "client/cc/call_events.h"
 #include "engine/base/random_bytes.h"
 #include "engine/base/status.h"
 #include "engine/net/proof.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/call_event.h"
 #include "telegrad/v1/data.grpc.pb.h"
 
 namespace telegrad {
 namespace {
 
-// One request, which keeps itself until it is answered.
-class Admission : public std::enable_shared_from_this<Admission> {
+// One request, which keeps itself until it is answered. Not a call of gRPC's callbacks: their
+// threads, of which one may let go of the connection last, end with the last connection, and
+// cannot await themselves.
+class Admission final : public CallEvent, public std::enable_shared_from_this<Admission> {
  public:
   Admission(std::shared_ptr<Connection> connection, v1::AdmitBulkRequest request,
             absl::Time deadline, Future<PeerTicket> told)
@@ -34,18 +39,22 @@ class Admission : public std::enable_shared_from_this<Admission> {
     }
     context_->set_wait_for_ready(true);
     context_->set_deadline(absl::ToChronoTime(deadline_));
-    stub_->async()->AdmitBulk(
-        context_.get(), &request_, &response_,
-        [self = shared_from_this()](const grpc::Status& status) { self->Answered(status); });
+    use_.emplace(CallEvents::Use::OfAny([context = context_.get()] { context->TryCancel(); }));
+    self_ = shared_from_this();
+    call_ = stub_->AsyncAdmitBulk(context_.get(), request_, use_->queue());
+    call_->Finish(&response_, &status_, tag());
   }
 
  private:
-  void Answered(const grpc::Status& status) {
+  void Happened(bool) override {
+    const std::shared_ptr<Admission> self = std::move(self_);
+    call_.reset();
+    use_.reset();
     // The call broke; the next one waits until there is a connection again.
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < deadline_) {
+    if (status_.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < deadline_) {
       return Ask();
     }
-    told_.Set(Ticket(status));
+    told_.Set(Ticket(status_));
   }
   absl::StatusOr<PeerTicket> Ticket(const grpc::Status& status) const {
     if (!status.ok()) {
@@ -71,8 +80,12 @@ class Admission : public std::enable_shared_from_this<Admission> {
   const v1::AdmitBulkRequest request_;
   const absl::Time deadline_;
   const Future<PeerTicket> told_;
+  std::shared_ptr<Admission> self_;  // while it is asked
   std::unique_ptr<grpc::ClientContext> context_;
+  std::optional<CallEvents::Use> use_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::AdmitBulkResponse>> call_;
   v1::AdmitBulkResponse response_;
+  grpc::Status status_;
 };
 
 }  // namespace

@@ -352,10 +352,13 @@ void RemoteSession::ReceiveTold(uint64_t handle, int64_t offset, int64_t bytes, 
   stream_->Send("receive", std::move(request), Told{told});
 }
 
-// The message is one for all runs of a thread, so that a run allocates nothing for it.
+// The message is one for all runs of a thread, so that a run allocates nothing for it. A run that
+// is sent has it alone: Send may do what the thread has put off, and that may send another run.
 void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
                             std::shared_ptr<RunSink> sink, uint64_t which) {
-  thread_local v1::ExecuteRequest request;
+  thread_local v1::ExecuteRequest spare;
+  v1::ExecuteRequest request;
+  request.Swap(&spare);
   v1::Run& run = *request.mutable_run();
   run.Clear();
   FillRun(hash, parts.handles, parts.trace ? Wanted::kTrace : Wanted::kResult, parts.variables,
@@ -363,6 +366,7 @@ void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
   run.mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
   run.mutable_devices()->Add(parts.devices.begin(), parts.devices.end());
   stream_->Send("run", std::move(request), RunTellsSink{std::move(sink), which});
+  request.Swap(&spare);
 }
 
 Future<PutInfo> RemoteSession::PutTold(std::string graph, std::span<const std::string> devices) {
