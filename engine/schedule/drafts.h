@@ -40,6 +40,14 @@ struct Draft {
   int merged_into = -1;
 
   RangeSet LoopSet() const { return (RangeSet{1} << loops) - 1; }
+  // The loops, and the ranges that the reduced ones of `set` run inside of.
+  RangeSet Around(RangeSet set) const {
+    RangeSet around = LoopSet();
+    for (RangeSet left = set & ~LoopSet(); left != 0; left &= left - 1) {
+      around |= ranges[static_cast<size_t>(std::countr_zero(left))].around;
+    }
+    return around;
+  }
   // How often a position is computed that depends on `set`: a loop repeats what stands inside of
   // it, whether that depends on it or not.
   double Count(RangeSet set) const;

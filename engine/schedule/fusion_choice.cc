@@ -83,7 +83,7 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
     const double count = draft.Count(use.access.ranges());
     // Recomputed operands of a sum of products are used again from registers: by the iterations of
     // a tile that do not change them, of which a depthwise convolution's image has none.
-    const double again = draft.Product(draft.LoopSet() & ~use.access.ranges());
+    const double again = draft.Product(draft.Around(use.access.ranges()) & ~use.access.ranges());
     const double reuse = use.tiled ? std::min(static_cast<double>(options_.costs.tile), again) : 1;
     loaded += count / reuse;
     computed += std::max(std::min(count, elements), count / reuse);
@@ -119,17 +119,18 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   return Materialize::kCost;
 }
 
-// Whether tiles of sums of products compute it for all of their lanes at once, and one element
-// takes as long as all lanes of a product do: what all iterations of a loop read, and is no weight,
-// which is computed once for many runs.
+// Whether nothing but tiles of sums of products computes it, for all of their lanes at once, and
+// one element takes as long as all lanes of a product do: what all iterations of a loop read, and
+// is no weight, which is computed once for many runs.
 bool FusionPlanner::IsScalarTerm(UOp u, const std::vector<KernelUse>& uses) const {
   const bool shared = std::ranges::any_of(uses, [&](const KernelUse& use) {
     const Draft& draft = drafts_[use.draft];
     const RangeSet set = use.access.ranges();
-    return use.tiled && (set & ~draft.LoopSet()) != 0 &&
+    return (set & ~draft.LoopSet()) != 0 &&
            draft.Product(draft.LoopSet() & ~set) >= static_cast<double>(options_.costs.tile);
   });
-  if (!shared || u.is(Op::kReduce)) return false;
+  const bool tiled = std::ranges::all_of(uses, [](const KernelUse& use) { return use.tiled; });
+  if (!shared || !tiled || u.is(Op::kReduce)) return false;
   std::vector<uint32_t> left{u.id()};
   for (size_t i = 0; i < left.size() && left.size() < kMostOfTerm; ++i) {
     const UOp v = graph_.at(left[i]);

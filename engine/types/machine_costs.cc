@@ -38,6 +38,13 @@ constexpr ScheduleCosts kSchedule{.load_byte = 0.5,
                                   .transformed_product = 38,
                                   .transformed_weight = 27};
 
+// A thread's elements of a tile are computed one after the other, so none waits for another.
+constexpr ScheduleCosts WithoutLanes() {
+  ScheduleCosts costs = kSchedule;
+  costs.scalar_term = 1;
+  return costs;
+}
+
 // Measured on one that loads twice in each cycle.
 constexpr ThreadCosts kThread{.operation = 0.5,
                               .division = 16,
@@ -130,8 +137,8 @@ constexpr GroupCosts kAmdGroup = WithRegisterRing(kGroup);
 // not for `group`.
 constexpr MachineCosts kRows[] = {
     {.row = CostRow::kGeneral, .schedule = kSchedule, .thread = kThread, .group = kGroup},
-    {.row = CostRow::kNvidia, .schedule = kSchedule, .thread = kThread, .group = kNvidiaGroup},
-    {.row = CostRow::kAmd, .schedule = kSchedule, .thread = kThread, .group = kAmdGroup},
+    {.row = CostRow::kNvidia, .schedule = WithoutLanes(), .thread = kThread, .group = kNvidiaGroup},
+    {.row = CostRow::kAmd, .schedule = WithoutLanes(), .thread = kThread, .group = kAmdGroup},
 };
 
 constexpr bool CostRowsInOrder() {

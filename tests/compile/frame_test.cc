@@ -151,6 +151,7 @@ TEST(Target, KeysReadBack) {
   target.matrix = MatrixUnit::kMfma;
   target.costs = CostRow::kAmd;
   target.dots = true;
+  target.exp2 = true;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);

@@ -283,7 +283,7 @@ TEST(CpuKernels, LaunchesAreCutIntoShortIterations) {
   for (const int64_t cache : {1 << 20, 16 << 10}) {
     Target target = Cpu(cache);
     const Counts whole = Count(graph, target);
-    target.unit_cycles = 40'000;
+    target.unit_cycles = 3'500;
     const Counts cut = Count(graph, target);
     EXPECT_EQ(DifferenceOn(graph, target), "") << cache;
     EXPECT_GE(cut.iterations, 2 * whole.iterations) << cache;
