@@ -207,6 +207,16 @@ class Limiter {
       stack.pop_back();
       if (state.contains(id)) continue;
       const UOp u = g_.at(id);
+      if (const UOp stored = StoredFor(u); stored.valid()) {
+        if (!ready) {
+          stack.emplace_back(id, true);
+          stack.emplace_back(stored.id(), false);
+          continue;
+        }
+        const HiddenValue value = state[stored.id()];
+        state[id] = value.bounded() ? HiddenValue{Hidden::kBounded, value.degree} : HiddenValue{};
+        continue;
+      }
       if (u.is(Op::kLoad) || u.is(Op::kRange) || folds_.contains(id)) {
         state[id] = StateOfLeaf(u, key, &bounded);
         continue;
@@ -223,6 +233,7 @@ class Limiter {
       state[id] =
           folds ? FoldHidden(u, of(0)) : CombineHidden(b_, u, of(0), of(1), of(2), &bounded);
     }
+    if (std::ranges::any_of(bounded, [&](UOp u) { return IsMadeHere(u); })) return Hidden::kAny;
     const Hidden found = state[root.id()].is;
     const bool hidden = found == Hidden::kMinusInf || found == Hidden::kZero;
     for (const UOp u : bounded) {
@@ -239,9 +250,25 @@ class Limiter {
       return {known ? it->second : Hidden::kAny};
     }
     if (const auto it = folds_.find(u.id()); it != folds_.end()) return {it->second};
-    if (!u.is(Op::kLoad) || !IsFloat(u.dtype())) return {};
+    if (!u.is(Op::kLoad) || !IsFloat(u.dtype()) || IsMadeHere(u)) return {};
     bounded->push_back(u);
     return {Hidden::kBounded, 1};
+  }
+
+  // What a nest of this kernel has stored in the argument that is loaded; invalid where none has.
+  UOp StoredFor(UOp load) const {
+    if (!load.is(Op::kLoad)) return {};
+    const UOp memory = load.src(0).src(0);
+    if (!memory.is(Op::kAfter) || memory.num_src() != 2 || !memory.src(0).is(Op::kParam)) return {};
+    UOp effect = memory.src(1);
+    while (effect.is(Op::kEnd)) effect = effect.src(0);
+    return effect.is(Op::kStore) ? effect.src(1) : UOp();
+  }
+
+  // Whether it is known only after a nest of this kernel, so that no test before the loops can ask
+  // what it is.
+  bool IsMadeHere(UOp u) const {
+    return std::ranges::any_of(PostOrder(u), [&](uint32_t id) { return g_.op(id) == Op::kStore; });
   }
 
   // The other factor where the body is a product of 0 and something that the rows share.
@@ -250,7 +277,7 @@ class Limiter {
     if (!body.is(Op::kMul)) return {};
     for (int i = 0; i < 2; ++i) {
       const UOp other = body.src(1 - i);
-      if (StateOf(body.src(i), key) != Hidden::kZero) continue;
+      if (IsMadeHere(other) || StateOf(body.src(i), key) != Hidden::kZero) continue;
       UOp row;
       for (uint32_t id : PostOrder(body.src(i))) {
         const UOp u = g_.at(id);

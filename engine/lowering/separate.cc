@@ -74,8 +74,14 @@ class Separator {
     }
   }
 
-  // `src` are those of a REDUCE: it gets `ranges`, and so does its body.
-  void Rename(const Ranges& ranges, std::vector<UOp>* src) {
+  // `src` are those of a REDUCE: it gets `ranges`, and so does its body. Their ends stay those of
+  // `src`: where an end is computed, REDUCEs in it have been renamed by now.
+  void Rename(Ranges ranges, std::vector<UOp>* src) {
+    for (size_t i = 1; i < src->size(); ++i) {
+      const UOp to = g_.at(ranges[i - 1]), end = (*src)[i].src(0);
+      if (to.src(0) == end) continue;
+      ranges[i - 1] = g_.Range(to.arg(0), static_cast<AxisType>(to.arg(1)), end).id();
+    }
     if (std::ranges::equal(ranges, std::span(*src).subspan(1), {}, {}, &UOp::id)) return;
     absl::flat_hash_map<uint32_t, uint32_t> made;
     for (size_t i = 1; i < src->size(); ++i) {

@@ -157,6 +157,24 @@ TEST_P(ClientAttentionTest, LoopsEndWhereAMaskBegins) {
   EXPECT_GT(rows, 0);
 }
 
+// Kernels of clients' gradients whose loops end where a mask begins: the test before the loops asks
+// for no statistics that the kernel itself writes (column_statistics, sums_in_between), and has
+// reductions of its own where vectors do not divide the row (partial_vectors).
+TEST(ClientAttentionKernels, AreLowered) {
+  for (const auto& file : std::filesystem::directory_iterator("tests/data/attention/kernels")) {
+    SCOPED_TRACE(file.path().string());
+    std::ifstream in(file.path());
+    std::stringstream text;
+    text << in.rdbuf();
+    const auto graph = std::make_shared<Graph>();
+    const absl::StatusOr<UOp> kernel = Parse(text.str(), graph.get());
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    Budget budget;
+    const auto program = Lower(FrozenGraph{graph, kernel->id()}, Cpu(64), "k", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Graphs, ClientAttentionTest, ::testing::ValuesIn(Names()),
                          [](const auto& name) { return name.param; });
 
