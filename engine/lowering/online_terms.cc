@@ -48,4 +48,13 @@ UOp OnlineTerms::Correction() {
   return Exponential(Shift(s_.maximum), s_.shift);
 }
 
+UOp OnlineTerms::Corrected(UOp value, UOp maximum, bool hides_rows) {
+  const UOp correction = Correction();
+  if (!correction.valid() || (hides_rows && shift_ == s_.shift)) return value;
+  const UOp by = Substitute(b_, correction, {{s_.maximum.id(), {maximum, {}}}});
+  const UOp corrected = b_.Make(Op::kMul, {value, by});
+  if (!hides_rows) return corrected;
+  return b_.Make(Op::kWhere, {b_.Make(Op::kCmpEq, {maximum, Lowest()}), value, corrected});
+}
+
 }  // namespace telegrad

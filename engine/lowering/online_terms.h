@@ -21,6 +21,8 @@ class OnlineTerms {
   UOp Rescaling(UOp old, UOp maximum);
   // By what the sums are multiplied in the end; invalid: nothing.
   UOp Correction();
+  // `value`, added up in a row with this maximum, in the end. `hides_rows`: see WeightedSum.
+  UOp Corrected(UOp value, UOp maximum, bool hides_rows);
 
  private:
   UOp ShiftAt(UOp maximum);

@@ -552,11 +552,7 @@ class TileSummer {
     const bool sums = s_.sum_memory.valid() && memory == s_.sum_memory;
     if (!sums && memory != sum().memory) return {};
     const UOp value = sums ? Load(totals_, walk.row_at) : Load(output_, walk.at);
-    const UOp correction = terms_.Correction();
-    if (!correction.valid() || (!sums && sum().hides_rows)) return value;
-    const UOp of_row = Load(maxima_, walk.row_at);
-    return b_.Make(Op::kMul,
-                   {value, Substitute(b_, correction, {{s_.maximum.id(), {of_row, {}}}})});
+    return terms_.Corrected(value, Load(maxima_, walk.row_at), !sums && sum().hides_rows);
   }
 
   Rewriter& b_;

@@ -337,9 +337,7 @@ class RowSummer {
     const bool sums = s_.sum_memory.valid() && memory == s_.sum_memory;
     if (!sums && memory != sum().memory) return {};
     const UOp value = sums ? Only(sum_) : Load(output_, walk.number);
-    const UOp correction = terms_.Correction();
-    if (!correction.valid()) return value;
-    return Times(value, Substitute(b_, correction, {{s_.maximum.id(), {Only(maximum_), {}}}}));
+    return terms_.Corrected(value, Only(maximum_), !sums && sum().hides_rows);
   }
 
   Rewriter& b_;

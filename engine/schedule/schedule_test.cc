@@ -388,6 +388,30 @@ TEST_F(ScheduleTest, EqualKernelsAreEqualGraphs) {
   EXPECT_EQ(Print(s.kernels[0].graph.root()), Print(s.kernels[1].graph.root()));
 }
 
+// A mask that two layers share is made after the scores of the first one and before the others'.
+TEST_F(ScheduleTest, LayersThatShareAMaskHaveEqualKernels) {
+  const Shape square = {64, 64}, wide = {64, 64, 32};
+  const auto scores = [&](int64_t slot) {
+    const UOp q = To(Op::kReshape, Param(slot, {64, 32}), {64, 1, 32});
+    const UOp k = To(Op::kReshape, Param(slot + 1, {64, 32}), {1, 64, 32});
+    const UOp product = g_.Make(Op::kMul, {To(Op::kExpand, q, wide), To(Op::kExpand, k, wide)});
+    return To(Op::kReshape, Reduce(ReduceKind::kAdd, product, 2), square);
+  };
+  const UOp first = scores(0), mask = Param(9, square);
+  std::vector<UOp> stores;
+  for (int64_t i = 0; i < 2; ++i) {
+    const UOp shown = g_.Make(Op::kAdd, {i == 0 ? first : scores(2), mask});
+    const UOp most =
+        To(Op::kExpand, To(Op::kReshape, Reduce(ReduceKind::kMax, shown, 1), {64, 1}), square);
+    const UOp weights = g_.Make(Op::kExp2, {g_.Make(Op::kSub, {shown, most})});
+    stores.push_back(Store(Param(4 + i, square), weights));
+  }
+  const Schedule s = Run(stores);
+  std::set<std::string> different;
+  for (const ScheduledKernel& kernel : s.kernels) different.insert(Print(kernel.graph.root()));
+  EXPECT_EQ(2 * different.size(), s.kernels.size());
+}
+
 TEST_F(ScheduleTest, WindowsLeaveNoDivision) {
   // Windows of 3 over 8 elements by repeat, shrink and reshape: 3 * (8 + 1) of 4 * 8 repeated
   // elements.

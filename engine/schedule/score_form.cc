@@ -78,7 +78,17 @@ class ScoreFormer {
       const UOp minus = Negated(src[static_cast<size_t>(i)]);
       if (minus.valid()) return b_.Make(Op::kSub, {src[static_cast<size_t>(1 - i)], minus});
     }
-    return b_.Make(u.op(), u.dtype(), src, u.arg());
+    const UOp made = b_.Make(u.op(), u.dtype(), src, u.arg());
+    return made.valid() && IsCommuted(made, u.op(), src) ? Make(u.op(), u.dtype(), src, u.arg())
+                                                         : made;
+  }
+
+  // Whether it is the same sum but for the order of its values, which is that of their numbers:
+  // where layers share one, such as a mask, it comes first in all but one, which would be another
+  // kernel. That of integers is what tells masks.
+  static bool IsCommuted(UOp made, Op op, std::span<const UOp> src) {
+    return op == Op::kAdd && made.is(op) && IsFloat(made.dtype()) && made.src(0) == src[1] &&
+           made.src(1) == src[0] && !src[0].is_const() && !src[1].is_const();
   }
 
   UOp Make(Op op, DType dtype, std::span<const UOp> src, std::span<const int64_t> arg) {
