@@ -156,7 +156,7 @@ TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
   const Launches few = OfSuppression(2048), many = OfSuppression(4096);
   EXPECT_GT(few.kernels, 0u);
   EXPECT_LE(many.kernels, few.kernels + 12);
-  EXPECT_LE(many.reductions, 2);
+  EXPECT_LE(many.reductions, 3) << "of the last levels of a scan";
 }
 
 // A detector's few best boxes of many: a round of picking is some launches of the same kernels,
