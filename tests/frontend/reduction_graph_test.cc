@@ -191,6 +191,7 @@ const Launches kLaunches[] = {
     {"cumsum", {1024}, kCumSum, 5, 5, 45, 20},
     {"cumsum", {65536}, kCumSum, 8, 8, 45, 20},
     {"cumsum of columns", {1024, 64}, kCumSum, 6, 6, 25, 20},
+    {"cumsum of two columns", {32768, 2}, kCumSum, 7, 7, 45, 20},
     {"cummax", {65536}, [](const Tensor& x) { return x.CumMax(0).first; }, 12, 12, 85, 40},
     {"sort", {64}, kArgSort, 5, 5, 150, 80},
     {"sort", {1024}, kArgSort, 5, 5, 2100, 80},

@@ -16,6 +16,7 @@ namespace {
 // Elements of a block. Each takes as many steps, and each level of blocks kernels of its own. Where
 // lanes lie along other axes, the levels are cheaper than the steps.
 constexpr int64_t kAlongAxis = 16, kAcrossAxis = 8;
+constexpr int64_t kLanes = 8;  // of vectors; fewer elements behind the axis do not fill them
 
 // An associative operation.
 struct Fold {
@@ -62,7 +63,7 @@ Tensor Shifted(const Tensor& x, const Fold& fold) {
 Tensor Scan(const Tensor& x, const Fold& fold) {
   if (!x.valid() || x.size() == 0) return x;
   const Dim before = x.dims()[0], after = x.dims()[2];
-  const int64_t block = after.is_static() && x.dim(2) == 1 ? kAlongAxis : kAcrossAxis;
+  const int64_t block = x.dim(2) < kLanes ? kAlongAxis : kAcrossAxis;
   std::vector<Tensor> levels;
   Tensor top = x;
   while (top.valid() && top.dim(1) > block) {
