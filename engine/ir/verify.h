@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "engine/base/budget.h"
@@ -40,6 +41,9 @@ namespace telegrad {
 // spend the budget's steps (without one, those of a budget of its own).
 absl::Status Verify(UOp root, Level level, std::span<const uint32_t> numbers = {},
                     Budget* budget = nullptr);
+
+// Whether a program may have that name: an identifier of C.
+bool IsIdentifier(std::string_view name);
 
 // All of program.h: sources appear before their users and in a loop that is still open (CONST,
 // PARAM and IOTA hold everywhere), loops nest and end, the thread range is first and outermost,

@@ -16,15 +16,6 @@ constexpr uint32_t kNotYet = 0xffffffff;
 constexpr uint32_t kOutside = 0;  // the scope of what is in no loop
 constexpr int64_t kMaxThreads = 1024;
 
-bool IsIdentifier(std::string_view name) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return !name.empty() && letter(name[0]) &&
-         std::ranges::all_of(name, [&](char c) { return letter(c) || digit(c); });
-}
-
 bool HoldsEverywhere(Op op) { return op == Op::kConst || op == Op::kParam || op == Op::kIota; }
 
 class ProgramVerifier {
@@ -395,6 +386,15 @@ class ProgramVerifier {
 };
 
 }  // namespace
+
+bool IsIdentifier(std::string_view name) {
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !name.empty() && letter(name[0]) &&
+         std::ranges::all_of(name, [&](char c) { return letter(c) || digit(c); });
+}
 
 absl::Status Verify(const Program& program) {
   if (program.graph == nullptr) return InvalidArgument("the program has no graph");

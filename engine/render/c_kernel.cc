@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "absl/strings/str_replace.h"
 #include "engine/base/checked.h"
@@ -24,27 +23,11 @@ AxisType AxisOf(UOp range) { return AxisType{range.arg(1)}; }
 // How many values the range can have at most.
 int64_t MostIterations(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 1); }
 
-bool IsName(std::string_view name) {
-  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
-  return std::ranges::all_of(
-      name, [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c)); });
-}
-
-UOp BehindAfter(UOp u) {
-  while (u.is(Op::kAfter)) u = u.src(0);
-  return u;
-}
-
 }  // namespace
 
 struct CKernel::Table {
-  using Printer = absl::Status (CKernel::*)(UOp);
-  struct Row {
-    Op op;
-    Printer print;
-  };
   // What is not elementwise. CONST, PARAM and BUFFER print where they are used.
-  static constexpr Row kRows[] = {
+  static constexpr PrinterTable<CKernel> kPrinters{{
       {Op::kConst, &CKernel::Nothing},     {Op::kParam, &CKernel::Nothing},
       {Op::kBuffer, &CKernel::Nothing},    {Op::kIota, &CKernel::Iota},
       {Op::kReshape, &CKernel::Same},      {Op::kExpand, &CKernel::Same},
@@ -57,49 +40,27 @@ struct CKernel::Table {
       {Op::kCopyAsync, &CKernel::Missing}, {Op::kWait, &CKernel::Missing},
       {Op::kMma, &CKernel::Missing},       {Op::kMmaAsync, &CKernel::Missing},
       {Op::kShuffle, &CKernel::Missing},   {Op::kLoadMatrix, &CKernel::Missing},
-  };
-  static constexpr std::array<Printer, kNumOps> Make() {
-    std::array<Printer, kNumOps> table{};
-    for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
-    return table;
-  }
-  static Printer Of(Op op) {
-    static constexpr std::array<Printer, kNumOps> kPrinters = Make();
-    if (const Printer printer = kPrinters[static_cast<size_t>(op)]) return printer;
-    return CAluPrinterOf(op) != nullptr ? &CKernel::Alu : nullptr;
-  }
+  }};
+  static_assert(kPrinters.Complete(), "an op of the program level has no printer");
 };
 
-CKernel::CKernel(const Program& program, const Target& target, const CDialect& dialect)
-    : program_(program), target_(target), dialect_(dialect), values_(*program.graph) {}
-
-absl::Status CKernel::CheckHeader() const {
-  if (!IsName(program_.name)) return Broken("the name is not an identifier");
-  if (program_.warp != 1) return Lacks("warps of ", program_.warp, " threads");
-  for (uint32_t id : program_.order) {
-    if (id >= program_.graph->size()) return Broken("node ", id, " does not exist");
-  }
-  return absl::OkStatus();
+absl::Status CKernel::Print(UOp u) {
+  if (const auto print = Table::kPrinters[u.op()]) return (this->*print)(u);
+  if (CAluPrinterOf(u.op()) != nullptr) return Alu(u);
+  return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") is not of the program level");
 }
+
+CKernel::CKernel(const Program& program, const Target& target, const CDialect& dialect)
+    : KernelText(program, target), dialect_(dialect) {}
 
 absl::StatusOr<std::string> CKernel::Render() {
   TG_RETURN_IF_ERROR(CheckHeader());
+  if (program_.warp != 1) return Lacks("warps of ", program_.warp, " threads");
   TG_RETURN_IF_ERROR(ReadRanges());
   TG_RETURN_IF_ERROR(PlaceBuffers());
   out_.Line("const ulong group = begin + ", dialect_.group, ";");
   out_.Open("if (group < ", workgroups_, "ul)");
-  for (uint32_t id : program_.order) {
-    const UOp u = program_.graph->at(id);
-    const Table::Printer print = Table::Of(u.op());
-    if (print == nullptr) {
-      return Broken("node ", id, " (", telegrad::Name(u.op()), ") is not of the program level");
-    }
-    // A value is what it was at its first appearance.
-    const bool repeats = u.is(Op::kRange) || Is(u.op(), kEffect);
-    if (!repeats && (Emitted(u) || addresses_.contains(id))) continue;
-    TG_RETURN_IF_ERROR((this->*print)(u));
-  }
-  if (!open_.empty()) return Broken("range ", open_.back().id(), " is not closed");
+  TG_RETURN_IF_ERROR(PrintNodes());
   out_.Close();
   return Assemble();
 }
@@ -178,40 +139,12 @@ std::string CKernel::Assemble() {
 }
 
 absl::StatusOr<int64_t> CKernel::Lanes(UOp u) const {
-  const ShapeView shape = u.shape();
-  const int64_t lanes = shape.empty() ? 1 : shape[0];
-  if (shape.size() > 1) {
-    return Broken("node ", u.id(), " of shape ", ToString(shape),
-                  " is neither a scalar nor a vector");
-  }
+  TG_ASSIGN_OR_RETURN(const int64_t lanes, KernelText::Lanes(u));
   if (!IsCWidth(lanes)) return Lacks("vectors of ", lanes, " lanes");
   return lanes;
 }
 
-absl::StatusOr<std::string> CKernel::ValueOf(UOp u, int64_t lanes) {
-  if (u.is_const()) return CLiteral(u.dtype(), u.const_word(), lanes);
-  TG_ASSIGN_OR_RETURN(const int64_t own, Lanes(u));
-  if (!Emitted(u)) {
-    return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") is used before it is computed");
-  }
-  if (own == lanes) return values_[u];
-  if (own != 1) return Broken("node ", u.id(), " has ", own, " lanes, expected ", lanes);
-  return StrCat("((", CType(u.dtype(), lanes), ")(", values_[u], "))");
-}
-
-absl::Status CKernel::Nothing(UOp) { return absl::OkStatus(); }
-
 absl::Status CKernel::Missing(UOp u) { return Lacks(telegrad::Name(u.op())); }
-
-// RESHAPE and EXPAND only change how many lanes show the value; AFTER only orders. An AFTER of a
-// buffer has no value: INDEX looks through it.
-absl::Status CKernel::Same(UOp u) {
-  const UOp behind = BehindAfter(u);
-  if (behind.is(Op::kParam) || behind.is(Op::kBuffer)) return absl::OkStatus();
-  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  TG_ASSIGN_OR_RETURN(values_[u], ValueOf(u.src(0), lanes));
-  return absl::OkStatus();
-}
 
 absl::Status CKernel::Alu(UOp u) {
   if (!CAluComputes(u, target_)) {
@@ -219,10 +152,7 @@ absl::Status CKernel::Alu(UOp u) {
                  telegrad::Name(u.src(0).dtype()), " to ", telegrad::Name(u.dtype()));
   }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  std::vector<std::string> x(u.num_src());
-  for (int i = 0; i < u.num_src(); ++i) {
-    TG_ASSIGN_OR_RETURN(x[i], ValueOf(u.src(i), lanes));
-  }
+  TG_ASSIGN_OR_RETURN(const std::vector<std::string> x, Sources(u, lanes));
   values_[u] = CAluPrinterOf(u.op())(CAlu{out_, u, lanes, x});
   return absl::OkStatus();
 }
@@ -314,11 +244,7 @@ absl::Status CKernel::OpenParallel(UOp u) {
 }
 
 absl::Status CKernel::Close(UOp u) {
-  const UOp opened = u.src(0);
-  if (u.num_src() != 1 || open_.empty() || open_.back() != opened) {
-    return Broken("node ", u.id(), " does not close the innermost range");
-  }
-  open_.pop_back();
+  TG_ASSIGN_OR_RETURN(const UOp opened, TakeInnermost(u));
   const AxisType type = AxisOf(opened);
   const bool parallel = type == AxisType::kGroup || type == AxisType::kLocal;
   if (!parallel || !opened.src(0).is_const()) out_.Close();

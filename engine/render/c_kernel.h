@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/base/status.h"
 #include "engine/ir/program.h"
 #include "engine/render/c_writer.h"
+#include "engine/render/kernel_text.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
 
-class CKernel {
+class CKernel final : private KernelText {
  public:
   CKernel(const Program& program, const Target& target, const CDialect& dialect);
 
@@ -32,41 +32,31 @@ class CKernel {
  private:
   struct Table;
 
-  // Where an INDEX points to.
-  struct Address {
-    // kSpread: lanes `offsets` elements beyond `element`. kLanes: `element` is a vector.
-    enum Kind { kScalar, kContiguous, kSpread, kLanes } kind = kScalar;
-    DType dtype = DType::kVoid;
-    int64_t lanes = 1;
+  // Of kLanes, `element` is a vector.
+  struct Address : Access {
     std::string memory;   // the array
-    std::string element;  // number of the first lane's
-    std::vector<int64_t> offsets;
-    bool is_own = false;     // memory of the thread's own
-    bool whole = false;      // there, an aligned vector
-    std::string gate;        // empty: always
-    bool lane_gate = false;  // the gate is a vector
+    bool is_own = false;  // memory of the thread's own
+    bool whole = false;   // there, an aligned vector
 
     std::string Element(int64_t lane) const;
     std::string Whole() const;
   };
 
-  template <typename... Args>
-  absl::Status Broken(const Args&... args) const {
-    return absl::InternalError(StrCat("kernel ", program_.name, ": ", args...));
+  absl::Status Print(UOp u) override;
+  bool HasAddress(UOp u) const override { return addresses_.contains(u.id()); }
+  std::string Literal(DType dtype, int64_t word, int64_t lanes) const override {
+    return CLiteral(dtype, word, lanes);
   }
-  template <typename... Args>
-  absl::Status Lacks(const Args&... args) const {
-    return Unimplemented("kernel ", program_.name, ": ", target_.arch, " has no ", args...);
+  std::string Splat(DType dtype, const std::string& scalar, int64_t lanes) override {
+    return StrCat("((", CType(dtype, lanes), ")(", scalar, "))");
   }
+  absl::StatusOr<int64_t> Lanes(UOp u) const override;
 
-  absl::Status CheckHeader() const;
   absl::Status ReadRanges();
   absl::Status PlaceBuffers();
   std::string Assemble();
 
   // Printers.
-  absl::Status Nothing(UOp u);
-  absl::Status Same(UOp u);
   absl::Status Alu(UOp u);
   absl::Status Iota(UOp u);
   absl::Status ReduceLanes(UOp u);
@@ -86,20 +76,10 @@ class CKernel {
   void StoreLanes(const Address& at, const std::string& value);
   std::string AsOffset(DType dtype, std::string_view x, int64_t lanes) const;
 
-  // The rendered value of `u` in `lanes` lanes; `u` has as many or is a scalar.
-  absl::StatusOr<std::string> ValueOf(UOp u, int64_t lanes);
-  absl::StatusOr<int64_t> Lanes(UOp u) const;
-  static std::string NameOf(UOp u) { return StrCat("v", u.id()); }
-  bool Emitted(UOp u) const { return !values_.at(u.id()).empty(); }
-
-  const Program& program_;
-  const Target& target_;
   const CDialect& dialect_;
   CWriter out_;
-  NodeMap<std::string> values_;
   std::map<uint32_t, Address> addresses_;    // by INDEX
   std::map<uint32_t, std::string> buffers_;  // by BUFFER
-  std::vector<UOp> open_;                    // ranges
   std::vector<UOp> groups_, locals_;         // the ranges of their kind, outermost first
   int64_t workgroups_ = 1;                   // as many as there can be
 };

@@ -70,8 +70,7 @@ absl::Status CKernel::PointTo(UOp u, Address* at) {
 
 absl::Status CKernel::Index(UOp u) {
   Address at;
-  UOp buffer = u.src(0);
-  while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
+  const UOp buffer = BehindOrder(u.src(0));
   if (buffer.is(Op::kParam)) {
     const int64_t slot = buffer.arg(0);
     if (slot >= static_cast<int64_t>(program_.arguments.size()) ||
@@ -85,15 +84,7 @@ absl::Status CKernel::Index(UOp u) {
   } else {
     return Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }
-  at.dtype = u.dtype();
-  TG_ASSIGN_OR_RETURN(at.lanes, Lanes(u));
-  if (u.num_src() == 3 && u.src(2).bounds() != Interval{1, 1}) {
-    const UOp gate = u.src(2);
-    TG_ASSIGN_OR_RETURN(const int64_t gates, Lanes(gate));
-    at.lane_gate = gates > 1;
-    if (at.lane_gate && gates != at.lanes) return Broken("node ", u.id(), " has too wide a gate");
-    TG_ASSIGN_OR_RETURN(at.gate, ValueOf(gate, gates));
-  }
+  TG_RETURN_IF_ERROR(ReadAccess(u, &at));
   TG_RETURN_IF_ERROR(PointTo(u, &at));
   addresses_.emplace(u.id(), std::move(at));
   return absl::OkStatus();

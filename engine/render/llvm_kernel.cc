@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "engine/base/status.h"
 #include "engine/ir/scalar.h"
@@ -14,18 +13,10 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMaxLanes = 1024;
-
 // Whether a thread runs the iterations one after another.
 bool IsLoop(UOp range) {
   const AxisType type{range.arg(1)};
   return type == AxisType::kLoop || type == AxisType::kReduce;
-}
-
-bool IsIdentifier(std::string_view name) {
-  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) return false;
-  return std::ranges::all_of(
-      name, [](unsigned char c) { return c == '_' || (c < 128 && std::isalnum(c)); });
 }
 
 // A string that can stand between quotes in LLVM's text.
@@ -37,14 +28,9 @@ bool IsPlain(std::string_view text) {
 }  // namespace
 
 struct LlvmKernel::Table {
-  using Printer = absl::Status (LlvmKernel::*)(UOp);
-  struct Row {
-    Op op;
-    Printer print;
-  };
   // What is not elementwise. CONST, PARAM and BUFFER print where they are used, AFTER is its
   // source.
-  static constexpr Row kRows[] = {
+  static constexpr PrinterTable<LlvmKernel> kPrinters{{
       {Op::kConst, &LlvmKernel::Nothing},
       {Op::kParam, &LlvmKernel::Nothing},
       {Op::kBuffer, &LlvmKernel::Nothing},
@@ -69,102 +55,29 @@ struct LlvmKernel::Table {
       {Op::kMmaAsync, &LlvmKernel::ManyThreads},
       {Op::kShuffle, &LlvmKernel::ManyThreads},
       {Op::kLoadMatrix, &LlvmKernel::ManyThreads},
-  };
-
-  static constexpr std::array<Printer, kNumOps> Make() {
-    std::array<Printer, kNumOps> table{};
-    for (const Row& row : kRows) table[static_cast<size_t>(row.op)] = row.print;
-    return table;
-  }
-  static constexpr bool Has(Op op) {
-    for (const Row& row : kRows) {
-      if (row.op == op) return true;
-    }
-    return op == Op::kVar;  // bound before a kernel is lowered
-  }
-  static constexpr bool Complete() {
-    [[maybe_unused]] constexpr int T = kTensorLevel, K = kKernelLevel, P = kProgramLevel;
-    bool complete = true;
-#define OP(name, text, wire, min_src, max_src, arg, traits, elements, type, shape, levels, doc) \
-  if (((traits) & kAlu) == 0 && ((levels) & P) != 0 && !Has(Op::name)) complete = false;
-#include "engine/ir/ops.def"
-#undef OP
-    return complete;
-  }
-  static Printer Of(Op op) {
-    static constexpr std::array<Printer, kNumOps> kPrinters = Make();
-    static_assert(Complete(), "an op of the program level has no printer");
-    if (const Printer printer = kPrinters[static_cast<size_t>(op)]) return printer;
-    return LlvmAluPrinterOf(op) != nullptr ? &LlvmKernel::Alu : nullptr;
-  }
+  }};
+  static_assert(kPrinters.Complete(), "an op of the program level has no printer");
 };
 
-bool LlvmKernel::Prints(Op op) { return Table::Of(op) != nullptr; }
+bool LlvmKernel::Prints(Op op) {
+  return Table::kPrinters[op] != nullptr || LlvmAluPrinterOf(op) != nullptr;
+}
+
+absl::Status LlvmKernel::Print(UOp u) {
+  if (const auto print = Table::kPrinters[u.op()]) return (this->*print)(u);
+  if (LlvmAluPrinterOf(u.op()) != nullptr) return Alu(u);
+  return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") is not of the program level");
+}
 
 LlvmKernel::LlvmKernel(const Program& program, const Target& target)
-    : program_(program), target_(target), values_(*program.graph) {}
-
-absl::Status LlvmKernel::CheckHeader() const {
-  if (!IsIdentifier(program_.name)) return Broken("the name is not an identifier");
-  if (!IsPlain(target_.cpu) || !IsPlain(target_.features)) return Broken("malformed target");
-  for (uint32_t id : program_.order) {
-    if (id >= program_.graph->size()) return Broken("node ", id, " does not exist");
-  }
-  return absl::OkStatus();
-}
+    : KernelText(program, target) {}
 
 absl::StatusOr<std::string> LlvmKernel::Render() {
   TG_RETURN_IF_ERROR(CheckHeader());
+  if (!IsPlain(target_.cpu) || !IsPlain(target_.features)) return Broken("malformed target");
   TG_RETURN_IF_ERROR(Begin());
-  for (uint32_t id : program_.order) {
-    const UOp u = program_.graph->at(id);
-    const Table::Printer print = Table::Of(u.op());
-    if (print == nullptr) {
-      return Broken("node ", id, " (", telegrad::Name(u.op()), ") is not of the program level");
-    }
-    // A value is what it was at its first appearance.
-    const bool repeats = u.is(Op::kRange) || Is(u.op(), kEffect);
-    if (!repeats && (Emitted(u) || addresses_.contains(id))) continue;
-    TG_RETURN_IF_ERROR((this->*print)(u));
-  }
-  if (!open_.empty()) return Broken("range ", open_.back().id(), " is not closed");
+  TG_RETURN_IF_ERROR(PrintNodes());
   return Assemble();
-}
-
-absl::StatusOr<int64_t> LlvmKernel::Lanes(UOp u) const {
-  const ShapeView shape = u.shape();
-  if (shape.empty()) return 1;
-  if (shape.size() == 1 && shape[0] >= 1 && shape[0] <= kMaxLanes) return shape[0];
-  return Broken("node ", u.id(), " of shape ", ToString(shape),
-                " is neither a scalar nor a vector");
-}
-
-absl::StatusOr<std::string> LlvmKernel::ValueOf(UOp u, int64_t lanes) {
-  if (u.is_const()) return LlvmLiteral(u.dtype(), u.const_word(), lanes);
-  TG_ASSIGN_OR_RETURN(const int64_t own, Lanes(u));
-  if (!Emitted(u)) {
-    return Broken("node ", u.id(), " (", telegrad::Name(u.op()), ") is used before it is computed");
-  }
-  if (own == lanes) return values_[u];
-  if (own != 1) return Broken("node ", u.id(), " has ", own, " lanes, expected ", lanes);
-  return out_.Splat(u.dtype(), values_[u], lanes);
-}
-
-UOp LlvmKernel::BehindOrder(UOp u) {
-  while (u.is(Op::kAfter)) u = u.src(0);
-  return u;
-}
-
-absl::Status LlvmKernel::Nothing(UOp) { return absl::OkStatus(); }
-
-// RESHAPE and EXPAND only change how many lanes show the value; AFTER only orders. An AFTER of a
-// buffer has no value: INDEX looks through it.
-absl::Status LlvmKernel::Same(UOp u) {
-  const UOp behind = BehindOrder(u);
-  if (behind.is(Op::kParam) || behind.is(Op::kBuffer)) return absl::OkStatus();
-  TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  TG_ASSIGN_OR_RETURN(values_[u], ValueOf(u.src(0), lanes));
-  return absl::OkStatus();
 }
 
 absl::Status LlvmKernel::Alu(UOp u) {
@@ -173,10 +86,7 @@ absl::Status LlvmKernel::Alu(UOp u) {
                   telegrad::Name(u.src(0).dtype()), ", which the target does not");
   }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  std::vector<std::string> x(u.num_src());
-  for (int i = 0; i < u.num_src(); ++i) {
-    TG_ASSIGN_OR_RETURN(x[i], ValueOf(u.src(i), lanes));
-  }
+  TG_ASSIGN_OR_RETURN(const std::vector<std::string> x, Sources(u, lanes));
   const LlvmAlu alu{out_,
                     u,
                     lanes,
@@ -264,11 +174,7 @@ void LlvmKernel::OpenLoop(UOp range, std::string_view begin, std::string_view en
 }
 
 absl::Status LlvmKernel::Close(UOp u) {
-  const UOp opened = u.src(0);
-  if (u.num_src() != 1 || open_.empty() || open_.back() != opened) {
-    return Broken("node ", u.id(), " does not close the innermost range");
-  }
-  open_.pop_back();
+  TG_ASSIGN_OR_RETURN(const UOp opened, TakeInnermost(u));
   if (!opened.is(Op::kRange) || !IsLoop(opened)) return CloseParallel(opened);
   CloseLoop(opened);
   return absl::OkStatus();

@@ -10,18 +10,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/base/status.h"
 #include "engine/ir/program.h"
+#include "engine/render/kernel_text.h"
 #include "engine/render/lane_offsets.h"
 #include "engine/render/llvm_writer.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
 
-class LlvmKernel {
+class LlvmKernel : public KernelText {
  public:
   LlvmKernel(const Program& program, const Target& target);
-  virtual ~LlvmKernel() = default;
 
   absl::StatusOr<std::string> Render();
 
@@ -40,25 +39,16 @@ class LlvmKernel {
     int64_t elements = 0;
   };
 
-  // Where an INDEX points to.
-  struct Address {
-    // kSpread: lanes `offsets` elements beyond `pointer`. kLanes: a vector of pointers.
-    enum Kind { kScalar, kContiguous, kSpread, kLanes } kind = kScalar;
+  struct Address : Access {
     const Memory* memory = nullptr;
-    DType dtype = DType::kVoid;
-    int64_t lanes = 1;
-    std::string pointer;
-    // But for kLanes: the number of the first lane's element, how far the others are from it, and
-    // of each lane's element a power of two that divides its number.
-    std::string element;
-    std::vector<int64_t> offsets, divisors;
+    std::string pointer;  // to the first lane's element; of kLanes a vector of pointers
+    // But for kLanes: of each lane's element a power of two that divides its number.
+    std::vector<int64_t> divisors;
     // Where AddsBytes: an i32, by so many bytes and by `constant` elements is `pointer` beyond the
     // beginning of the memory. Else empty.
     std::string bytes;
     int64_t constant = 0;
-    int64_t stride = 0;      // of kSpread, where that is the same from lane to lane; else 0
-    std::string gate;        // empty: always
-    bool lane_gate = false;  // the gate is a vector
+    int64_t stride = 0;  // of kSpread, where that is the same from lane to lane; else 0
 
     // Of the lane's address in bytes.
     int64_t align(int64_t lane = 0) const {
@@ -71,15 +61,6 @@ class LlvmKernel {
     // In the names of intrinsics. Bytes, where the values are bits.
     std::string suffix() const { return LlvmSuffix(IsBool(dtype) ? DType::kInt8 : dtype, lanes); }
   };
-
-  template <typename... Args>
-  absl::Status Broken(const Args&... args) const {
-    return absl::InternalError(StrCat("kernel ", program_.name, ": ", args...));
-  }
-  template <typename... Args>
-  absl::Status Lacks(const Args&... args) const {
-    return Unimplemented("kernel ", program_.name, ": ", target_.arch, " has no ", args...);
-  }
 
   // --- what a target adds ---
 
@@ -106,15 +87,6 @@ class LlvmKernel {
 
   void OpenLoop(UOp range, std::string_view begin, std::string_view end);
   void CloseLoop(UOp range);
-  // The rendered value of `u` in `lanes` lanes; `u` has as many or is a scalar.
-  absl::StatusOr<std::string> ValueOf(UOp u, int64_t lanes);
-  // The number of lanes of a value, or an error for a shape that is no vector.
-  absl::StatusOr<int64_t> Lanes(UOp u) const;
-  // Name of a node's value or label, without a sigil.
-  static std::string NameOf(UOp u) { return StrCat("v", u.id()); }
-  // What an AFTER orders.
-  static UOp BehindOrder(UOp u);
-  bool Emitted(UOp u) const { return !values_.at(u.id()).empty(); }
   // The integer as an i64.
   std::string AsOffset(DType dtype, std::string_view text, int64_t lanes);
   // The address that the INDEX `u` is, or null.
@@ -133,22 +105,23 @@ class LlvmKernel {
   // LLVM's number of such memory.
   absl::Status MakePrivate(UOp buffer, int64_t most, int64_t* bytes, int space = 0);
 
-  const Program& program_;
-  const Target& target_;
   LlvmWriter out_;
-  NodeMap<std::string> values_;
   std::vector<Memory> arguments_;       // by slot
   std::map<uint32_t, Memory> buffers_;  // by BUFFER
-  std::vector<UOp> open_;               // ranges and roles
 
  private:
   struct Table;
 
-  absl::Status CheckHeader() const;
+  absl::Status Print(UOp u) final;
+  bool HasAddress(UOp u) const final { return addresses_.contains(u.id()); }
+  std::string Literal(DType dtype, int64_t word, int64_t lanes) const final {
+    return LlvmLiteral(dtype, word, lanes);
+  }
+  std::string Splat(DType dtype, const std::string& scalar, int64_t lanes) final {
+    return out_.Splat(dtype, scalar, lanes);
+  }
 
   // Printers.
-  absl::Status Nothing(UOp u);
-  absl::Status Same(UOp u);
   absl::Status Alu(UOp u);
   absl::Status Iota(UOp u);
   absl::Status ReduceLanes(UOp u);

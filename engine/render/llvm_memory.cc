@@ -174,15 +174,7 @@ absl::Status LlvmKernel::Index(UOp u) {
                ? Broken("node ", buffer.id(), " is not argument ", buffer.arg(0))
                : Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }
-  at.dtype = u.dtype();
-  TG_ASSIGN_OR_RETURN(at.lanes, Lanes(u));
-  if (u.num_src() == 3 && u.src(2).bounds() != Interval{1, 1}) {
-    const UOp gate = u.src(2);
-    TG_ASSIGN_OR_RETURN(const int64_t gates, Lanes(gate));
-    at.lane_gate = gates > 1;
-    if (at.lane_gate && gates != at.lanes) return Broken("node ", u.id(), " has too wide a gate");
-    TG_ASSIGN_OR_RETURN(at.gate, ValueOf(gate, gates));
-  }
+  TG_RETURN_IF_ERROR(ReadAccess(u, &at));
   TG_RETURN_IF_ERROR(PointTo(u, &at));
   addresses_.emplace(u.id(), std::move(at));
   return absl::OkStatus();
