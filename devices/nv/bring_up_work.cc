@@ -197,41 +197,13 @@ BringUp::Found BringUp::RunKernel() {
   video_.Store<uint64_t>(kConstants + kStack, kStackTop);
   video_.Store<uint64_t>(kConstants + kStore42ParamBase, shared_.address + kKernelOutput);
 
-  const uint64_t program = video_.address + kProgram, constants = video_.address + kConstants;
+  Qmd qmd = QmdOf({.program = video_.address + kProgram,
+                   .constants = video_.address + kConstants,
+                   .constant_bytes = kConstantBytes,
+                   .registers = kStore42Registers,
+                   .shared_bytes = 1024});
   const uint64_t semaphore = shared_.address + kKernelSemaphore;
-  constexpr uint32_t kSharedConfig32K = 32 / 4 + 1, kSharedConfig228K = 228 / 4 + 1;
-  const std::pair<QmdField, uint32_t> fields[] = {
-      {QmdField::kQmdType, kQmdTypeGridCta},
-      {QmdField::kQmdGroupId, 0x3f},
-      {QmdField::kApiVisibleCallLimit, 1},  // not checked
-      {QmdField::kSamplerIndex, 1},         // by the header's index
-      {QmdField::kSassVersion, kSassVersion},
-      {QmdField::kInvalidateTextureHeader, 1},
-      {QmdField::kInvalidateTextureSampler, 1},
-      {QmdField::kInvalidateTextureData, 1},
-      {QmdField::kInvalidateShaderData, 1},
-      {QmdField::kInvalidateInstruction, 1},
-      {QmdField::kInvalidateConstant, 1},
-      {QmdField::kSharedMemorySize, 1024},  // the system's own part of every workgroup's
-      {QmdField::kMinSharedConfig, kSharedConfig32K},
-      {QmdField::kTargetSharedConfig, kSharedConfig32K},
-      {QmdField::kMaxSharedConfig, kSharedConfig228K},
-      {QmdField::kGridWidth, 1},
-      {QmdField::kGridHeight, 1},
-      {QmdField::kGridDepth, 1},
-      {QmdField::kThreadsX, 1},
-      {QmdField::kThreadsY, 1},
-      {QmdField::kThreadsZ, 1},
-      {QmdField::kRegisterCount, kStore42Registers},
-      {QmdField::kBarrierCount, 1},
-      {QmdField::kMembarType, kMembarL1System},
-      {QmdField::kProgramAddressLow, Low(program)},
-      {QmdField::kProgramAddressHigh, High(program)},
-      {QmdField::kConstantBuffer0Valid, 1},
-      {QmdField::kConstantBuffer0Invalidate, 1},
-      {QmdField::kConstantBuffer0Low6, Low(constants >> 6)},
-      {QmdField::kConstantBuffer0High6, High(constants >> 6)},
-      {QmdField::kConstantBuffer0Size4, kConstantBytes >> 4},
+  const std::pair<QmdField, uint32_t> release[] = {
       {QmdField::kRelease0Enable, 1},
       {QmdField::kRelease0StructureSize, 0},  // four words: value and time
       {QmdField::kRelease0MembarType, kReleaseMembarSystem},
@@ -240,8 +212,7 @@ BringUp::Found BringUp::RunKernel() {
       {QmdField::kRelease0AddressHigh, High(semaphore)},
       {QmdField::kRelease0PayloadLow, 1},
   };
-  Qmd qmd;
-  for (const auto& [field, value] : fields) qmd.Set(field, value);
+  for (const auto& [field, value] : release) qmd.Set(field, value);
   video_.StoreWords(kQmd, qmd.words().data(), qmd.words().size());
 
   PushBuffer push;

@@ -116,4 +116,19 @@ constexpr bool QmdFieldsLieInWords() {
 }
 static_assert(QmdFieldsLieInWords());
 
+// One grid of a kernel, as the compute engine sees it. Addresses are the GPU's.
+struct GridWork {
+  uint64_t program = 0;
+  uint64_t constants = 0;  // bank 0, a multiple of 64
+  uint32_t constant_bytes = 0;
+  uint32_t registers = 0;     // of a thread
+  uint32_t barriers = 0;      // of a workgroup; it has one at least
+  uint32_t shared_bytes = 0;  // of a workgroup, with the system's part of 1,024
+  uint32_t stack_bytes = 0;   // of a thread
+  std::array<uint32_t, 3> grid{1, 1, 1}, group{1, 1, 1};
+};
+
+// The meta data of the grid: caches are emptied before it, and memory is made visible behind it.
+Qmd QmdOf(const GridWork& work);
+
 }  // namespace telegrad::nv

@@ -20,11 +20,6 @@ constexpr size_t kBankOffset = 512;  // behind the queue meta data
 constexpr size_t kThreadsAt = 0x00, kGroupsAt = 0x0C, kWindowsAt = 0x18, kStackAt = 0x28;
 constexpr uint64_t kStackTop = 0xfffdc0;
 
-// Shared memory of a processor, of which the L1 cache has the rest: the sizes there are, in KiB
-// (CUDA C++ Programming Guide, "Compute Capability 9.x").
-constexpr uint32_t kSharedSizes[] = {8, 16, 32, 64, 100, 132, 164, 196, 228};
-constexpr uint32_t SharedConfig(uint32_t kib) { return kib / 4 + 1; }
-
 constexpr uint64_t kMostCopied = uint64_t{1} << 30;  // by one transfer; LINE_LENGTH_IN has 32 bits
 
 size_t BankBytes(const CubinKernel& kernel) {
@@ -40,50 +35,20 @@ void Store64(const Block& at, size_t offset, uint64_t value) {
   Store(at, offset + 4, High(value));
 }
 
-Qmd QmdOf(const GridLaunch& launch, uint64_t bank) {
+Qmd LaunchData(const GridLaunch& launch, uint64_t bank) {
   const CubinKernel& kernel = launch.function->kernel;
   const uint64_t image = launch.function->image;
-  const uint64_t program = image + kernel.code;
-  const uint32_t shared = (kernel.shared_bytes + launch.shared_bytes + 127) / 128 * 128;
-  const auto* size = std::ranges::lower_bound(kSharedSizes, (shared + 1023) / 1024);
-  const uint32_t config = SharedConfig(size == std::end(kSharedSizes) ? 228 : *size);
-  const uint32_t stack = (kernel.stack_bytes + 15) / 16 * 16;
-  const std::pair<QmdField, uint32_t> fields[] = {
-      {QmdField::kQmdType, kQmdTypeGridCta},
-      {QmdField::kQmdGroupId, 0x3f},
-      {QmdField::kApiVisibleCallLimit, 1},  // not checked
-      {QmdField::kSamplerIndex, 1},         // by the header's index
-      {QmdField::kSassVersion, kSassVersion},
-      {QmdField::kInvalidateTextureHeader, 1},
-      {QmdField::kInvalidateTextureSampler, 1},
-      {QmdField::kInvalidateTextureData, 1},
-      {QmdField::kInvalidateShaderData, 1},
-      {QmdField::kInvalidateInstruction, 1},
-      {QmdField::kInvalidateConstant, 1},
-      {QmdField::kSharedMemorySize, shared},
-      {QmdField::kMinSharedConfig, config},
-      {QmdField::kTargetSharedConfig, config},
-      {QmdField::kMaxSharedConfig, SharedConfig(228)},
-      {QmdField::kLocalMemoryHigh, stack},
-      {QmdField::kGridWidth, launch.grid[0]},
-      {QmdField::kGridHeight, launch.grid[1]},
-      {QmdField::kGridDepth, launch.grid[2]},
-      {QmdField::kThreadsX, launch.group[0]},
-      {QmdField::kThreadsY, launch.group[1]},
-      {QmdField::kThreadsZ, launch.group[2]},
-      {QmdField::kRegisterCount, kernel.registers},
-      {QmdField::kBarrierCount, std::max<uint32_t>(kernel.barriers, 1)},
-      {QmdField::kMembarType, kMembarL1System},
-      {QmdField::kProgramAddressLow, Low(program)},
-      {QmdField::kProgramAddressHigh, High(program)},
-      {QmdField::kConstantBuffer0Valid, 1},
-      {QmdField::kConstantBuffer0Invalidate, 1},
-      {QmdField::kConstantBuffer0Low6, Low(bank >> 6)},
-      {QmdField::kConstantBuffer0High6, High(bank >> 6)},
-      {QmdField::kConstantBuffer0Size4, static_cast<uint32_t>(BankBytes(kernel) >> 4)},
-  };
-  Qmd qmd;
-  for (const auto& [field, value] : fields) qmd.Set(field, value);
+  Qmd qmd = QmdOf({
+      .program = image + kernel.code,
+      .constants = bank,
+      .constant_bytes = static_cast<uint32_t>(BankBytes(kernel)),
+      .registers = kernel.registers,
+      .barriers = kernel.barriers,
+      .shared_bytes = (kernel.shared_bytes + launch.shared_bytes + 127) / 128 * 128,
+      .stack_bytes = (kernel.stack_bytes + 15) / 16 * 16,
+      .grid = launch.grid,
+      .group = launch.group,
+  });
   if (kernel.constants4_bytes > 0) {
     const uint64_t bank4 = (image + kernel.constants4) >> 6;
     qmd.Set(QmdField::kConstantBuffer4Valid, 1);
@@ -109,7 +74,7 @@ void EndCopy(PushBuffer& push, const Step& step) {
 size_t LaunchDataBytes(const CubinKernel& kernel) { return kBankOffset + BankBytes(kernel); }
 
 void WriteLaunchData(const Block& at, const GridLaunch& launch) {
-  const Qmd qmd = QmdOf(launch, at.address + kBankOffset);
+  const Qmd qmd = LaunchData(launch, at.address + kBankOffset);
   for (size_t i = 0; i < qmd.words().size(); ++i) Store(at, 4 * i, qmd.words()[i]);
   const CubinKernel& kernel = launch.function->kernel;
   for (size_t i = 0; i < BankBytes(kernel); i += 4) Store(at, kBankOffset + i, 0);
