@@ -6,20 +6,11 @@
 #include <utility>
 
 #include "engine/schedule/byte_products.h"
-#include "engine/schedule/channels_last.h"
 #include "engine/schedule/choose_rows.h"
-#include "engine/schedule/collapse.h"
-#include "engine/schedule/exchange_sums.h"
-#include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
+#include "engine/schedule/graph_steps.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/order_kernels.h"
-#include "engine/schedule/scaled_sums.h"
-#include "engine/schedule/score_form.h"
-#include "engine/schedule/sign_masks.h"
-#include "engine/schedule/split_reduce.h"
-#include "engine/schedule/store_shape.h"
-#include "engine/schedule/window_sums.h"
 
 namespace telegrad {
 
@@ -44,31 +35,15 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           .fixed_sums = target.deterministic};
 }
 
-absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
+absl::StatusOr<Schedule> ScheduleGraph(UOp sink, std::span<const VarValue> variables,
                                        Budget* budget, const ScheduleOptions& target) {
-  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
-  TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
-  TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
-  TG_ASSIGN_OR_RETURN(legal, SimplifyScores(std::move(legal), budget));
-  TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
-  if (target.dots && !target.fixed_sums) {
-    TG_ASSIGN_OR_RETURN(legal, ScaleSums(std::move(legal), budget));
-  }
-  TG_ASSIGN_OR_RETURN(legal, AddSmallProductsInFloat(std::move(legal), target.dots, budget));
-  if (target.fixed_sums) {
-    TG_ASSIGN_OR_RETURN(legal, RoundSharedProducts(std::move(legal), budget));
-  } else {
-    TG_ASSIGN_OR_RETURN(legal, ExchangeSums(std::move(legal), budget));
-  }
-  TG_ASSIGN_OR_RETURN(legal, SplitReductions(std::move(legal), target.machine->schedule.split,
-                                             target.fixed_sums, budget));
-  if (target.product_target) {
-    TG_ASSIGN_OR_RETURN(legal, StoreChannelsLast(std::move(legal), *target.product_target, budget));
-  }
-  if (target.private_bytes > 0 || target.row_bytes > 0) {
-    const bool only_weighted = target.private_bytes == 0;
-    TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), only_weighted, budget));
-  }
+  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(legal, RunGraphSteps(std::move(legal), GraphSteps(), target, budget));
+  return ScheduleKernels(legal, budget, target);
+}
+
+absl::StatusOr<Schedule> ScheduleKernels(const FrozenGraph& legal, Budget* budget,
+                                         const ScheduleOptions& target) {
   TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
   const UOp sink = graph.graph.root();
   Budget::Held held(budget);

@@ -74,12 +74,17 @@ struct ScheduleOptions {
   static ScheduleOptions For(const Target& target);
 };
 
-// `sink` is the root of a verified tensor graph; `variables` as in Legalize.
+// `sink` is the root of a verified tensor graph; `variables` as in Legalize. All of scheduling:
+// Legalize, the steps of graph_steps.h, ScheduleKernels.
 absl::StatusOr<Schedule> ScheduleGraph(UOp sink, std::span<const VarValue> variables,
                                        Budget* budget, const ScheduleOptions& options = {});
 inline absl::StatusOr<Schedule> ScheduleGraph(UOp sink, Budget* budget,
                                               const ScheduleOptions& options = {}) {
   return ScheduleGraph(sink, {}, budget, options);
 }
+
+// Only the last part: the kernels of the legalized graph, as it is.
+absl::StatusOr<Schedule> ScheduleKernels(const FrozenGraph& legal, Budget* budget,
+                                         const ScheduleOptions& options = {});
 
 }  // namespace telegrad

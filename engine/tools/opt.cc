@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "engine/base/files.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
@@ -29,6 +30,9 @@ namespace {
 
 constexpr FlagRow kFlags[] = {
     {"passes", 'p', FlagKind::kString, "", "A,B,C", "Passes and groups to run, in order"},
+    {"disable", 0, FlagKind::kString, "", "A,B,C",
+     "Leave these passes out where --passes or a group of it has them; what follows sees the graph "
+     "as it was before them"},
     {"list", 'l', FlagKind::kBool, "false", "", "Print all passes, groups and rule tables"},
     {"ops-doc", 0, FlagKind::kBool, "false", "", "Print docs/ops.md"},
     {"piece", 0, FlagKind::kInt, "-1", "N",
@@ -159,6 +163,7 @@ std::optional<Target> KnownTarget(std::string_view name, int threads) {
 
 struct Settings {
   std::vector<PassRow> passes;
+  std::vector<std::string> disabled;
   Form form = Form::kUop;
   Target target;
   double tolerance = 0;
@@ -189,9 +194,29 @@ absl::StatusOr<Target> TargetOf(const Flags& flags) {
   return target;
 }
 
+// The names of passes to leave out. Each is one of `passes`, and what follows it takes the level
+// that it is given, too.
+absl::StatusOr<std::vector<std::string>> Disabled(std::string_view list,
+                                                  std::span<const PassRow> passes) {
+  std::vector<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(ToAbsl(list), ',', absl::SkipWhitespace())) {
+    const std::string& name = names.emplace_back(absl::StripAsciiWhitespace(part));
+    const auto row = std::ranges::find(passes, name, &PassRow::name);
+    if (row == passes.end()) {
+      return InvalidArgument("--disable: \"", name, "\" is none of the passes that run");
+    }
+    if (row->to != row->from) {
+      return InvalidArgument("--disable: ", name, " makes ", LevelNames(row->to), " of ",
+                             LevelNames(row->from), ", which the passes behind it need");
+    }
+  }
+  return names;
+}
+
 absl::StatusOr<Settings> Check(const Flags& flags) {
   Settings s;
   TG_ASSIGN_OR_RETURN(s.passes, FindPasses(flags.GetString("passes")));
+  TG_ASSIGN_OR_RETURN(s.disabled, Disabled(flags.GetString("disable"), s.passes));
   if (!absl::SimpleAtod(flags.GetString("tolerance"), &s.tolerance) || !(s.tolerance >= 0)) {
     return InvalidArgument("--tolerance: \"", flags.GetString("tolerance"),
                            "\" is not a number of at least 0");
@@ -259,6 +284,7 @@ class Runner {
                   flags.GetString("trace").empty() ? nullptr : &trace_) {
     if (flags.GetBool("verify")) options_.verify = [](const Piece& piece) { return Verify(piece); };
     options_.times = &times_;
+    options_.disabled = settings_.disabled;
   }
 
   absl::Status Run(std::string_view text) {

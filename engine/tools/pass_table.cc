@@ -14,11 +14,9 @@
 #include "engine/rules/decompositions.h"
 #include "engine/rules/divmod.h"
 #include "engine/rules/emulation.h"
-#include "engine/schedule/collapse.h"
+#include "engine/schedule/graph_steps.h"
 #include "engine/schedule/legalize.h"
 #include "engine/schedule/schedule.h"
-#include "engine/schedule/sign_masks.h"
-#include "engine/schedule/window_sums.h"
 
 namespace telegrad {
 namespace {
@@ -39,20 +37,29 @@ absl::StatusOr<std::vector<Piece>> Canonicalize(PassContext&, const Piece& piece
   return std::vector<Piece>{std::move(out)};
 }
 
+Piece With(Piece piece, const FrozenGraph& graph) {
+  piece.graph = std::make_shared<Graph>();
+  piece.root = CopyLive(graph.root(), piece.graph.get());
+  return piece;
+}
+
 // The values of the variables are in one more slot, as in executables.
 absl::StatusOr<std::vector<Piece>> ForAllValues(PassContext& c, const Piece& piece) {
   TG_ASSIGN_OR_RETURN(const GeneralForm form,
                       Generalize(piece.root, RangesOf(piece.root), c.budget()));
-  Piece out = piece;
-  out.graph = std::make_shared<Graph>();
-  out.root = CopyLive(form.graph.root(), out.graph.get());
-  TG_RETURN_IF_ERROR(out.graph->status());
-  return std::vector<Piece>{std::move(out)};
+  return std::vector<Piece>{With(piece, form.graph)};
 }
 
+absl::StatusOr<std::vector<Piece>> LegalizePiece(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(const FrozenGraph graph, Legalize(piece.root, {}, c.budget()));
+  return std::vector<Piece>{With(piece, graph)};
+}
+
+// The kernels of a graph. The pass `schedule` is this after all steps.
 absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(piece.root, {}, c.budget()));
   TG_ASSIGN_OR_RETURN(Schedule schedule,
-                      ScheduleGraph(piece.root, c.budget(), ScheduleOptions::For(c.target())));
+                      ScheduleKernels(legal, c.budget(), ScheduleOptions::For(c.target())));
   LeaveOutUnread(&schedule);
   std::vector<Piece> kernels;
   for (const ScheduledKernel& scheduled : schedule.kernels) {
@@ -72,32 +79,12 @@ absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece&
 }
 
 // What a step of the scheduler makes of the whole piece, legalized first.
-template <typename Step>
-absl::StatusOr<std::vector<Piece>> Legalized(PassContext& c, const Piece& piece, const Step& step) {
-  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(piece.root, {}, c.budget()));
-  TG_ASSIGN_OR_RETURN(const FrozenGraph made, step(std::move(legal)));
-  Piece out = piece;
-  out.graph = std::make_shared<Graph>();
-  out.root = CopyLive(made.root(), out.graph.get());
-  TG_RETURN_IF_ERROR(out.graph->status());
-  return std::vector<Piece>{std::move(out)};
-}
-
-absl::StatusOr<std::vector<Piece>> Collapse(PassContext& c, const Piece& piece) {
-  return Legalized(c, piece, [&](const FrozenGraph& legal) {
-    return CollapseReductions(legal.root(), c.budget());
-  });
-}
-
-absl::StatusOr<std::vector<Piece>> SignMasks(PassContext& c, const Piece& piece) {
-  return Legalized(c, piece,
-                   [&](FrozenGraph legal) { return MasksOfResults(std::move(legal), c.budget()); });
-}
-
-absl::StatusOr<std::vector<Piece>> WindowSums(PassContext& c, const Piece& piece) {
-  return Legalized(c, piece, [&](FrozenGraph legal) {
-    return SimplifyWindowSums(std::move(legal), c.target().deterministic, c.budget());
-  });
+template <size_t kStep>
+absl::StatusOr<std::vector<Piece>> OneStep(PassContext& c, const Piece& piece) {
+  TG_ASSIGN_OR_RETURN(FrozenGraph graph, Legalize(piece.root, {}, c.budget()));
+  TG_ASSIGN_OR_RETURN(graph, RunGraphSteps(std::move(graph), GraphSteps().subspan(kStep, 1),
+                                           ScheduleOptions::For(c.target()), c.budget()));
+  return std::vector<Piece>{With(piece, graph)};
 }
 
 constexpr uint8_t kGraphs = kTensorLevel | kKernelLevel;
@@ -120,41 +107,50 @@ constexpr PassRow kOwnPasses[] = {
      kOnlyMulAcc, Sweep{}},
     {"strength", "turns division by powers of two into shift and mask", kKernelLevel, kKernelLevel,
      kOnlyStrength, Sweep{}},
-    {"collapse",
-     "legalizes, then turns masked reductions into iota, gather and scatter",
-     kTensorLevel,
-     kTensorLevel,
-     {},
-     SplitPass{Collapse}},
-    {"sign-masks",
-     "legalizes, then makes 0 < x a comparison of relu(x) where there is one",
-     kTensorLevel,
-     kTensorLevel,
-     {},
-     SplitPass{SignMasks}},
-    {"window-sums",
-     "legalizes, then makes the gradients of pools views, and those of convolutions one sum",
-     kTensorLevel,
-     kTensorLevel,
-     {},
-     SplitPass{WindowSums}},
     {"generalize",
      "makes one graph of all values of the variables, which it reads from one more slot",
      kTensorLevel,
      kTensorLevel,
      {},
      SplitPass{ForAllValues}},
-    {"schedule",
-     "splits a tensor graph into kernels",
-     kTensorLevel,
-     kKernelLevel,
-     {},
-     SplitPass{SplitIntoKernels}},
 };
+
+template <size_t... kStep>
+std::vector<PassRow> MakeStepRows(std::index_sequence<kStep...>) {
+  return {{GraphSteps()[kStep].name,
+           GraphSteps()[kStep].what,
+           kTensorLevel,
+           kTensorLevel,
+           {},
+           SplitPass{OneStep<kStep>}}...};
+}
+
+// The steps of the scheduler; the last one makes kernels.
+const std::vector<PassRow>& ScheduleRows() {
+  static const auto* const table = [] {
+    auto* rows = new std::vector<PassRow>{{"legalize",
+                                           "expresses what clients send by fewer ops",
+                                           kTensorLevel,
+                                           kTensorLevel,
+                                           {},
+                                           SplitPass{LegalizePiece}}};
+    const auto steps = MakeStepRows(std::make_index_sequence<kGraphSteps>());
+    rows->insert(rows->end(), steps.begin(), steps.end());
+    rows->push_back({"kernels",
+                     "splits a tensor graph into kernels",
+                     kTensorLevel,
+                     kKernelLevel,
+                     {},
+                     SplitPass{SplitIntoKernels}});
+    return rows;
+  }();
+  return *table;
+}
 
 const std::vector<PassRow>& Table() {
   static const auto* const table = [] {
     auto* rows = new std::vector<PassRow>(std::begin(kOwnPasses), std::end(kOwnPasses));
+    rows->insert(rows->end(), ScheduleRows().begin(), ScheduleRows().end());
     rows->insert(rows->end(), LoweringPasses().begin(), LoweringPasses().end());
     return rows;
   }();
@@ -167,6 +163,7 @@ std::span<const PassRow> AllPasses() { return Table(); }
 
 std::span<const PassGroup> AllPassGroups() {
   static const PassGroup groups[] = {
+      {"schedule", "all of scheduling: from a tensor graph to kernels", ScheduleRows()},
       {"lower", "all of lowering: from a kernel to a proved program", LoweringPasses()}};
   return groups;
 }
@@ -201,7 +198,9 @@ absl::StatusOr<std::vector<PassRow>> FindPasses(std::string_view list) {
 }
 
 std::string ListPasses() {
-  static constexpr std::string_view kWalks[] = {"sweep", "function", "split", "linear", "check"};
+  static constexpr std::string_view kWalks[] = {"sweep", "function", "piece",
+                                                "split", "linear",   "check"};
+  static_assert(std::size(kWalks) == std::variant_size_v<decltype(PassRow::run)>);
   std::string text = "Passes (levels, walk: what):\n";
   for (const PassRow& row : AllPasses()) {
     StrAppend(&text, "  ", row.name, " (", LevelNames(row.from));

@@ -24,7 +24,7 @@ telegrad-opt: tests/golden/opt/two_programs.uop: there is no piece 2, the text h
 [exit 1]
 $ telegrad-opt --passes=schedule tests/golden/opt/multiply_add.uop
 [stderr]
-telegrad-opt: schedule: works on graphs of the level tensor, got a graph of the level kernel
+telegrad-opt: legalize: works on graphs of the level tensor, got a graph of the level kernel
 [exit 1]
 $ telegrad-opt --passes=lower tests/golden/opt/row_sum.uop
 [stderr]
@@ -66,3 +66,11 @@ $ telegrad-opt --trace=absent/page.html tests/golden/opt/row_sum.uop
 [stderr]
 telegrad-opt: cannot write absent/page.html: there is no folder absent/; make it, or name another file
 [exit 1]
+$ telegrad-opt --passes=schedule --disable=collapse,peel tests/golden/opt/arange.uop
+[stderr]
+telegrad-opt: --disable: "peel" is none of the passes that run
+[exit 2]
+$ telegrad-opt --passes=schedule --disable=kernels tests/golden/opt/arange.uop
+[stderr]
+telegrad-opt: --disable: kernels makes kernel of tensor, which the passes behind it need
+[exit 2]

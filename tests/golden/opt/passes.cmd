@@ -98,3 +98,20 @@ program second iterations=1 flops=0 bytes=32 arguments=[f32 4 write, f32 4 read]
 %4 = load f32 [4] %3
 %5 = index f32 [4] %0 %2
 %6 = store %5 %4
+$ telegrad-opt --passes=schedule --disable=collapse tests/golden/opt/arange.uop
+--- kernel0(slot0): writes slot 0
+%0 = param i32 [6] slot=0
+%1 = const i64 6
+%2 = range i64 %1 id=0 type=loop
+%3 = index i32 %0 %2
+%4 = const i64 4
+%5 = range i64 %1 id=1 type=reduce
+%6 = add i64 %2 %5
+%7 = cmplt bool %4 %6
+%8 = const i32 3
+%9 = const i32 0
+%10 = where i32 %7 %8 %9
+%11 = reduce i32 %10 %5 kind=add axes=[]
+%12 = store %3 %11
+%13 = end %12 %2
+%14 = sink %13

@@ -57,7 +57,19 @@ program kernel0 iterations=2 flops=2 bytes=32 arguments=[f32 2 write, f32 6 read
 [stderr]
 eval: after the input: run
 eval: after algebra: equal
-eval: after schedule: kernels, not run
+eval: after legalize: equal
+eval: after collapse: equal
+eval: after sign-masks: equal
+eval: after scores: equal
+eval: after window-sums: equal
+eval: after scale-sums: equal
+eval: after byte-products: equal
+eval: after round-products: equal
+eval: after exchange-sums: equal
+eval: after split-reductions: equal
+eval: after channels-last: equal
+eval: after store-shape: equal
+eval: after kernels: kernels, not run
 eval: after derive: kernels, not run
 eval: after windows: kernels, not run
 eval: after limit: kernels, not run
