@@ -18,6 +18,10 @@ namespace {
 
 constexpr int64_t kSize = 96;
 constexpr int64_t kHot = 1'000'000;  // ns
+// A search may use all that it takes, of which a millisecond comes back in each second.
+constexpr int64_t kBackNs = 1'000'000;
+constexpr std::string_view kTenants =
+    "[*]\ndevice_rate=1\ndevice_burst=1000000\ncompile_rate=1\ncompile_burst=1000000";
 
 // Slot 2 = slot 0 x slot 1, of integers in floats: sums of them are exact in any order.
 FrozenGraph ProductOfSquares() {
@@ -53,7 +57,7 @@ class KernelSearchTest : public ::testing::Test {
     services_.heat = std::make_shared<KernelHeat>();
     caches_ = std::make_shared<SharedCaches>(ExecutableCache::Limits{}, services_);
     directory_ = std::make_unique<TenantDirectory>(
-        *ParseTenants("[*]", "file", {}), /*max_idle=*/2,
+        *ParseTenants(kTenants, "file", {}), /*max_idle=*/2,
         [this](const Accounts& accounts) {
           return std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_,
                                                  accounts.for_caches());
@@ -113,13 +117,20 @@ TEST_F(KernelSearchTest, AHotKernelIsSearchedForAtItsTenantsExpense) {
   const std::vector<float> want = Run(*before);
   EXPECT_FALSE(services_.heat->TakeHottest(1));
   tenant_->engine->Ran(*before, 2 * kHot, tenant_->share);
+  const int64_t begin = SteadyNs();
+  const TenantDebts none = tenant_->Debts(begin);
+  EXPECT_EQ(none.device_ns, 0);
   Search(4);  // seconds, of which a busy machine leaves few
   EXPECT_EQ(metrics_.Value(Metric::kSearches), 1);
   EXPECT_GT(metrics_.Value(Metric::kSearchPrograms), 1);
-  const TenantDebts debts = tenant_->Debts(SteadyNs());
+  const int64_t end = SteadyNs();
+  const TenantDebts debts = tenant_->Debts(end);
+  const double measured = metrics_.Value(Metric::kSearchDeviceNs) * 1e9;
+  const double back = static_cast<double>(end - begin) * 1e-9 * kBackNs + 1;
   EXPECT_EQ(static_cast<double>(services_.found->stats().found), 1);
-  // Without a limit of its rate a tenant has no debts; what it has used is counted all the same.
-  EXPECT_GE(debts.device_ns, 0);
+  EXPECT_GT(debts.device_ns, 0);
+  EXPECT_NEAR(static_cast<double>(debts.device_ns) + back / 2, measured, back / 2 + 1e3);
+  EXPECT_GT(debts.compile_ns, none.compile_ns) << "its programs were compiled";
   EXPECT_EQ(tenant_->accounts[Quota::kDeviceMemory].used(), 0) << "scratch buffers are gone";
   EXPECT_EQ(Run(*Executable1()), want);
 }
