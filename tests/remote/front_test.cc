@@ -25,9 +25,9 @@ class Counting {
     session_->Put(graph_.root());
     EXPECT_TRUE(Run().Get().ok()) << session_->status();
   }
-  Future<RunInfo> Run() {
+  Future<RunInfo> Run(uint32_t timeout_ms = 0) {
     const uint64_t handles[] = {1};
-    return session_->Run(ContentHash(graph_.root()), handles);
+    return session_->Run(ContentHash(graph_.root()), handles, {}, timeout_ms);
   }
   Future<Done> Read() { return session_->Read(1, 0, Writable(words_)); }
   const std::vector<int32_t>& words() const { return words_; }
@@ -414,19 +414,49 @@ TEST_F(TwoDaemons, AServerThatStopsIsLostInTime) {
   EXPECT_TRUE(again.Run().Get().ok());
 }
 
+// Each of the runs is of another graph, which the far server has to compile first, so that the
+// cancellation overtakes most of them there, too.
 TEST_F(TwoDaemons, ACancelledRunEndsThere) {
-  Counting counting(*connection_, kFar);
-  proxy_->HoldAnswers(true);
+  constexpr int kGraphs = 100;
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 4 * kGraphs, kFar);
+  const uint64_t handles[] = {1};
   std::vector<Future<RunInfo>> runs;
-  for (int i = 0; i < 20; ++i) runs.push_back(counting.Run());
-  counting.session().Cancel();
-  proxy_->HoldAnswers(false);
+  for (int64_t elements = 1; elements <= kGraphs; ++elements) {
+    const FrozenGraph graph = IncrementGraph(elements);
+    session->Put(graph.root());
+    runs.push_back(session->Run(ContentHash(graph.root()), handles));
+  }
+  session->Cancel();
+  int done = 0;
   for (const auto& run : runs) {
     const absl::Status status = run.Get().status();
     EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+    done += status.ok() ? 1 : 0;
   }
+  EXPECT_TRUE(absl::IsCancelled(runs.back().Get().status()));
+  EXPECT_LT(done, kGraphs / 2);
   Counting again(*connection_, kFar);
   EXPECT_TRUE(again.Run().Get().ok());
+  // What came to nothing here did not run there.
+  EXPECT_LE(There("telegrad_runs_total"), done + 3);
+}
+
+// The far server has to compile it first, which takes longer than a millisecond.
+TEST_F(TwoDaemons, ARunThereEndsWithItsTimeout) {
+  const auto session = *connection_->OpenSession();
+  const FrozenGraph graph = IncrementGraph(64);
+  const Digest hash = ContentHash(graph.root());
+  session->Alloc(1, 256, kFar);
+  session->Put(graph.root());
+  const uint64_t handles[] = {1};
+  const auto late = session->Run(hash, handles, {}, /*timeout_ms=*/1);
+  std::vector<int32_t> words(64);
+  const auto spoiled = session->Read(1, 0, Writable(words));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Get().status())) << late.Get().status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(spoiled.Get().status())) << spoiled.Get().status();
+  Counting again(*connection_, kFar);
+  EXPECT_TRUE(again.Run(/*timeout_ms=*/600'000).Get().ok());
 }
 
 // Of two that name each other neither gets an answer: each says so and ends.
