@@ -120,8 +120,14 @@ absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std
 }
 
 constexpr Driver kDrivers[] = {
-    {"cpu", &OpenCpus},       {"cuda", &OpenGpus},  {"nv", &OpenQueues},  {"hip", &OpenAmds},
-    {"opencl", &OpenLoaders}, {"null", &OpenNulls}, {"disk", &OpenDisks}, {"remote", &OpenRemotes},
+    {"cpu", &OpenCpus},
+    {"cuda", &OpenGpus, /*in_daemon=*/true},
+    {"nv", &OpenQueues, /*in_daemon=*/true},
+    {"hip", &OpenAmds, /*in_daemon=*/true},
+    {"opencl", &OpenLoaders, /*in_daemon=*/true},
+    {"null", &OpenNulls},
+    {"disk", &OpenDisks},
+    {"remote", &OpenRemotes},
 };
 
 }  // namespace
@@ -134,7 +140,13 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   Devices all;
   for (const Driver& driver : kDrivers) {
     TG_ASSIGN_OR_RETURN(Devices devices, driver.open(options, notes));
-    for (auto& device : devices) all.push_back(std::move(device));
+    for (auto& device : devices) {
+      if (driver.in_daemon && options.isolate != Isolation::kNone) {
+        notes->push_back(StrCat(device->name(),
+                                ": its kernels run in the daemon; --isolate is for CPU devices"));
+      }
+      all.push_back(std::move(device));
+    }
   }
   return all;
 }

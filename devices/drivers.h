@@ -60,6 +60,8 @@ struct Driver {
   // that it has and that cannot be used, or for why it has none.
   absl::StatusOr<std::vector<std::unique_ptr<Device>>> (*open)(const DriverOptions& options,
                                                                std::vector<std::string>* notes);
+  // Whether kernels run in the daemon, by a library or queues of its own, whatever `isolate` says.
+  bool in_daemon = false;
 };
 
 std::span<const Driver> Drivers();

@@ -10,7 +10,7 @@ Usage: tests/run.sh [--full [--fuzz SECONDS] [--soak SECONDS]] [-j JOBS] [--help
 Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
   --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
            20,000 random lists of moves, soak, races on OpenCL, all captured graphs, ONNX cases and networks on fake HIP, the
-           GPU bundle, chaos at full size, the tsan and asan (with UBSan) presets and fuzzing, which takes hours on two cores
+           GPU bundle, an earlier commit's daemon beside this one's, chaos at full size, the tsan and asan (with UBSan) presets and fuzzing, which takes hours on two cores
   --fuzz SECONDS  time for which --full runs each fuzz target (default 60)
   --soak SECONDS  time for which --full runs the soak test (default 300)
   --everything SECONDS  time for which --full runs the soak of everything together (default 300)
@@ -114,6 +114,7 @@ if $full; then
   step "onnx on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/onnx_on_hip_test
   step "networks on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/networks_on_hip_test
   step "gpu bundle" tests/gpu/run.sh
+  step "earlier release" tests/remote/previous.sh
   step chaos tests/chaos/run.sh
   build tsan && tests tsan --no-tests=error
   build asan && tests asan --no-tests=error

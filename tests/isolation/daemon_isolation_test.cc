@@ -99,6 +99,23 @@ TEST(IsolatedDaemon, RunsGoOnAfterAWorkerWasKilled) {
   EXPECT_GE((*connection->Stats())["telegrad_device_worker_ends_total"], 1);
 }
 
+// Who asks for isolation hears of what has none.
+TEST(IsolatedDaemon, SaysWhatRunsInTheDaemonAllTheSame) {
+  for (const std::string how : {"none", "device"}) {
+    RunningDaemon daemon(
+        {"--isolate", how, "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1"});
+    std::vector<std::string> notes;
+    ASSERT_TRUE((*Connection::Connect(daemon.address()))->ListDevices(&notes).ok());
+    const auto of_gpu =
+        ::testing::Contains("CUDA:0: its kernels run in the daemon; --isolate is for CPU devices");
+    if (how == "none") {
+      EXPECT_THAT(notes, ::testing::Not(of_gpu));
+    } else {
+      EXPECT_THAT(notes, of_gpu);
+    }
+  }
+}
+
 class IsolatedTenants : public AuthTest {
  protected:
   std::unique_ptr<Counter> CounterOf(const std::string& tenant) {
