@@ -49,7 +49,7 @@ cp tests/programs/*.uop "$out/telegrad-gpu/programs/"
 for program in "${programs[@]}"; do
   strip -o "$out/telegrad-gpu/bin/${program##*/}" "$build/$program"
 done
-cp tests/gpu/gpu_suite.sh tests/bench/peers/torch_matmul.py "$out/telegrad-gpu/"
+cp tests/gpu/gpu_suite.sh tests/bench/peers/torch_peers.py "$out/telegrad-gpu/"
 tests/gpu/check_bundle.sh "$out/telegrad-gpu"
 bundle=$out/telegrad-gpu.tar.xz
 # The programs have most of LLVM in common; a window over all of them finds it once: 24 MiB, and 58 without.
