@@ -88,7 +88,8 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
   if (options.cuda_library.empty()) return Devices();
   return OpenCudas({.library = options.cuda_library,
                     .devices = options.cuda_devices,
-                    .memory_limit = options.cuda_memory},
+                    .memory_limit = options.cuda_memory,
+                    .assembler = options.cuda_assembler},
                    notes);
 }
 

@@ -43,6 +43,7 @@ struct DriverOptions {
   std::string cuda_library = "";  // see CudaOptions; none for ""
   int64_t cuda_devices = -1;
   int64_t cuda_memory = 0;
+  std::function<absl::StatusOr<std::string>(const std::string& arch)> cuda_assembler = {};
   std::string hip_library = "";  // see HipOptions; none for ""
   int64_t hip_devices = -1;
   int64_t hip_memory = 0;

@@ -29,6 +29,27 @@ absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
   return CubinFeatures(ptxas);
 }
 
+// What makes the code of CUDA's GPUs, in a compile worker: ptxas, where there is one that takes our
+// PTX. It is tried once for each kind of GPU.
+std::function<absl::StatusOr<std::string>(const std::string&)> CudaAssembler(const Flags& flags) {
+  if (flags.GetInt("cuda-devices") == 0) return {};
+  struct Tried {
+    Mutex mutex;
+    std::map<std::string, absl::StatusOr<std::string>> by_arch TG_GUARDED_BY(mutex);
+  };
+  return [name = flags.GetString("ptxas"),
+          tried = std::make_shared<Tried>()](const std::string& arch) {
+    const MutexLock lock(tried->mutex);
+    const auto found = tried->by_arch.find(arch);
+    if (found != tried->by_arch.end()) return found->second;
+    const auto made = TryPtxas(name, arch);
+    if (!made.ok()) {
+      Log(LogLevel::kInfo, "ptxas_unused", {{"arch", arch}, {"reason", made.status().message()}});
+    }
+    return tried->by_arch.emplace(arch, made).first->second;
+  };
+}
+
 // What --remote-bulk says of the servers, by their names.
 absl::StatusOr<std::map<std::string, std::string>> RemoteBulk(const Flags& flags) {
   std::map<std::string, std::string> all;
@@ -191,6 +212,7 @@ DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
           .cuda_library = flags.GetString("cuda-library"),
           .cuda_devices = flags.GetInt("cuda-devices"),
           .cuda_memory = flags.GetInt("cuda-memory"),
+          .cuda_assembler = CudaAssembler(flags),
           .hip_library = flags.GetString("hip-library"),
           .hip_devices = flags.GetInt("hip-devices"),
           .hip_memory = flags.GetInt("hip-memory"),

@@ -50,6 +50,12 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
                               "; expected 8.0 or later");
   }
   out.target = *std::move(target);
+  // A cubin is for GPUs of one major capability; on later ones the driver translates PTX.
+  if (options.assembler && out.target.arch.starts_with(StrCat("sm_", major))) {
+    if (auto features = options.assembler(out.target.arch); features.ok()) {
+      out.target.features = *std::move(features);
+    }
+  }
   out.rates.flops = NvidiaOperationsPerCycle(major, minor) * (kUsual * processors * khz * 1e3);
   out.rates.bytes = kUsual * kTransfersPerCycle * memory_khz * 1e3 * bus_bits / 8;
   out.resident_threads = int64_t{threads} * processors;

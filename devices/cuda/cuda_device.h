@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
 #include "devices/api/host_queue.h"
@@ -17,6 +19,9 @@ struct CudaOptions {
   std::string library = "libcuda.so.1";  // the driver's
   int64_t devices = -1;      // the first so many GPUs that the driver shows; below 0: all of them
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
+  // Target::features for GPUs whose code is of `arch`, so that who compiles for them makes cubins
+  // (engine/compile/ptxas.h); an error, or no function: PTX, which the driver translates.
+  std::function<absl::StatusOr<std::string>(const std::string& arch)> assembler = {};
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
   // A GPU that is at the same submission for so long is taken for stuck.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/cubin/cubin.h"
 #include "devices/cuda/ptx_parameters.h"
 #include "engine/base/status.h"
 
@@ -29,9 +30,16 @@ static_assert(static_cast<int>(TensorSwizzle::k128Bytes) == CU_TENSOR_MAP_SWIZZL
 static_assert(static_cast<int>(TensorFill::kNan) ==
               CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA);
 
+absl::StatusOr<std::vector<int64_t>> ParameterBytesOf(const ProgramImage& image) {
+  if (!Cubin::IsCubin(image.binary)) return PtxParameterBytes(image.binary, image.name);
+  TG_ASSIGN_OR_RETURN(const std::vector<uint32_t> bytes,
+                      Cubin::ParametersOf(image.binary, image.name));
+  return std::vector<int64_t>(bytes.begin(), bytes.end());
+}
+
 // The driver reads whatever lies where the parameters should be.
 absl::Status CheckParameters(const ProgramImage& image) {
-  const std::vector<int64_t> bytes = PtxParameterBytes(image.binary, image.name);
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> bytes, ParameterBytesOf(image));
   const auto& kinds = image.signature.parameters;
   if (bytes.size() != kinds.size()) {
     return InvalidArgument("it takes ", bytes.size(), " parameters, its signature says ",

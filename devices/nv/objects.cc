@@ -83,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Module>> Module::Load(Gpu& gpu, std::string_view 
                                                      std::string_view entry) {
   TG_RETURN_IF_ERROR(gpu.Check());
   TG_ASSIGN_OR_RETURN(const Cubin read, Cubin::Read(cubin, entry));
+  if (!read.IsFor(90)) return InvalidArgument("a cubin for another kind of GPU, not for sm_90");
   TG_RETURN_IF_ERROR(gpu.HoldStacks(read.kernel().stack_bytes));
   std::unique_ptr<Module> out(new Module(gpu));
   TG_ASSIGN_OR_RETURN(out->memory_, gpu.commands().Take(read.bytes(), Cubin::kAlignment));

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "devices/nv/cubin.h"
+#include "devices/cubin/cubin.h"
 #include "devices/nv/heap.h"
 #include "devices/nv/pushbuffer.h"
 

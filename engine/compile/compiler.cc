@@ -339,6 +339,16 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
   return image;
 }
 
+absl::StatusOr<std::string> TryPtxas(const std::string& name, const std::string& arch) {
+  TG_ASSIGN_OR_RETURN(const Ptxas ptxas, FindPtxas(name));
+  Target target;
+  target.arch = arch;
+  target.features = CubinFeatures(ptxas);
+  constexpr char kNothing[] = "define ptx_kernel void @nothing() {\n  ret void\n}\n";
+  TG_RETURN_IF_ERROR(Compile(kNothing, "nothing", target).status());
+  return target.features;
+}
+
 absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,
                                               const Target& target) {
   TG_RETURN_IF_ERROR(CheckIrSize(source, name));

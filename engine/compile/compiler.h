@@ -14,6 +14,10 @@ namespace telegrad {
 // `threads` below 1 means as many as the hardware has.
 Target HostTarget(int threads);
 
+// CubinFeatures of the ptxas of that name, once it has made a cubin for `arch` of a kernel that
+// this compiler wrote. An error says what is missing.
+absl::StatusOr<std::string> TryPtxas(const std::string& name, const std::string& arch);
+
 struct CompilerOptions {
   std::string opencl_library = "libOpenCL.so.1";  // by which OpenCL C is compiled; none for ""
 };

@@ -128,6 +128,12 @@ std::optional<std::string> PtxasOf(const Target& target) {
   return std::string(features.substr(colon + 1));
 }
 
+std::string PtxasVersionOf(const Target& target) {
+  if (!PtxasOf(target)) return "";
+  const std::string_view features = std::string_view(target.features).substr(kCubin.size());
+  return std::string(features.substr(0, features.find(':')));
+}
+
 absl::StatusOr<std::string> AssemblePtx(const std::string& path, const std::string& ptx,
                                         const std::string& arch, const std::string& kernel) {
   const Folder folder;

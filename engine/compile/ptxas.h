@@ -24,6 +24,8 @@ absl::StatusOr<Ptxas> FindPtxas(const std::string& name);
 // that a kernel's key has both. And the path in it, or nullopt for another target's.
 std::string CubinFeatures(const Ptxas& ptxas);
 std::optional<std::string> PtxasOf(const Target& target);
+// Its version, or "" for another target.
+std::string PtxasVersionOf(const Target& target);
 
 // The cubin for `arch`, "sm_90a". INTERNAL, naming the kernel, with what ptxas says: the PTX comes
 // from a compiler. UNAVAILABLE where it cannot be run.

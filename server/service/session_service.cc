@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/base/status.h"
+#include "engine/compile/ptxas.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
 #include "server/admin/log.h"
@@ -85,6 +86,13 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   return status;
 }
 
+// Of a GPU of NVIDIA's: who makes its code.
+static std::string CodeOf(const Target& target) {
+  if (!target.arch.starts_with("sm_")) return "";
+  const std::string version = PtxasVersionOf(target);
+  return version.empty() ? ", code by the driver" : StrCat(", code by ptxas ", version);
+}
+
 absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDevicesRequest&,
                                          v1::ListDevicesResponse* response) {
   for (const auto& device : env_.devices->devices()) {
@@ -97,7 +105,7 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     const absl::Status health = device->Health();
     out->set_name(device->name());
     out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
-                           target.vector_bytes * 8, "-bit vectors"));
+                           target.vector_bytes * 8, "-bit vectors", CodeOf(target)));
     const Account& paid = caller.tenant->accounts[Quota::kDeviceMemory];
     const bool all = caller.principal.admin;
     out->set_memory_limit(static_cast<uint64_t>(

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "engine/base/status.h"
+#include "engine/compile/ptxas.h"
 #include "tests/devices/cuda_fixture.h"
 
 namespace telegrad {
@@ -350,6 +351,50 @@ TEST_F(Cuda, SaysWhatIsWrongWithAProgram) {
   image.signature.local_bytes = 60 << 10;  // has to be asked for
   EXPECT_EQ(load(image), absl::OkStatus());
   EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
+// Code that was assembled elsewhere is not translated, and its parameters are what the signature
+// says.
+TEST_F(Cuda, TakesCubins) {
+  fake_.Set("capability", 86);
+  Open();
+  fake_.Set("jit_error", 209);
+  ProgramImage image = NextImage();
+  image.binary = *AssemblePtx(FAKE_PTXAS, kNextPtx, "sm_80", "next");
+  const auto program = device().Load(image);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(fake_.Count("modules_translated"), 0);
+  const BufferView buffer = Buffer(3);
+  Command next = NextCommand(*program);
+  next.launch.grid.x = 3;
+  ASSERT_EQ(Run({next}, {buffer}), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), std::string("\1\1\1"));
+  image.signature.parameters = KernelParameters(2);
+  EXPECT_THAT(std::string(device().Load(image).status().message()),
+              HasSubstr("it takes 2 parameters, its signature says 3"));
+  image = NextImage();
+  image.binary = "\177ELF and no cubin";
+  EXPECT_EQ(device().Load(image).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device().Health(), absl::OkStatus());
+}
+
+// A cubin is for one generation of GPUs; what makes them is asked for that generation alone.
+TEST_F(Cuda, CubinsAreForOneGeneration) {
+  std::vector<std::string> asked;
+  CudaOptions options = FakeOptions();
+  options.assembler = [&](const std::string& arch) -> absl::StatusOr<std::string> {
+    asked.push_back(arch);
+    return "cubin:V1:/bin/ptxas";
+  };
+  for (const int64_t capability : {80, 89, 90, 100, 120}) {
+    devices_.clear();
+    asked.clear();
+    fake_.Set("capability", capability);
+    Open(options);
+    const bool has = capability < 100;
+    EXPECT_EQ(asked.size(), has ? devices_.size() : 0u) << capability;
+    EXPECT_EQ(device().target().features, has ? "cubin:V1:/bin/ptxas" : "") << capability;
+  }
 }
 
 TEST_F(Cuda, TheDriversCompilerFails) {

@@ -7,6 +7,7 @@
 #include "devices/disk/disk_device.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
+#include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/frontend/autograd/gradient.h"
@@ -59,8 +60,10 @@ struct Gpu {
   Maker maker = kNvidia;
   bool fake = true;
   int64_t processor = 0;
+  bool cubins = false;  // code is assembled before the driver gets it
 };
 const Gpu kGpus[] = {{.name = "cuda_fake"},
+                     {.name = "cuda_fake_cubins", .cubins = true},
                      {.name = "cuda", .fake = false},
                      {.name = "nv_fake", .maker = Gpu::kRawNvidia},
                      {.name = "hip_fake_wave64", .maker = Gpu::kAmd, .processor = 0x942},
@@ -105,7 +108,15 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
                                                          std::vector<std::string>* notes) {
     CudaOptions options = gpu.fake ? FakeOptions() : CudaOptions();
     options.devices = 1;
+    if (gpu.cubins) {
+      options.assembler = [](const std::string& arch) { return TryPtxas(FAKE_PTXAS, arch); };
+    }
     return OpenCudas(options, notes);
+  }
+  void TearDown() override {
+    if (!GetParam().cubins) return;
+    EXPECT_GT(Count("modules_loaded"), 0);
+    EXPECT_EQ(Count("modules_translated"), 0) << "by the driver, in the daemon";
   }
   std::string Problems() {
     return fake_hip_ != nullptr    ? fake_hip_->Problems()

@@ -1,6 +1,6 @@
 // Reading cubins: what the fake assembler writes, what NVIDIA's does where there is one, and
 // anything else, which must end in an error.
-#include "devices/nv/cubin.h"
+#include "devices/cubin/cubin.h"
 
 #include <cstring>
 #include <random>
@@ -76,6 +76,16 @@ TEST(Cubin, OfNvidiasAssembler) {
   const auto elf = AssemblePtx(ptxas, kAll, "sm_90a", "all");
   ASSERT_TRUE(elf.ok()) << elf.status();
   ExpectAll(*elf);
+  // Of others the parameters are what CUDA's driver is asked to be given.
+  std::string older = kAll;
+  older.replace(older.find("sm_90a"), 6, "sm_80");
+  const auto ampere = AssemblePtx(ptxas, older, "sm_80", "all");
+  ASSERT_TRUE(ampere.ok()) << ampere.status();
+  const auto read = Cubin::Read(*ampere, "all");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->IsFor(80));
+  EXPECT_EQ(read->kernel().parameters, std::vector<uint32_t>(3, 8));
+  EXPECT_EQ(*Cubin::ParametersOf(*ampere, "all"), std::vector<uint32_t>(3, 8));
   const auto found = FindPtxas(ptxas);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(found->version, ::testing::StartsWith("V1"));
@@ -87,10 +97,12 @@ TEST(Cubin, SaysWhatItIsNot) {
   std::string elf = CubinOf(kAll, "all")->binary;
   EXPECT_THAT(std::string(Cubin::Read(elf, "other").status().message()),
               HasSubstr("no entry point other"));
+  EXPECT_TRUE(Cubin::Read(elf, "all")->IsFor(90));
+  EXPECT_FALSE(Cubin::Read(elf, "all")->IsFor(80));
   elf[48] = 80;  // e_flags: sm_80
   elf[49] = 0;
-  EXPECT_THAT(std::string(Cubin::Read(elf, "all").status().message()),
-              HasSubstr("another kind of GPU"));
+  EXPECT_TRUE(Cubin::Read(elf, "all")->IsFor(80));
+  EXPECT_FALSE(Cubin::Read(elf, "all")->IsFor(90));
 }
 
 // Cut off anywhere and with any bytes changed it is read or refused, and never read beyond its end:
@@ -113,6 +125,7 @@ TEST(Cubin, DamagedOnesDoNoHarm) {
           random() % 2 == 0 ? random() % elf.size() : elf.size() - 1 - random() % tail;
       damaged[at] = static_cast<char>(random());
     }
+    Cubin::ParametersOf(damaged, "all").status().IgnoreError();
     const auto read = Cubin::Read(damaged, "all");
     if (!read.ok()) {
       ++refused;

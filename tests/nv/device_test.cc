@@ -219,6 +219,10 @@ TEST_F(Nv, RefusesWhatIsNoProgramOfItsOwn) {
   ProgramImage image = *NextCubin();
   EXPECT_THAT(message({.name = "other", .binary = image.binary}),
               HasSubstr("no entry point other"));
+  ProgramImage older = image;
+  older.binary[48] = 80;  // e_flags: sm_80
+  older.binary[49] = 0;
+  EXPECT_THAT(message(older), HasSubstr("for another kind of GPU"));
   image.signature.group.x = 2;
   EXPECT_THAT(message(image), HasSubstr("requires 1"));
   image.signature.group.x = 1;

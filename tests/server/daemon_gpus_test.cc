@@ -135,6 +135,33 @@ INSTANTIATE_TEST_SUITE_P(
                                  "gfx942"}),
     [](const auto& info) { return info.param.arch; });
 
+// Where ptxas is found and takes our code, it makes cubins, in a compile worker; else the driver
+// translates what it gets.
+TEST_F(DaemonTest, SaysWhoMakesTheCodeOfGpus) {
+  for (const std::string ptxas : {FAKE_PTXAS, "/nowhere/ptxas", "/bin/false"}) {
+    Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--hip-devices", "0",
+           "--ptxas", ptxas});
+    const auto devices = connection_->ListDevices();
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    EXPECT_THAT((*devices)[1].target,
+                ::testing::EndsWith(ptxas == FAKE_PTXAS ? ", code by ptxas V0.0.1"
+                                                        : ", code by the driver"));
+    const auto session = Session();
+    const FrozenGraph graph = DoubleGraph(3);
+    const std::vector<float> x{1, 2, 3};
+    std::vector<float> y(3);
+    session->Alloc(1, 12, "CUDA:0");
+    session->Alloc(2, 12, "CUDA:0");
+    session->WriteCopy(1, 0, Bytes(x));
+    session->Put(graph.root());
+    const uint64_t handles[] = {2, 1};
+    session->Run(ContentHash(graph.root()), handles);
+    const auto read = session->Read(2, 0, Writable(y));
+    ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+    EXPECT_THAT(y, ElementsAre(2, 4, 6));
+  }
+}
+
 TEST_F(DaemonTest, SaysWhichGpusItCannotUse) {
   Start({"--cuda-library", TELEGRAD_FAKE_CUDA_OLD, "--hip-devices", "0"});
   std::vector<std::string> notes;

@@ -50,8 +50,8 @@ ALLOWED = [
     ("devices", ["devices/*"] + CONTRACT),  # drivers.cc, the one list of drivers
     ("devices/reference", ["engine/ir", "engine/reference"] + CONTRACT),  # hosts the interpreter
     ("devices/remote", ["client/cc"] + CONTRACT),  # a device behind a channel
-    ("devices/nv", ["devices/hcq", "devices/stream"] + CONTRACT),  # writes its queues itself
-    ("devices/cuda", ["devices/stream"] + CONTRACT),  # a table of functions over it
+    ("devices/nv", ["devices/cubin", "devices/hcq", "devices/stream"] + CONTRACT),  # writes its queues itself
+    ("devices/cuda", ["devices/cubin", "devices/stream"] + CONTRACT),  # a table of functions over it
     ("devices/hip", ["devices/stream"] + CONTRACT),  # the same
     ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/worker", ["devices/cpu", "engine/process"] + CONTRACT),  # a processor in another process

@@ -1,8 +1,13 @@
-// Modules: PTX text compiled for the current context's device.
+// Modules: PTX text compiled for the current context's device, and cubins of fake_ptxas.
+#include <elf.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "tests/fakes/cuda/device_facts.h"
@@ -10,6 +15,7 @@
 #include "tests/fakes/cuda/ptx/assemble.h"
 #include "tests/fakes/cuda/ptx/launch.h"
 #include "tests/fakes/cuda/state.h"
+#include "tests/fakes/nv/ptx_twin.h"
 
 using fakecuda::Assembly;
 using fakecuda::Call;
@@ -106,13 +112,42 @@ bool LooksLikePtx(const char* image) {
   return std::strstr(image, ".version") != nullptr;
 }
 
-Result Compile(Call& call, const char* text, Assembly* assembly, fakecuda::DevicePointer* globals) {
+// The bytes of the ELF file, as far as its headers say; 0 for another one.
+size_t ElfBytes(const char* image) {
+  constexpr char kMagic[] = "\177ELF\2\1\1";
+  if (std::strncmp(image, kMagic, sizeof(kMagic) - 1) != 0) return 0;
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof(header));
+  return header.e_machine == 190 ? header.e_shoff + header.e_shnum * sizeof(Elf64_Shdr) : 0;
+}
+
+// What fake_ptxas has put where the code would be.
+std::string TextOf(std::string_view cubin) {
+  telegrad::fakes::PtxCodeHead head;
+  const std::string_view magic(reinterpret_cast<const char*>(&head.kMagic), sizeof(head.magic));
+  const size_t at = cubin.find(magic);
+  if (at == cubin.npos || cubin.size() - at < sizeof(head)) return "";
+  std::memcpy(&head, cubin.data() + at, sizeof(head));
+  return std::string(cubin.substr(at + sizeof(head) + head.name_bytes, head.text_bytes));
+}
+
+// A cubin is for GPUs of one major capability, and of its minor one or later.
+bool IsFor(const std::string& text, int64_t capability) {
+  const size_t at = text.find(".target sm_");
+  if (at == text.npos) return false;
+  const int64_t code = std::atoi(text.c_str() + at + std::strlen(".target sm_"));
+  const size_t end = text.find_first_not_of("0123456789", at + std::strlen(".target sm_"));
+  const bool exactly = end != text.npos && text[end] == 'a';
+  return exactly ? code == capability : code / 10 == capability / 10 && code <= capability;
+}
+
+Result Compile(Call& call, const char* text, int ptx_version, Assembly* assembly,
+               fakecuda::DevicePointer* globals) {
   Driver& driver = call.driver();
   const int64_t capability = driver.knobs.capability;
-  *assembly =
-      fakecuda::ReadModule(text, {.major = static_cast<int>(capability / 10),
-                                  .minor = static_cast<int>(capability % 10),
-                                  .ptx_version = static_cast<int>(driver.knobs.ptx_version)});
+  *assembly = fakecuda::ReadModule(text, {.major = static_cast<int>(capability / 10),
+                                          .minor = static_cast<int>(capability % 10),
+                                          .ptx_version = ptx_version});
   if (assembly->error != fakecuda::AssembleError::kNone) {
     return static_cast<Result>(assembly->error);
   }
@@ -152,14 +187,24 @@ FAKE_CUDA_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned
   }
   Driver& driver = call.driver();
   const auto* text = static_cast<const char*>(image);
+  std::string code;
+  auto ptx_version = static_cast<int>(driver.knobs.ptx_version);
+  const bool is_cubin = ElfBytes(text) > 0;
+  if (is_cubin) {
+    code = TextOf({text, ElfBytes(text)});
+    if (code.empty()) return fakecuda::CUDA_ERROR_INVALID_IMAGE;
+    if (!IsFor(code, driver.knobs.capability)) return fakecuda::CUDA_ERROR_NO_BINARY_FOR_GPU;
+    text = code.c_str();
+    ptx_version = 1000;  // the assembler has read it
+  }
   if (!LooksLikePtx(text)) return fakecuda::CUDA_ERROR_INVALID_IMAGE;
-  if (driver.knobs.jit_error != 0) {
+  if (driver.knobs.jit_error != 0 && !is_cubin) {
     Write(error, "ptxas fatal   : an error that the test asked for");
     return static_cast<int>(driver.knobs.jit_error);
   }
   auto assembly = std::make_shared<Assembly>();
   fakecuda::DevicePointer globals = 0;
-  const Result result = Compile(call, text, assembly.get(), &globals);
+  const Result result = Compile(call, text, ptx_version, assembly.get(), &globals);
   if (result != fakecuda::CUDA_SUCCESS) {
     Write(error, "ptxas application ptx input, " + assembly->log);
     driver.Problem("PTX: " + assembly->log);
@@ -176,6 +221,7 @@ FAKE_CUDA_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned
     loaded.kernels.push_back(std::make_shared<PtxKernel>(assembly, kernel));
   }
   ++driver.counters.modules_loaded;
+  if (!is_cubin) ++driver.counters.modules_translated;
   ++driver.counters.live_modules;
   return fakecuda::CUDA_SUCCESS;
 }

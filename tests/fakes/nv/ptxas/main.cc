@@ -1,6 +1,6 @@
 // fake_ptxas: makes cubins for the fake GPU, with the sections, attributes, symbols and relocations
-// that ptxas 12.8 writes for sm_90a; where NVIDIA's instructions would be is the PTX (ptx_twin.h).
-// Takes the arguments that telegrad passes to ptxas, and no others.
+// that ptxas 12.8 writes for sm_90a, also for sm_80; where NVIDIA's instructions would be is the
+// PTX (ptx_twin.h). Takes the arguments that telegrad passes to ptxas, and no others.
 #include <elf.h>
 
 #include <cstdio>
@@ -33,7 +33,9 @@ struct Section {
 
 class Elf {
  public:
-  Elf() { sections_.push_back({.name = "", .bytes = "", .type = SHT_NULL}); }
+  explicit Elf(uint32_t arch) : arch_(arch) {
+    sections_.push_back({.name = "", .bytes = "", .type = SHT_NULL});
+  }
 
   size_t Add(Section section) {
     sections_.push_back(std::move(section));
@@ -98,7 +100,7 @@ class Elf {
     header.e_type = ET_EXEC;
     header.e_machine = 190;
     header.e_version = 0x80;
-    header.e_flags = 0x5a0d5a;
+    header.e_flags = arch_ << 16 | 0x500 | arch_;
     header.e_ehsize = sizeof(Elf64_Ehdr);
     header.e_shentsize = sizeof(Elf64_Shdr);
     header.e_shoff = body.size();
@@ -109,6 +111,7 @@ class Elf {
   }
 
  private:
+  const uint32_t arch_;  // 90 of "sm_90a"
   std::vector<Section> sections_;
   std::string strings_ = std::string(1, '\0'), symbols_ = std::string(sizeof(Elf64_Sym), '\0');
 };
@@ -138,8 +141,8 @@ std::string CodeOf(const fakecuda::Assembly& assembly, const fakecuda::Kernel& k
   return code;
 }
 
-std::string MakeCubin(const fakecuda::Assembly& assembly, const std::string& text) {
-  Elf elf;
+std::string MakeCubin(const fakecuda::Assembly& assembly, const std::string& text, uint32_t arch) {
+  Elf elf(arch);
   std::string info;
   for (const fakecuda::Kernel& kernel : assembly.kernels) {
     const std::string code = CodeOf(assembly, kernel, text);
@@ -213,8 +216,9 @@ int Main(const std::vector<std::string>& arguments) {
     std::printf("fake_ptxas: PTX in a cubin for tests\nrelease 0.0, V0.0.1\n");
     return 0;
   }
-  if (arguments.size() != 5 || arguments[0] != "-arch" || arguments[1] != "sm_90a" ||
-      arguments[3] != "-o") {
+  const bool hopper = arguments.size() > 1 && arguments[1] == "sm_90a";
+  if (arguments.size() != 5 || arguments[0] != "-arch" || arguments[3] != "-o" ||
+      (!hopper && arguments[1] != "sm_80")) {
     std::fprintf(stderr, "fake_ptxas: unknown arguments\n");
     return 255;
   }
@@ -225,12 +229,17 @@ int Main(const std::vector<std::string>& arguments) {
   if (assembly.error == fakecuda::AssembleError::kNone) {
     fakecuda::MakeKernels(kAnyAddress, &assembly);
   }
+  if (assembly.error == fakecuda::AssembleError::kNone &&
+      text.find(hopper ? ".target sm_90a" : ".target sm_80") == text.npos) {
+    std::fprintf(stderr, "ptxas fatal   : the PTX is for another kind of GPU\n");
+    return 255;
+  }
   if (assembly.error != fakecuda::AssembleError::kNone || assembly.kernels.empty()) {
     std::fprintf(stderr, "ptxas fatal   : %s\n", assembly.log.c_str());
     return 255;
   }
   std::ofstream out(arguments[4], std::ios::binary);
-  out << MakeCubin(assembly, text);
+  out << MakeCubin(assembly, text, hopper ? 90 : 80);
   return out.good() ? 0 : 255;
 }
 

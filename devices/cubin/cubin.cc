@@ -1,6 +1,6 @@
 // Everything that is loaded goes into one image: code first, with the bytes behind it that the GPU
 // fetches ahead, then data. A relocation is the address of a symbol's place in the image.
-#include "devices/nv/cubin.h"
+#include "devices/cubin/cubin.h"
 
 #include <elf.h>
 
@@ -13,7 +13,7 @@
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
 
-namespace telegrad::nv {
+namespace telegrad {
 namespace {
 
 constexpr uint16_t kMachineCuda = 190;  // EM_CUDA
@@ -57,6 +57,11 @@ class CubinReader {
       if (section.header.sh_type == SHT_RELA) TG_RETURN_IF_ERROR(ReadRelocations(section.header));
     }
     return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<uint32_t>> Parameters() {
+    TG_RETURN_IF_ERROR(ReadSections());
+    TG_RETURN_IF_ERROR(ReadFacts());
+    return std::move(out_.kernel_.parameters);
   }
 
  private:
@@ -187,15 +192,8 @@ class CubinReader {
     return absl::OkStatus();
   }
 
-  // The GPU that the code is for: in the lowest byte, and in the next for newer formats.
-  bool IsForHopper() const {
-    constexpr uint32_t kHopper = 90;
-    const uint32_t flags = Get<Elf64_Ehdr>(elf_, 0).e_flags;
-    return (flags & 0xFF) == kHopper || (flags >> 8 & 0xFF) == kHopper;
-  }
-
   absl::Status ReadFacts() {
-    if (!IsForHopper()) return Bad("it is for another kind of GPU, not for sm_90");
+    out_.flags_ = Get<Elf64_Ehdr>(elf_, 0).e_flags;
     CubinKernel& kernel = out_.kernel_;
     const auto symbol = EntrySymbol();
     const Section* const all = Find(".nv.info");
@@ -245,7 +243,9 @@ class CubinReader {
       end += bytes;
       kernel.parameters.push_back(bytes);
     }
-    if (kernel.parameter_bytes != end || kernel.parameter_base < 0x210) {
+    // Behind the words of the driver, of which there are more since Hopper.
+    const uint32_t least = out_.IsFor(90) ? 0x210 : 0x160;
+    if (kernel.parameter_bytes != end || kernel.parameter_base < least) {
       return Bad("its parameters are ", kernel.parameter_bytes, " bytes at ", kernel.parameter_base,
                  ", expected ", end);
     }
@@ -305,10 +305,21 @@ class CubinReader {
   std::vector<Section> sections_;
 };
 
+// In the lowest byte, and in the next for newer formats.
+bool Cubin::IsFor(uint32_t arch) const {
+  return (flags_ & 0xFF) == arch || (flags_ >> 8 & 0xFF) == arch;
+}
+
 bool Cubin::IsCubin(std::string_view bytes) {
   if (bytes.size() < sizeof(Elf64_Ehdr) || !bytes.starts_with(ELFMAG)) return false;
   const auto header = Get<Elf64_Ehdr>(bytes, 0);
   return header.e_machine == kMachineCuda && header.e_ident[EI_CLASS] == ELFCLASS64;
+}
+
+absl::StatusOr<std::vector<uint32_t>> Cubin::ParametersOf(std::string_view elf,
+                                                          std::string_view entry) {
+  Cubin facts;
+  return CubinReader(elf, entry, &facts).Parameters();
 }
 
 absl::StatusOr<Cubin> Cubin::Read(std::string_view elf, std::string_view entry) {
@@ -338,4 +349,4 @@ std::vector<std::byte> Cubin::Place(uint64_t address) const {
   return out;
 }
 
-}  // namespace telegrad::nv
+}  // namespace telegrad

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace telegrad::nv {
+namespace telegrad {
 
 // A kernel's facts, with its sections as offsets into the image.
 struct CubinKernel {
@@ -34,7 +34,13 @@ class Cubin {
   // INVALID_ARGUMENT says what is wrong with the file, or which entry point it lacks.
   static absl::StatusOr<Cubin> Read(std::string_view elf, std::string_view entry);
 
+  // Only the bytes of each of its parameters, for a driver that loads the file itself.
+  static absl::StatusOr<std::vector<uint32_t>> ParametersOf(std::string_view elf,
+                                                            std::string_view entry);
+
   static bool IsCubin(std::string_view bytes);
+  // Whether the code is for GPUs of that kind: 90 of "sm_90a".
+  bool IsFor(uint32_t arch) const;
 
   const CubinKernel& kernel() const { return kernel_; }
   // Bytes of the image, which begins at a multiple of kAlignment.
@@ -53,8 +59,9 @@ class Cubin {
   friend class CubinReader;
 
   CubinKernel kernel_;
+  uint32_t flags_ = 0;  // the file's
   std::vector<std::byte> image_;
   std::vector<Relocation> relocations_;
 };
 
-}  // namespace telegrad::nv
+}  // namespace telegrad
