@@ -162,6 +162,17 @@ TEST_F(ServingTest, EveryDatatypeTravelsRawAndTyped) {
   }
 }
 
+// An input without dimensions has none of a batch either.
+TEST_F(ServingTest, ScalarsAreInputsAndOutputs) {
+  WriteModel("scalar", IdentityModel(DType::kFloat32, {}));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("scalar"));
+  const auto response = Infer(Floats("scalar", {}, {2.5f}));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_THAT(response->outputs(0).shape(), IsEmpty());
+  EXPECT_THAT(Values<float>(*response), ElementsAre(2.5f));
+}
+
 TEST_F(ServingTest, ClassificationNamesTheHighest) {
   WriteModel("scores", IdentityModel(DType::kFloat32, {-1, 4}),
              "max_batch_size: 2 output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] "
