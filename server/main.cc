@@ -288,7 +288,8 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   manager.Notify("STOPPING=1");
   if (serving != nullptr) serving->Drain();
   CallEvents::TakeBack();
-  DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
+  DrainAndStop(*listeners, compute, health, http.get(), watch, reloader.drain_seconds(), signals,
+               signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }

@@ -436,6 +436,34 @@ TEST_F(PatientHttpTest, ConnectionsThatAskNothingMakeRoom) {
   ExpectAlive();
 }
 
+// The time to drain is that of requests over HTTP, too: one that waits in its model's queue when
+// the signal comes is answered, and its connection ends with that.
+TEST_F(ServingHttpTest, ARequestUnderWayIsAnsweredWhileTheServerDrains) {
+  WriteModel("waits", AddModel(1),
+             "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 8 ] "
+             "max_queue_delay_microseconds: 3000000 "
+             "default_queue_policy { max_queue_size: 1 } }");
+  ASSERT_TRUE(Load("waits").ok());
+  const std::string body =
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[0,1,2,3]}]})";
+  const UniqueFd fd = Dial();
+  Send(fd, StrCat("POST /v2/models/waits/infer HTTP/1.1\r\nHost: ", http_,
+                  "\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  // While it waits there is no room for another one, which alone would be a batch at once.
+  const auto eight = Floats("waits", {8, 4}, std::vector<float>(32));
+  while (ServingTest::Infer(eight).ok()) {
+  }
+  // No connection of gRPC is left that the daemon would wait for.
+  stub_ = nullptr;
+  connection_ = nullptr;
+  daemon_->Signal(SIGTERM);
+  const std::string answer = Rest(fd);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("\"data\":[1,2,3,4]"));
+  EXPECT_THAT(answer, HasSubstr("Connection: close"));
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
+}
+
 // A request whose caller has hung up is not run any more, and its place in the queue is free.
 TEST_F(SlowHttpTest, ARequestThatNobodyWaitsForIsDropped) {
   WriteModel("waits", AddModel(1),
