@@ -84,6 +84,25 @@ TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {
   EXPECT_THAT(std::string(nobody.message()), HasSubstr("telegradd --listen"));
 }
 
+// Whoever starts a second daemon at the same address by mistake does not take the first one's
+// clients.
+TEST_F(DaemonTest, ASocketInUseStaysWithItsDaemon) {
+  const std::string address = "unix:" + ::testing::TempDir() + StrCat("in_use_", getpid());
+  const std::vector<std::string> flags = {"--listen", address, "--cpu-threads", "1"};
+  testing::Process first(TELEGRADD, flags);
+  ASSERT_EQ(first.Line("listening on "), address);
+  first.ReadOn();
+  testing::Process second(TELEGRADD, flags);
+  ASSERT_EQ(second.Line("listening on "), "");
+  const Output refused = second.Wait();
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.text, HasSubstr("another process listens there"));
+  EXPECT_TRUE(Connection::Connect(address).ok());
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait().exit_code, 0);
+  EXPECT_NE(access(address.substr(5).c_str(), F_OK), 0);
+}
+
 TEST_F(DaemonTest, SigtermLetsRunningOperationsEnd) {
   constexpr int64_t kElements = 4 << 20;
   constexpr int kRuns = 50;
