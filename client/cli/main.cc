@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/terminal/printable.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/status.h"
 
@@ -255,7 +256,7 @@ int RunCommand(const Command& command, std::span<const std::string_view> args) {
     status = InvalidArgument(ToStd(status.message()), "; flags of telegradd follow \"--\"");
   }
   std::fprintf(stderr, "telegrad %s: %s\n%s", std::string(command.name).c_str(),
-               std::string(status.message()).c_str(),
+               PrintableLines(ToStd(status.message())).c_str(),
                usage ? StrCat("see telegrad ", command.name, " --help\n").c_str() : "");
   return usage ? kUsage : absl::IsUnavailable(status) ? kNoServer : kFailed;
 }
