@@ -11,6 +11,7 @@
 #include "client/cli/command.h"
 #include "client/terminal/printable.h"
 #include "engine/base/flag_pages.h"
+#include "engine/base/standard_streams.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -283,6 +284,8 @@ int Main(int argc, char** argv) {
   return kUsage;
 }
 
+TG_FIRST_OF_ALL(OpenStandardDescriptors);
+
 }  // namespace
 }  // namespace telegrad::cli
 
@@ -291,5 +294,9 @@ int main(int argc, char** argv) {
   // are given back to the system come again slowly.
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  return telegrad::cli::Main(argc, argv);
+  const int code = telegrad::cli::Main(argc, argv);
+  const absl::Status printed = telegrad::FlushOutput();
+  if (code != 0 || printed.ok()) return code;
+  std::fprintf(stderr, "telegrad: %s\n", std::string(printed.message()).c_str());
+  return 1;
 }
