@@ -12,6 +12,7 @@
 #include "engine/base/json.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/net/tcp.h"
 
 namespace telegrad {
@@ -63,7 +64,7 @@ HttpAnswer ErrorAnswer(const absl::Status& status) {
   }
   return {.status = CodeOf(status.code()),
           .headers = std::move(headers),
-          .text = StrCat("{\"error\":", JsonQuote(IsUtf8(message) ? message : "not UTF-8"), "}")};
+          .text = StrCat("{\"error\":", JsonQuote(AsUtf8(message)), "}")};
 }
 
 struct HttpServer::Connection {

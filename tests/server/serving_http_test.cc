@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -342,7 +343,6 @@ TEST_F(ServingHttpTest, PathsThatLeadNowhere) {
                                  "/v2/models/%2fadd", "/v2/models/add%"}) {
     EXPECT_THAT(Get(path), StartsWith("HTTP/1.1 404")) << path;
   }
-  EXPECT_THAT(Raw(Head("DELETE", "/v2/models/add") + "\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(Post("/v2/repository/models/add/load", R"({"parameters":{"unload":true}})"),
               HasSubstr("'unload' is not known"));
   EXPECT_THAT(Post("/v2/repository/models/add/unload", R"({"parameters":{"config":"{}"}})"),
@@ -353,6 +353,27 @@ TEST_F(ServingHttpTest, PathsThatLeadNowhere) {
   EXPECT_THAT(Post("/v2/repository/models/add/load",
                    R"({"id":"\"config\"","parameters":{"conf\u0069g":"{}"}})"),
               StartsWith("HTTP/1.1 200"));
+  ExpectAlive();
+}
+
+// RFC 9110: HEAD is for whatever has GET, and other methods are told what is allowed.
+TEST_F(ServingHttpTest, OtherMethodsAreToldWhichAreAllowed) {
+  const std::string path = "/v2/models/add";
+  const std::string head = Raw(Head("HEAD", path) + "\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(head, HasSubstr(StrCat("Content-Length: ", Body(Get(path)).size(), "\r\n")));
+  EXPECT_EQ(Body(head), "");
+  for (const auto& [method, at, allowed] :
+       std::vector<std::array<std::string, 3>>{{"DELETE", path, "GET, HEAD"},
+                                               {"POST", path, "GET, HEAD"},
+                                               {"HEAD", path + "/infer", "POST"},
+                                               {"GET", path + "/infer", "POST"},
+                                               {"PUT", "/v2/logging", "GET, HEAD, POST"}}) {
+    const std::string answer = Raw(Head(method, at) + "\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405")) << method;
+    EXPECT_THAT(answer, HasSubstr(StrCat("\r\nAllow: ", allowed, "\r\n"))) << method;
+  }
+  EXPECT_THAT(Raw(Head("GET", "/v2/nothing") + "\r\n"), StartsWith("HTTP/1.1 404"));
   ExpectAlive();
 }
 
