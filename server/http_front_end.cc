@@ -31,6 +31,12 @@ class RunningHttp final : public HttpFrontEnd {
     json_->Stop();
   }
 
+  void Drain() override { server_->Drain(); }
+  void AwaitDrained(std::chrono::system_clock::time_point deadline) override {
+    server_->AwaitDrained(deadline);
+  }
+  void EndAll() override { server_->EndAll(); }
+
   void Refresh() override {
     if (tls_ != nullptr) tls_->Refresh();
   }

@@ -1,6 +1,7 @@
 // The models over HTTP, at the address of --http.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,11 @@ class HttpFrontEnd {
                                                              FindTenant find_tenant);
   // Ends all requests.
   virtual ~HttpFrontEnd() = default;
+  // While the daemon drains, as HttpServer: ends each connection with its next answer, waits for
+  // the requests that are under way, and stops waiting for them.
+  virtual void Drain() = 0;
+  virtual void AwaitDrained(std::chrono::system_clock::time_point deadline) = 0;
+  virtual void EndAll() = 0;
   // Looks now whether the files of TLS have changed.
   virtual void Refresh() = 0;
 };

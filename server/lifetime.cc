@@ -43,15 +43,18 @@ int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& worke
 }
 
 void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& health,
-                  CallWatch& watch, int64_t seconds, const sigset_t& signals, int signal) {
+                  HttpFrontEnd* http, CallWatch& watch, int64_t seconds, const sigset_t& signals,
+                  int signal) {
   Log(LogLevel::kInfo, "draining", {{"signal", signal}, {"seconds", seconds}});
   health.StopServing();
   watch.Drain();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(seconds);
   compute.Drain();
+  if (http != nullptr) http->Drain();
   std::thread shutdown([&] {
     listeners.Shutdown(deadline);
     compute.AwaitNone(deadline);  // the streams on sockets
+    if (http != nullptr) http->AwaitDrained(deadline);
   });
   // The second signal: everybody who waits for the deadline is cancelled now.
   std::thread impatient([&] {
@@ -59,6 +62,7 @@ void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& 
     while (again == SIGHUP) sigwait(&signals, &again);
     listeners.CancelCalls();
     compute.EndAll();
+    if (http != nullptr) http->EndAll();
   });
   listeners.Wait();
   shutdown.join();

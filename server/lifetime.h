@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "server/admin/service_manager.h"
+#include "server/http_front_end.h"
 #include "server/pool/task_pool.h"
 #include "server/service/call_watch.h"
 #include "server/service/compute_service.h"
@@ -22,7 +23,9 @@ int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& worke
                const std::function<void()>& reload);
 
 // Takes no new work, and waits up to `seconds` for what runs; a second signal cancels it at once.
+// `http` is null where there is none.
 void DrainAndStop(Listeners& listeners, ComputeService& compute, HealthService& health,
-                  CallWatch& watch, int64_t seconds, const sigset_t& signals, int signal);
+                  HttpFrontEnd* http, CallWatch& watch, int64_t seconds, const sigset_t& signals,
+                  int signal);
 
 }  // namespace telegrad

@@ -23,6 +23,7 @@
 #include "devices/drivers.h"
 #include "engine/base/flag_pages.h"
 #include "engine/base/flags.h"
+#include "engine/base/standard_streams.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
@@ -237,6 +238,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   std::unique_ptr<MetricsExporter> exporter;
   if (const std::string& address = flags.GetString("metrics"); !address.empty()) {
     TG_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress(address));
+    if (parsed.is_unix) return InvalidArgument("--metrics ", address, ": expected HOST:PORT");
     if (!parsed.is_local && !flags.GetBool("insecure-listen-anywhere")) {
       return InvalidArgument("--metrics ", address,
                              ": other machines reach this address; say --insecure-listen-anywhere");
@@ -288,7 +290,8 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   manager.Notify("STOPPING=1");
   if (serving != nullptr) serving->Drain();
   CallEvents::TakeBack();
-  DrainAndStop(*listeners, compute, health, watch, reloader.drain_seconds(), signals, signal);
+  DrainAndStop(*listeners, compute, health, http.get(), watch, reloader.drain_seconds(), signals,
+               signal);
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }
@@ -352,6 +355,8 @@ int Main(int argc, char** argv) {
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? kUsageError : 1;
 }
+
+TG_FIRST_OF_ALL(OpenStandardDescriptors);
 
 }  // namespace
 }  // namespace telegrad

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <chrono>
 #include <string>
@@ -99,6 +100,11 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Connect(std::string_view
                                                                 const ConnectOptions& options) {
   if (address.find(':') == std::string_view::npos) {
     return InvalidArgument("\"", address, "\" is not an address; expected HOST:PORT or unix:PATH");
+  }
+  constexpr size_t kMostPath = sizeof(sockaddr_un::sun_path) - 1;
+  if (address.starts_with("unix:") && address.size() - 5 > kMostPath) {
+    return InvalidArgument("\"", address, "\": the path of a unix socket has 1 to ", kMostPath,
+                           " bytes");
   }
   std::string target(address);
   TG_ASSIGN_OR_RETURN(auto channel, OpenChannel(target, options.credentials, /*bulk=*/false));

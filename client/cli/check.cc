@@ -8,6 +8,7 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "client/terminal/printable.h"
 #include "client/terminal/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
@@ -29,8 +30,8 @@ void AssumeDims(const onnx::Model& model, ImportOptions* options) {
     }
   }
   for (const std::string_view name : assumed) {
-    std::printf("assumed: %s = 1 (--dim %s=N)\n", std::string(name).c_str(),
-                std::string(name).c_str());
+    const std::string shown = Printable(name);
+    std::printf("assumed: %s = 1 (--dim %s=N)\n", shown.c_str(), shown.c_str());
   }
 }
 
@@ -53,12 +54,14 @@ void Print(const onnx::Model& model, const OnnxPlan& onnx) {
   std::printf("opset %lld, IR version %lld, %zu nodes, %zu functions\n",
               static_cast<long long>(model.opset), static_cast<long long>(model.ir_version),
               model.nodes.size(), model.functions.size());
-  for (const auto& [name, count] : operators) std::printf("  %6d  %s\n", count, name.c_str());
+  for (const auto& [name, count] : operators) {
+    std::printf("  %6d  %s\n", count, Printable(name).c_str());
+  }
   for (const OnnxValue& value : onnx.inputs) {
-    std::printf("input   %s: %s\n", value.name.c_str(), Describe(onnx, value).c_str());
+    std::printf("input   %s: %s\n", Printable(value.name).c_str(), Describe(onnx, value).c_str());
   }
   for (const OnnxValue& value : onnx.outputs) {
-    std::printf("output  %s: %s\n", value.name.c_str(), Describe(onnx, value).c_str());
+    std::printf("output  %s: %s\n", Printable(value.name).c_str(), Describe(onnx, value).c_str());
   }
   std::printf("weights %zu, %lld bytes\nthe model is supported\n", onnx.weights.size(),
               static_cast<long long>(bytes));

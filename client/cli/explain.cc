@@ -9,6 +9,7 @@
 #include "client/cli/command.h"
 #include "client/cli/import_options.h"
 #include "client/cli/onnx_data.h"
+#include "client/terminal/printable.h"
 #include "client/terminal/progress.h"
 #include "engine/base/files.h"
 #include "engine/base/status.h"
@@ -53,8 +54,8 @@ absl::Status Explain(const Flags& flags) {
     std::printf("wrote %s; open it in a browser\n", page.c_str());
     return absl::OkStatus();
   }
-  const std::string text =
-      flags.GetBool("json") ? ToJson(explanation, names) : ToText(explanation, names);
+  const std::string text = flags.GetBool("json") ? ToJson(explanation, names)
+                                                 : PrintableLines(ToText(explanation, names));
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/terminal/printable.h"
 #include "engine/base/flag_pages.h"
+#include "engine/base/standard_streams.h"
 #include "engine/base/status.h"
 
 namespace telegrad::cli {
@@ -255,7 +257,7 @@ int RunCommand(const Command& command, std::span<const std::string_view> args) {
     status = InvalidArgument(ToStd(status.message()), "; flags of telegradd follow \"--\"");
   }
   std::fprintf(stderr, "telegrad %s: %s\n%s", std::string(command.name).c_str(),
-               std::string(status.message()).c_str(),
+               PrintableLines(ToStd(status.message())).c_str(),
                usage ? StrCat("see telegrad ", command.name, " --help\n").c_str() : "");
   return usage ? kUsage : absl::IsUnavailable(status) ? kNoServer : kFailed;
 }
@@ -282,6 +284,8 @@ int Main(int argc, char** argv) {
   return kUsage;
 }
 
+TG_FIRST_OF_ALL(OpenStandardDescriptors);
+
 }  // namespace
 }  // namespace telegrad::cli
 
@@ -290,5 +294,9 @@ int main(int argc, char** argv) {
   // are given back to the system come again slowly.
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  return telegrad::cli::Main(argc, argv);
+  const int code = telegrad::cli::Main(argc, argv);
+  const absl::Status printed = telegrad::FlushOutput();
+  if (code != 0 || printed.ok()) return code;
+  std::fprintf(stderr, "telegrad: %s\n", std::string(printed.message()).c_str());
+  return 1;
 }

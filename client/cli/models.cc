@@ -5,6 +5,7 @@
 
 #include "client/cc/model_client.h"
 #include "client/cli/command.h"
+#include "client/terminal/printable.h"
 #include "client/terminal/progress.h"
 #include "engine/base/status.h"
 
@@ -15,14 +16,14 @@ constexpr int64_t kMostTried = 1 << 24;  // elements of an input of "try"
 constexpr size_t kMostShown = 8;         // values of an output
 
 std::string TensorText(const ModelTensor& tensor) {
-  return StrCat(tensor.name, " ", tensor.datatype, " ", ToString(tensor.shape));
+  return StrCat(Printable(tensor.name), " ", tensor.datatype, " ", ToString(tensor.shape));
 }
 
 absl::Status ListModels(ModelClient& client) {
   TG_ASSIGN_OR_RETURN(const auto rows, client.List());
   for (const ModelRow& row : rows) {
     std::printf("%-30s %-8s %-12s %s\n", row.name.c_str(), row.version.c_str(), row.state.c_str(),
-                row.reason.c_str());
+                PrintableLines(row.reason).c_str());
   }
   if (rows.empty()) std::printf("there are no models\n");
   return absl::OkStatus();
@@ -66,9 +67,12 @@ absl::Status TryModel(ModelClient& client, const std::string& model) {
     Shape shape = t.shape;
     std::ranges::replace(shape, -1, 1);
     const DType dtype = DTypeOfDatatype(t.datatype);
+    if (dtype == DType::kVoid) {
+      return Unimplemented("input ", TensorText(t), " cannot be made up: only numbers are");
+    }
     TG_ASSIGN_OR_RETURN(const int64_t bytes, CheckedByteSize(dtype, shape));
-    if (dtype == DType::kVoid || NumElements(shape) > kMostTried) {
-      return Unimplemented("input ", TensorText(t), " cannot be made up");
+    if (NumElements(shape) > kMostTried) {
+      return Unimplemented("input ", TensorText(t), " cannot be made up: it is too large");
     }
     HostTensor value{dtype, shape, std::string(static_cast<size_t>(bytes), '\0')};
     // The lowest byte of an integer's 1; floats stay 0.
@@ -82,7 +86,8 @@ absl::Status TryModel(ModelClient& client, const std::string& model) {
   TG_ASSIGN_OR_RETURN(const auto outputs, client.Infer(model, "", inputs));
   progress = nullptr;
   for (const NamedTensor& output : outputs) {
-    std::printf("%s %s %s", output.name.c_str(), std::string(Name(output.tensor.dtype)).c_str(),
+    std::printf("%s %s %s", Printable(output.name).c_str(),
+                std::string(Name(output.tensor.dtype)).c_str(),
                 ToString(output.tensor.shape).c_str());
     const std::vector<double> values = output.tensor.AsDoubles();
     for (size_t i = 0; i < std::min(values.size(), kMostShown); ++i) std::printf(" %g", values[i]);

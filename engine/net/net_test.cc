@@ -1,10 +1,13 @@
 // Sockets, frames, checksums and TLS of the bulk transfers: both directions at once, limits of
 // length and time, ends of connections, and proofs of a shared secret.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <random>
 #include <thread>
@@ -17,6 +20,7 @@
 #include "engine/net/proof.h"
 #include "engine/net/psk_tls.h"
 #include "engine/net/tcp.h"
+#include "engine/net/unix_listener.h"
 
 namespace telegrad {
 namespace {
@@ -431,6 +435,41 @@ TEST(Tcp, ConnectingHasADeadline) {
     if (connected.ok()) others.push_back(*std::move(connected));
   }
   EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+}
+
+// What a process has left is replaced; what another one listens at, or another file, is not. What
+// goes at the end is the file that was made, not one that has taken its place.
+TEST(UnixListener, TakesTheFileOfAProcessThatHasEndedAndNoOther) {
+  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    const std::string path = ::testing::TempDir() + StrCat("unix_listener_", getpid());
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+    UniqueFd killed(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(killed.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    killed = UniqueFd();
+
+    auto first = BindUnix(path, type);
+    ASSERT_TRUE(first.ok()) << first.status();
+    ASSERT_EQ(listen(first->fd.get(), 1), 0);
+    const auto second = BindUnix(path, type);
+    EXPECT_EQ(second.status().code(), Code::kUnavailable);
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr("another process listens"));
+
+    ASSERT_EQ(unlink(path.c_str()), 0);
+    auto third = BindUnix(path, type);
+    ASSERT_TRUE(third.ok()) << third.status();
+    first->file.Remove();
+    EXPECT_EQ(access(path.c_str(), F_OK), 0);
+    third->file.Remove();
+    EXPECT_NE(access(path.c_str(), F_OK), 0);
+
+    ASSERT_GE(UniqueFd(open(path.c_str(), O_CREAT | O_CLOEXEC, 0600)).get(), 0);
+    EXPECT_THAT(std::string(BindUnix(path, type).status().message()), HasSubstr("not a socket"));
+    EXPECT_EQ(unlink(path.c_str()), 0);
+    EXPECT_EQ(BindUnix(path + "/x", type).status().code(), Code::kUnavailable);
+    EXPECT_EQ(BindUnix(std::string(108, 'x'), type).status().code(), Code::kInvalidArgument);
+  }
 }
 
 }  // namespace

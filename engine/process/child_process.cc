@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -98,7 +99,10 @@ absl::Status Limit(pid_t pid, int64_t memory_bytes) {
     return Internal("cannot limit its core file: ", std::strerror(errno));
   }
   if (memory_bytes == 0 || !kLimitsMemory) return absl::OkStatus();
-  const auto bytes = static_cast<rlim_t>(memory_bytes);
+  // A limit of this process (ulimit -v) is the most that it can give.
+  rlimit own{RLIM_INFINITY, RLIM_INFINITY};
+  getrlimit(RLIMIT_AS, &own);
+  const rlim_t bytes = std::min(static_cast<rlim_t>(memory_bytes), own.rlim_max);
   const rlimit memory{bytes, bytes};
   if (prlimit(pid, RLIMIT_AS, &memory, nullptr) != 0) {
     return Internal("cannot limit its memory: ", std::strerror(errno));

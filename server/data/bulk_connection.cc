@@ -10,6 +10,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
+#include "engine/base/utf8.h"
 #include "proto/transport.h"
 
 namespace telegrad {
@@ -178,7 +179,7 @@ void BulkConnection::Farewell(const absl::Status& status) {
   TransferMessage message;
   v1::Ended& ended = *message.head.mutable_ended();
   ended.set_code(static_cast<uint32_t>(status.raw_code()));
-  ended.set_message(std::string(status.message()));
+  ended.set_message(AsUtf8(ToStd(status.message())));
   socket_->SetDeadline(std::chrono::steady_clock::now() + kFarewell);
   if (!Send(message).ok()) return;
   socket_->EndSending();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/wire/compression.h"
 #include "proto/transport.h"
 
@@ -27,7 +28,7 @@ v1::TransferResponse Refusal(uint64_t transfer, uint64_t offset, uint32_t bytes,
   refused.set_offset(offset);
   refused.set_bytes(bytes);
   refused.set_code(static_cast<uint32_t>(why.raw_code()));
-  refused.set_message(std::string(why.message()));
+  refused.set_message(AsUtf8(ToStd(why.message())));
   return response;
 }
 
@@ -108,7 +109,7 @@ absl::Status TransferStream::Attach(std::shared_ptr<TransferOwner> owner,
 void TransferStream::End(const absl::Status& status) {
   v1::TransferResponse response;
   response.mutable_ended()->set_code(static_cast<uint32_t>(status.raw_code()));
-  response.mutable_ended()->set_message(std::string(status.message()));
+  response.mutable_ended()->set_message(AsUtf8(ToStd(status.message())));
   const MutexLock lock(mutex_);
   if (!closed_) responses_.push_back(std::move(response));
 }

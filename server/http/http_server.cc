@@ -12,6 +12,7 @@
 #include "engine/base/json.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/net/tcp.h"
 
 namespace telegrad {
@@ -63,7 +64,7 @@ HttpAnswer ErrorAnswer(const absl::Status& status) {
   }
   return {.status = CodeOf(status.code()),
           .headers = std::move(headers),
-          .text = StrCat("{\"error\":", JsonQuote(IsUtf8(message) ? message : "not UTF-8"), "}")};
+          .text = StrCat("{\"error\":", JsonQuote(AsUtf8(message)), "}")};
 }
 
 struct HttpServer::Connection {
@@ -144,12 +145,14 @@ struct HttpServer::Callbacks {
     {
       const MutexLock lock(server.mutex_);
       server.requests_.erase(*request);
+      if (server.drained_.erase(*request) > 0) server.is_drained_.notify_all();
     }
     const int64_t now = Clock::Steady()->Ns();
     SetEnd(server, connection, now + server.options_.head_time.count() * kNsPerMs, now);
   }
 
-  static MHD_Result Send(MHD_Connection* connection, HttpAnswer answer, bool close) {
+  static MHD_Result Send(HttpServer& server, MHD_Connection* connection, HttpAnswer answer,
+                         bool close) {
     struct Kept {
       std::string text;
       std::shared_ptr<const void> owner;
@@ -173,7 +176,7 @@ struct HttpServer::Callbacks {
       MHD_add_response_header(response, name.c_str(), value.c_str());
     }
     if (answer.status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (close) MHD_add_response_header(response, "Connection", "close");
+    if (close || server.draining_) MHD_add_response_header(response, "Connection", "close");
     const MHD_Result sent =
         MHD_queue_response(connection, static_cast<unsigned>(answer.status), response);
     MHD_destroy_response(response);
@@ -214,21 +217,21 @@ struct HttpServer::Callbacks {
                            const char* method, RequestPtr* request) {
     HttpHead head = ReadHead(connection, url, method);
     const auto length = BodyLength(head, connection);
-    if (!length.ok()) return Send(connection, ErrorAnswer(length.status()), /*close=*/true);
+    if (!length.ok()) return Send(server, connection, ErrorAnswer(length.status()), /*close=*/true);
     if (*length > server.options_.most_body) {
       HttpAnswer answer = ErrorAnswer(ResourceExhausted("a body of ", *length, " bytes; ",
                                                         server.options_.most_body, " are allowed"));
       answer.status = 413;
-      return Send(connection, std::move(answer), /*close=*/true);
+      return Send(server, connection, std::move(answer), /*close=*/true);
     }
     if (const absl::Status certified = Certify(server, connection, &head); !certified.ok()) {
-      return Send(connection, ErrorAnswer(certified), /*close=*/true);
+      return Send(server, connection, ErrorAnswer(certified), /*close=*/true);
     }
     auto exchange = server.handler_.Begin(head);
     absl::Status status = exchange.status();
     if (status.ok() && *length > 0) status = (*exchange)->Take(*length);
     if (!status.ok()) {
-      return Send(connection, ErrorAnswer(status), /*close=*/*length != 0);
+      return Send(server, connection, ErrorAnswer(status), /*close=*/*length != 0);
     }
     (*request)->exchange = *std::move(exchange);
     (*request)->declared = *length;
@@ -293,7 +296,7 @@ struct HttpServer::Callbacks {
            Clock::Steady()->Ns() +
                (server.options_.body_time.count() + bytes * 1000 / server.options_.body_rate) *
                    kNsPerMs);
-    return Send(connection, std::move(answer), /*close=*/false);
+    return Send(server, connection, std::move(answer), /*close=*/false);
   }
 };
 
@@ -334,6 +337,25 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
                                    std::chrono::milliseconds(1000));
   server->ticker_ = std::make_unique<Ticker>(interval, [server = server.get()] { server->Look(); });
   return server;
+}
+
+void HttpServer::Drain() {
+  draining_ = true;
+  const MutexLock lock(mutex_);
+  drained_ = requests_;
+}
+
+void HttpServer::AwaitDrained(std::chrono::system_clock::time_point deadline) {
+  ReleasableLock lock(mutex_);
+  while (!drained_.empty()) {
+    if (is_drained_.wait_until(lock, deadline) == std::cv_status::timeout) return;
+  }
+}
+
+void HttpServer::EndAll() {
+  const MutexLock lock(mutex_);
+  drained_.clear();
+  is_drained_.notify_all();
 }
 
 HttpServer::~HttpServer() {

@@ -3,6 +3,7 @@
 // within which a head and a body have to arrive.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -82,6 +83,15 @@ class HttpServer {
   ~HttpServer();
   int port() const { return port_; }
 
+  // From now on an answer is the last one of its connection. What is not to be begun any more, the
+  // handler refuses.
+  void Drain();
+  // Waits, after Drain, for the requests that were under way at that time: until their answers are
+  // sent, `deadline`, or EndAll.
+  void AwaitDrained(std::chrono::system_clock::time_point deadline);
+  // What AwaitDrained waits for is not waited for any longer.
+  void EndAll();
+
   struct Connection;
   struct Request;
 
@@ -102,6 +112,9 @@ class HttpServer {
   Mutex mutex_;  // also of what a connection has, apart from `fd` and `tls`
   std::set<Connection*> connections_ TG_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<Request>> requests_ TG_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<Request>> drained_ TG_GUARDED_BY(mutex_);  // not yet; see AwaitDrained
+  ConditionVariable is_drained_;
+  std::atomic<bool> draining_ = false;
   std::unique_ptr<Ticker> ticker_;
 };
 

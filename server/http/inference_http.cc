@@ -153,6 +153,30 @@ class InferenceExchange final : public HttpExchange {
   Reservation paid_;  // one, however many pieces the body comes in
 };
 
+// Of a path that is there, for other methods (RFC 9110, section 15.5.6).
+class WrongMethod final : public HttpExchange {
+ public:
+  WrongMethod(absl::Status why, std::string_view allowed)
+      : why_(std::move(why)), allowed_(allowed) {}
+
+  absl::Status Take(int64_t bytes) override {
+    bytes_ += bytes;
+    return bytes_ <= kMostControlBytes ? absl::OkStatus() : why_;
+  }
+  void Run(std::string, HttpReply reply) override {
+    HttpAnswer answer = ErrorAnswer(why_);
+    answer.status = 405;
+    answer.headers.emplace_back("Allow", allowed_);
+    reply(std::move(answer));
+  }
+  void Gone() override {}
+
+ private:
+  const absl::Status why_;
+  const std::string allowed_;
+  int64_t bytes_ = 0;
+};
+
 HttpAnswer Json(std::string text) { return {.text = std::move(text)}; }
 
 absl::StatusOr<HttpAnswer> InferenceExchange::Tell() {
@@ -392,9 +416,14 @@ absl::StatusOr<std::unique_ptr<HttpExchange>> InferenceHttp::Begin(const HttpHea
     caller.trace = ParseTraceparent(it->second);
   }
   if (!route) return NotFound("there is no ", Clip(head.path, 256), " here");
-  if (head.method != (route->post ? "POST" : "GET")) {
-    return InvalidArgument(Clip(head.path, 256), " takes ", route->post ? "POST" : "GET", ", not ",
-                           Clip(head.method, 16));
+  // HEAD is GET whose answer's body the library leaves out.
+  if (route->post ? head.method != "POST" : head.method != "GET" && head.method != "HEAD") {
+    return std::make_unique<WrongMethod>(
+        InvalidArgument(Clip(head.path, 256), " takes ", route->post ? "POST" : "GET", ", not ",
+                        Clip(head.method, 16)),
+        route->both   ? "GET, HEAD, POST"
+        : route->post ? "POST"
+                      : "GET, HEAD");
   }
   TG_ASSIGN_OR_RETURN(const size_t json_bytes, JsonBytesOf(head));
   if (route->what == What::kInfer) {

@@ -198,8 +198,7 @@ std::string IndexJson(const std::vector<IndexRow>& rows) {
     if (!row.version.empty()) StrAppend(&out, ",\"version\":", JsonQuote(row.version));
     StrAppend(&out, ",\"state\":\"", row.state, "\"");
     if (!row.reason.empty()) {
-      StrAppend(&out, ",\"reason\":",
-                JsonQuote(IsUtf8(row.reason) ? std::string_view(row.reason) : "not UTF-8"));
+      StrAppend(&out, ",\"reason\":", JsonQuote(row.reason));
     }
     return out + "}";
   });

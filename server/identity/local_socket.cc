@@ -7,7 +7,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <charconv>
@@ -35,28 +34,6 @@ void Reply(int fd, const std::string& text) {
 
 void Respond(int fd, const absl::StatusOr<std::string>& answer) {
   Reply(fd, answer.ok() ? StrCat("ok ", *answer) : StrCat("error ", answer.status().message()));
-}
-
-absl::StatusOr<sockaddr_un> Address(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return InvalidArgument("\"", path, "\": the path of a unix socket has 1 to ",
-                           sizeof(address.sun_path) - 1, " bytes");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-// Removes what a daemon left that ended without doing so.
-void RemoveStale(const sockaddr_un& address) {
-  struct stat s;
-  if (lstat(address.sun_path, &s) != 0 || !S_ISSOCK(s.st_mode)) return;
-  const UniqueFd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&
-      errno == ECONNREFUSED) {
-    unlink(address.sun_path);
-  }
 }
 
 }  // namespace
@@ -96,36 +73,29 @@ bool LocalUsers::others() const {
 absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Start(const std::string& path,
                                                                 LocalUsers users,
                                                                 Handlers handlers) {
-  TG_ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
-  RemoveStale(address);
-  UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   UniqueFd stop(eventfd(0, EFD_CLOEXEC));
-  if (!listener.valid() || !stop.valid()) return Internal("socket: ", std::strerror(errno));
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
-  }
+  if (!stop.valid()) return Internal("eventfd: ", std::strerror(errno));
+  TG_ASSIGN_OR_RETURN(UnixListener listener, BindUnix(path, SOCK_SEQPACKET));
   // Access is decided by uid; where there is only one user, the mode of the file restricts it, too.
   if (chmod(path.c_str(), users.others() ? 0666 : 0600) != 0 ||
-      listen(listener.get(), SOMAXCONN) != 0) {
+      listen(listener.fd.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", std::strerror(errno)));
   }
-  return std::unique_ptr<LocalSocket>(new LocalSocket(path, std::move(users), std::move(handlers),
-                                                      std::move(listener), std::move(stop)));
+  return std::unique_ptr<LocalSocket>(
+      new LocalSocket(std::move(users), std::move(handlers), std::move(listener), std::move(stop)));
 }
 
-LocalSocket::LocalSocket(std::string path, LocalUsers users, Handlers handlers, UniqueFd listener,
-                         UniqueFd stop)
-    : path_(std::move(path)),
-      users_(std::move(users)),
+LocalSocket::LocalSocket(LocalUsers users, Handlers handlers, UnixListener listener, UniqueFd stop)
+    : users_(std::move(users)),
       handlers_(std::move(handlers)),
-      listener_(std::move(listener)),
+      listener_(std::move(listener.fd)),
       stop_(std::move(stop)),
+      file_(std::move(listener.file)),
       thread_([this] { Serve(); }) {}
 
 LocalSocket::~LocalSocket() {
   eventfd_write(stop_.get(), 1);
   thread_.join();
-  unlink(path_.c_str());
 }
 
 void LocalSocket::Serve() {

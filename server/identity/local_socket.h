@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/unique_fd.h"
+#include "engine/net/unix_listener.h"
 #include "server/admin/limited_log.h"
 #include "server/identity/principal.h"
 #include "server/identity/slow_closer.h"
@@ -63,17 +64,16 @@ class LocalSocket {
     uid_t uid = 0;
     absl::StatusOr<Principal> principal;  // an error: not known
   };
-  LocalSocket(std::string path, LocalUsers users, Handlers handlers, UniqueFd listener,
-              UniqueFd stop);
+  LocalSocket(LocalUsers users, Handlers handlers, UnixListener listener, UniqueFd stop);
   void Serve();
   void Accept();
   bool Answer(Connection& connection);  // false: it is over
   void HangUp(size_t connection);
 
-  const std::string path_;
   const LocalUsers users_;
   const Handlers handlers_;
   const UniqueFd listener_, stop_;
+  UnixSocketFile file_;  // of the listener, without which its number may be another file's
   std::vector<Connection> connections_;
   SlowCloser closer_;
   LimitedLog refused_{LogLevel::kWarning, "local_user_refused"};

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
 #include "engine/net/tcp.h"
+#include "engine/net/unix_listener.h"
 
 namespace telegrad {
 namespace {
@@ -27,29 +28,16 @@ constexpr int kAcceptPauseMs = 100;
 // Of one listener before the next one has its turn.
 constexpr int kAtATime = 64;
 
-std::string PathOf(const ListenAddress& address) {
-  return address.text.substr(5);
-}  // after "unix:"
-
-absl::StatusOr<UniqueFd> ListenUnix(const ListenAddress& address, mode_t mask) {
-  const std::string path = PathOf(address);
-  sockaddr_un at{};
-  at.sun_family = AF_UNIX;
-  std::memcpy(at.sun_path, path.data(), path.size());
-  // A daemon that ended without removing it has left it.
-  struct stat found;
-  if (lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) unlink(path.c_str());
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<UnixListener> ListenUnix(const ListenAddress& address, mode_t mask) {
   const mode_t usual = umask(mask);
-  const bool bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0;
-  const int error = errno;
+  auto bound = BindUnix(address.text.substr(5), SOCK_STREAM);  // after "unix:"
   umask(usual);
-  errno = error;
-  if (!bound || listen(fd.get(), SOMAXCONN) != 0) {
+  TG_ASSIGN_OR_RETURN(UnixListener listener, std::move(bound));
+  if (listen(listener.fd.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(
         StrCat("cannot listen on ", address.text, ": ", std::strerror(errno)));
   }
-  return fd;
+  return listener;
 }
 
 }  // namespace
@@ -60,10 +48,12 @@ Acceptor::Acceptor(Connections* connections, Metrics* metrics)
 Acceptor::~Acceptor() { Stop(); }
 
 absl::Status Acceptor::Open(Row& row) {
-  row.listeners.clear();  // first, so that the address is free
+  row.file.Remove();  // first, so that the address is free
+  row.listeners.clear();
   if (row.address.is_unix) {
-    TG_ASSIGN_OR_RETURN(UniqueFd fd, ListenUnix(row.address, row.mask));
-    row.listeners.push_back(std::move(fd));
+    TG_ASSIGN_OR_RETURN(UnixListener listener, ListenUnix(row.address, row.mask));
+    row.listeners.push_back(std::move(listener.fd));
+    row.file = std::move(listener.file);
   } else {
     TG_ASSIGN_OR_RETURN(row.listeners, ListenTcpAll(row.address.text));
   }
@@ -71,8 +61,12 @@ absl::Status Acceptor::Open(Row& row) {
 }
 
 absl::StatusOr<std::string> Acceptor::Listen(const ListenAddress& address, mode_t mask, Take take) {
-  Row row{
-      .address = address, .mask = mask, .adopted = false, .take = std::move(take), .listeners = {}};
+  Row row{.address = address,
+          .mask = mask,
+          .adopted = false,
+          .take = std::move(take),
+          .listeners = {},
+          .file = {}};
   TG_RETURN_IF_ERROR(Open(row));
   std::string& text = row.address.text;
   if (!address.is_unix) {
@@ -85,7 +79,12 @@ absl::StatusOr<std::string> Acceptor::Listen(const ListenAddress& address, mode_
 absl::Status Acceptor::Adopt(const ListenAddress& address, int listener, Take take) {
   UniqueFd own(fcntl(listener, F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) return ResourceExhausted(address.text, ": no descriptor is left");
-  Row row{.address = address, .mask = 0, .adopted = true, .take = std::move(take), .listeners = {}};
+  Row row{.address = address,
+          .mask = 0,
+          .adopted = true,
+          .take = std::move(take),
+          .listeners = {},
+          .file = {}};
   row.listeners.push_back(std::move(own));
   rows_.push_back(std::move(row));
   return absl::OkStatus();
@@ -101,9 +100,6 @@ void Acceptor::Stop() {
   if (thread_.joinable()) {
     eventfd_write(stop_.get(), 1);
     thread_.join();
-  }
-  for (const Row& row : rows_) {
-    if (row.address.is_unix && !row.adopted) unlink(PathOf(row.address).c_str());
   }
   rows_.clear();
 }

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/unique_fd.h"
+#include "engine/net/unix_listener.h"
 #include "server/admin/address.h"
 #include "server/admin/limited_log.h"
 #include "server/admin/metrics.h"
@@ -47,6 +48,7 @@ class Acceptor {
     bool adopted = false;  // another process opens and removes it
     Take take;
     std::vector<UniqueFd> listeners;
+    UnixSocketFile file;  // removed before the listener is closed; see UnixSocketFile
   };
 
   static absl::Status Open(Row& row);

@@ -8,9 +8,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/base/device_lost.h"
-#include "engine/base/json.h"
 #include "engine/base/rate_limit.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "proto/transport.h"
 #include "server/operations/operations.h"
 #include "server/service/import_model.h"
@@ -81,13 +81,7 @@ void ToProto(const TracedRun& run, v1::RunTrace* out) {
 }
 
 // What an error says, which may repeat what a client has sent.
-std::string Message(const absl::Status& status) {
-  std::string text(status.message());
-  if (!IsUtf8(text)) {
-    std::ranges::replace_if(text, [](char c) { return static_cast<uint8_t>(c) >= 0x80; }, '?');
-  }
-  return text;
-}
+std::string Message(const absl::Status& status) { return AsUtf8(ToStd(status.message())); }
 
 void ToProto(const OpenResult& r, v1::ExecuteResponse* response) {
   v1::OpenResult* open = response->mutable_open();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/wire/envelope.h"
 #include "server/service/convert.h"
 #include "server/serving/bytes_tensor.h"
@@ -435,10 +436,10 @@ grpc::ByteBuffer ToStreamMessage(const InferResult& result, const std::string& i
 grpc::ByteBuffer ToStreamMessage(const absl::Status& error, const std::string& model,
                                  const std::string& id) {
   inference::ModelStreamInferResponse response;
-  response.set_error_message(std::string(error.message()));
+  response.set_error_message(AsUtf8(ToStd(error.message())));
   auto* inner = response.mutable_infer_response();
-  inner->set_model_name(model);
-  inner->set_id(id);
+  inner->set_model_name(AsUtf8(model));
+  inner->set_id(AsUtf8(id));
   (*inner->mutable_parameters())["triton_final_response"].set_bool_param(true);
   const grpc::Slice slice(response.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);

@@ -239,11 +239,8 @@ absl::StatusOr<std::string> Listeners::StartKind(Kind& kind) {
   };
   size_t next = 0;
   for (const ListenAddress& address : kind.addresses) {
-    const auto where = acceptor_->Listen(address, mask, takes[next++]);
-    if (!where.ok()) {
-      return absl::UnavailableError(StrCat(where.status().message(), "; is an address taken?"));
-    }
-    say(*where);
+    TG_ASSIGN_OR_RETURN(const std::string where, acceptor_->Listen(address, mask, takes[next++]));
+    say(where);
   }
   for (const PassedSocket& socket : kind.passed) {
     TG_RETURN_IF_ERROR(acceptor_->Adopt(AddressOf(socket), socket.fd, takes[next++]));

@@ -289,6 +289,11 @@ absl::StatusOr<ModelConfig> ParseConfigText(std::string_view text) {
   parser.SetRecursionLimit(kMostNesting);
   google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&stream, &in)) return InvalidArgument(error.text());
+  // Its texts are sent to clients, whose messages take UTF-8 alone. Reading a message checks that,
+  // and the parser of texts does not.
+  if (!inference::ModelConfig().ParseFromString(in.SerializeAsString())) {
+    return InvalidArgument("one of its texts is not UTF-8");
+  }
   return FromProto(in, text.find("max_batch_size") != text.npos);
 }
 

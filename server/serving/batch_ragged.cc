@@ -51,6 +51,7 @@ InputShapes Batcher::TailsOf(Batch* batch) const {
 
 // False for an input that no request has smaller than the batch.
 bool Batcher::GatherRagged(const Batch& batch, size_t input) const {
+  if (batch.sizes.empty()) return false;  // then an input need not have a dimension of the batch
   const Form::Io& io = batch.form->inputs[input];
   const auto shape_of = [&](const Waiting& waiting) -> const Shape& {
     return waiting.request.inputs[waiting.inputs[input]].shape;
@@ -59,7 +60,7 @@ bool Batcher::GatherRagged(const Batch& batch, size_t input) const {
     return !std::ranges::equal(ShapeView(shape_of(waiting)).subspan(1),
                                ShapeView(io.shape).subspan(1));
   });
-  if (batch.sizes.empty() || !padded) return false;
+  if (!padded) return false;
   auto* to = static_cast<uint8_t*>(batch.buffers->inputs[input]->host());
   std::memset(to, 0, static_cast<size_t>(io.bytes));
   const int64_t row_bytes = io.bytes / batch.form->rows;

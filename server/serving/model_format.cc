@@ -27,6 +27,12 @@ absl::StatusOr<std::string> ModelFileIn(const ModelFolder& folder, const std::st
     found = format.file;
   }
   if (!found.empty()) return found;
+  // One that is there but cannot be opened, such as a link, says why.
+  for (const ModelFormatInfo& format : kModelFormats) {
+    if (format.file.empty()) continue;
+    const absl::Status opened = folder.OpenFile(format.file).status();
+    if (!absl::IsNotFound(opened)) TG_RETURN_IF_ERROR(opened);
+  }
   return NotFound("there is no ", names, " in the version's folder");
 }
 

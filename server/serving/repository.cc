@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "server/admin/log.h"
 
 namespace telegrad {
@@ -76,7 +77,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name,
     wanted = std::exchange(entry.wanted, true);
     if (!found.ok()) {
       if (given != nullptr) entry.wanted = wanted;  // there is nothing that could come of it
-      entry.reason = std::string(found.status().message());
+      entry.reason = AsUtf8(ToStd(found.status().message()));
       for (auto& [version, state] : entry.states) {
         if (state.state == "READY") state.reason = StrCat("not loaded anew: ", entry.reason);
       }
@@ -116,7 +117,7 @@ absl::Status ModelRepository::LoadNow(const std::string& name,
       Log(LogLevel::kInfo, "model_loaded", {{"name", name}, {"version", version}});
       continue;
     }
-    const std::string reason(model.status().message());
+    const std::string reason = AsUtf8(ToStd(model.status().message()));
     Log(LogLevel::kError, "model_failed",
         {{"name", name}, {"version", version}, {"reason", reason}, {"in_use", InUse()}});
     if (failed.ok()) {

@@ -36,7 +36,8 @@ struct RepositoryOptions {
 
 // A row of the index. States are those of the protocol.
 struct IndexRow {
-  std::string name, version, state, reason;
+  std::string name, version, state;
+  std::string reason;  // in UTF-8, whatever the model's file contains
 };
 
 // The number of a version, 0 where the text is none.

@@ -115,6 +115,18 @@ TEST_F(CliTest, CheckAndVerifySayWhoseFaultItIs) {
   EXPECT_EQ(Cli({"check", model, "--dim", "nope=3"}).exit_code, 2);
 }
 
+// A command whose output is not all there has failed.
+TEST_F(CliTest, OutputThatCannotBeWrittenIsAnError) {
+  for (const std::string& words :
+       {StrCat("explain ", kMnist, "model.onnx"), StrCat("devices --address ", address_),
+        std::string("--help"), std::string("devices --help")}) {
+    const Output full =
+        RunProgram("/bin/bash", {"-c", StrCat(TELEGRAD, " ", words, " > /dev/full")});
+    EXPECT_EQ(full.exit_code, 1) << words;
+    EXPECT_THAT(full.text, HasSubstr("cannot write to the standard output")) << words;
+  }
+}
+
 TEST_F(CliTest, ExplainTakesShapesAndSaysTheSameAsJson) {
   const std::string model = StrCat(kSuperResolution, "model.onnx");
   const std::vector<std::string> shape = {"--shape", "input=3x1x224x224"};

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 
 #include <condition_variable>
+#include <filesystem>
 
+#include "engine/base/sanitizers.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/server/daemon_fixture.h"
@@ -82,6 +84,54 @@ TEST_F(DaemonTest, SigtermLetsAnIdleSessionEndAndExitsZero) {
   EXPECT_TRUE(absl::IsUnavailable(nobody)) << nobody;
   EXPECT_THAT(std::string(nobody.message()), HasSubstr(address_));
   EXPECT_THAT(std::string(nobody.message()), HasSubstr("telegradd --listen"));
+}
+
+// Whoever starts it may have closed them: then no socket or file is taken for the log.
+TEST_F(DaemonTest, StandardDescriptorsAreItsOwn) {
+  const std::string path = ::testing::TempDir() + StrCat("closed_", getpid());
+  testing::Process daemon("/bin/bash", {"-c", StrCat("exec ", TELEGRADD, " --listen unix:", path,
+                                                     " --cpu-threads 1 <&- >&- 2>&-")});
+  while (!Connection::Connect("unix:" + path).ok()) {
+  }
+  for (const int fd : {0, 1, 2}) {
+    EXPECT_EQ(std::filesystem::read_symlink(StrCat("/proc/", daemon.pid(), "/fd/", fd)),
+              "/dev/null");
+  }
+}
+
+// The address space of a compiler is what --compile-memory says, or what the daemon itself may
+// have.
+TEST_F(DaemonTest, ALimitOfItsAddressSpaceIsThatOfItsCompilers) {
+  if (kAddressSanitizer || kThreadSanitizer) GTEST_SKIP() << "sanitizers reserve terabytes";
+  testing::Process daemon("/bin/bash", {"-c", StrCat("ulimit -v 3000000; exec ", TELEGRADD,
+                                                     " --listen 127.0.0.1:0 --cpu-threads 1 "
+                                                     "--cpu-memory 100000000 --log-level off")});
+  const std::string address = daemon.Line("listening on ");
+  ASSERT_NE(address, "") << daemon.Wait().text;
+  daemon.ReadOn();
+  const auto connection = Connection::Connect(address);
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  const auto session = *(*connection)->OpenSession();
+  EXPECT_TRUE(session->Put(DoubleGraph(1024).root(), /*compile=*/true).Get().ok());
+}
+
+// Whoever starts a second daemon at the same address by mistake does not take the first one's
+// clients.
+TEST_F(DaemonTest, ASocketInUseStaysWithItsDaemon) {
+  const std::string address = "unix:" + ::testing::TempDir() + StrCat("in_use_", getpid());
+  const std::vector<std::string> flags = {"--listen", address, "--cpu-threads", "1"};
+  testing::Process first(TELEGRADD, flags);
+  ASSERT_EQ(first.Line("listening on "), address);
+  first.ReadOn();
+  testing::Process second(TELEGRADD, flags);
+  ASSERT_EQ(second.Line("listening on "), "");
+  const Output refused = second.Wait();
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.text, HasSubstr("another process listens there"));
+  EXPECT_TRUE(Connection::Connect(address).ok());
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait().exit_code, 0);
+  EXPECT_NE(access(address.substr(5).c_str(), F_OK), 0);
 }
 
 TEST_F(DaemonTest, SigtermLetsRunningOperationsEnd) {

@@ -223,6 +223,35 @@ TEST_F(HostileInferenceTest, FilesThatLeaveTheFolderOfTheModel) {
 }
 
 // A model whose every shape fails, asked by many at once: each gets its error.
+// What a file contains is quoted by the reason why it is not served, which a message of the
+// protocol could not have: no client could read the index then.
+TEST_F(HostileInferenceTest, ReasonsAreUtf8WhateverTheFileContains) {
+  WriteModel("wrong", onnx::test::ModelWriter()
+                          .Input("x", DType::kFloat32, {2})
+                          .Output("y", DType::kFloat32, {2})
+                          .Node("No\xff\xc3such", {"x"}, {"y"})
+                          .File(13));
+  EXPECT_THAT(std::string(Load("wrong").message()), HasSubstr("No??such"));
+  grpc::ClientContext context;
+  inference::RepositoryIndexResponse index;
+  const grpc::Status status = stub_->RepositoryIndex(&context, {}, &index);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  std::string reason;
+  for (const auto& row : index.models()) {
+    if (row.name() == "wrong") reason = row.reason();
+  }
+  EXPECT_THAT(reason, HasSubstr("No??such"));
+}
+
+TEST_F(HostileInferenceTest, AModelThatIsALinkIsToldFromOneThatIsMissing) {
+  WriteModel("linked", AddModel(1));
+  const auto file = models_.path() / "linked/1/model.onnx";
+  std::filesystem::remove(file);
+  EXPECT_THAT(std::string(Load("linked").message()), HasSubstr("there is no model.onnx"));
+  std::filesystem::create_symlink(models_.path() / "add/1/model.onnx", file);
+  EXPECT_THAT(std::string(Load("linked").message()), HasSubstr("files without links"));
+}
+
 TEST_F(HostileInferenceTest, ALongQueueOfFailures) {
   WriteModel("fails", onnx::test::ModelWriter()
                           .Input("x", DType::kFloat32, {-1})
@@ -269,6 +298,7 @@ TEST_F(HostileInferenceTest, ConfigurationsThatAreWrong) {
        "CORRID has a data_type"},
       {"sequence_batching { oldest { max_candidate_sequences: -1 } }", "-1"},
       {std::string(2 << 20, ' '), "bytes"},
+      {"parameters { key: '\\377' value { string_value: 'x' } }", "not UTF-8"},
   };
   for (const auto& [config, says] : configs) {
     WriteModel("wrong", AddModel(1), config);

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -342,7 +343,6 @@ TEST_F(ServingHttpTest, PathsThatLeadNowhere) {
                                  "/v2/models/%2fadd", "/v2/models/add%"}) {
     EXPECT_THAT(Get(path), StartsWith("HTTP/1.1 404")) << path;
   }
-  EXPECT_THAT(Raw(Head("DELETE", "/v2/models/add") + "\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(Post("/v2/repository/models/add/load", R"({"parameters":{"unload":true}})"),
               HasSubstr("'unload' is not known"));
   EXPECT_THAT(Post("/v2/repository/models/add/unload", R"({"parameters":{"config":"{}"}})"),
@@ -353,6 +353,27 @@ TEST_F(ServingHttpTest, PathsThatLeadNowhere) {
   EXPECT_THAT(Post("/v2/repository/models/add/load",
                    R"({"id":"\"config\"","parameters":{"conf\u0069g":"{}"}})"),
               StartsWith("HTTP/1.1 200"));
+  ExpectAlive();
+}
+
+// RFC 9110: HEAD is for whatever has GET, and other methods are told what is allowed.
+TEST_F(ServingHttpTest, OtherMethodsAreToldWhichAreAllowed) {
+  const std::string path = "/v2/models/add";
+  const std::string head = Raw(Head("HEAD", path) + "\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(head, HasSubstr(StrCat("Content-Length: ", Body(Get(path)).size(), "\r\n")));
+  EXPECT_EQ(Body(head), "");
+  for (const auto& [method, at, allowed] :
+       std::vector<std::array<std::string, 3>>{{"DELETE", path, "GET, HEAD"},
+                                               {"POST", path, "GET, HEAD"},
+                                               {"HEAD", path + "/infer", "POST"},
+                                               {"GET", path + "/infer", "POST"},
+                                               {"PUT", "/v2/logging", "GET, HEAD, POST"}}) {
+    const std::string answer = Raw(Head(method, at) + "\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405")) << method;
+    EXPECT_THAT(answer, HasSubstr(StrCat("\r\nAllow: ", allowed, "\r\n"))) << method;
+  }
+  EXPECT_THAT(Raw(Head("GET", "/v2/nothing") + "\r\n"), StartsWith("HTTP/1.1 404"));
   ExpectAlive();
 }
 
@@ -434,6 +455,34 @@ TEST_F(PatientHttpTest, ConnectionsThatAskNothingMakeRoom) {
     if (fd.ok()) idle.push_back(*std::move(fd));
   }
   ExpectAlive();
+}
+
+// The time to drain is that of requests over HTTP, too: one that waits in its model's queue when
+// the signal comes is answered, and its connection ends with that.
+TEST_F(ServingHttpTest, ARequestUnderWayIsAnsweredWhileTheServerDrains) {
+  WriteModel("waits", AddModel(1),
+             "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 8 ] "
+             "max_queue_delay_microseconds: 3000000 "
+             "default_queue_policy { max_queue_size: 1 } }");
+  ASSERT_TRUE(Load("waits").ok());
+  const std::string body =
+      R"({"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[0,1,2,3]}]})";
+  const UniqueFd fd = Dial();
+  Send(fd, StrCat("POST /v2/models/waits/infer HTTP/1.1\r\nHost: ", http_,
+                  "\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  // While it waits there is no room for another one, which alone would be a batch at once.
+  const auto eight = Floats("waits", {8, 4}, std::vector<float>(32));
+  while (ServingTest::Infer(eight).ok()) {
+  }
+  // No connection of gRPC is left that the daemon would wait for.
+  stub_ = nullptr;
+  connection_ = nullptr;
+  daemon_->Signal(SIGTERM);
+  const std::string answer = Rest(fd);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("\"data\":[1,2,3,4]"));
+  EXPECT_THAT(answer, HasSubstr("Connection: close"));
+  EXPECT_EQ(daemon_->Wait().exit_code, 0);
 }
 
 // A request whose caller has hung up is not run any more, and its place in the queue is free.

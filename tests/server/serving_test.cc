@@ -162,6 +162,17 @@ TEST_F(ServingTest, EveryDatatypeTravelsRawAndTyped) {
   }
 }
 
+// An input without dimensions has none of a batch either.
+TEST_F(ServingTest, ScalarsAreInputsAndOutputs) {
+  WriteModel("scalar", IdentityModel(DType::kFloat32, {}));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("scalar"));
+  const auto response = Infer(Floats("scalar", {}, {2.5f}));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_THAT(response->outputs(0).shape(), IsEmpty());
+  EXPECT_THAT(Values<float>(*response), ElementsAre(2.5f));
+}
+
 TEST_F(ServingTest, ClassificationNamesTheHighest) {
   WriteModel("scores", IdentityModel(DType::kFloat32, {-1, 4}),
              "max_batch_size: 2 output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] "
@@ -310,6 +321,44 @@ TEST_F(ServingTest, TheCommandLineListsTriesAndUnloads) {
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.text, HasSubstr("in no folder of --models"));
   EXPECT_EQ(models({"dance"}).exit_code, 2);
+  const testing::Output far =
+      testing::RunProgram(TELEGRAD, {"models", "--address", "unix:" + std::string(200, 'x')});
+  EXPECT_EQ(far.exit_code, 2);
+  EXPECT_THAT(far.text, ::testing::StartsWith("telegrad models: \"unix:xx"));
+  EXPECT_THAT(far.text, HasSubstr("1 to 107 bytes"));
+}
+
+// A model's names are any text, and whoever looks at a model need not trust it: what controls a
+// terminal is not sent there, neither with the answers of commands nor with their errors.
+TEST_F(ServingTest, NamesOfAModelDoNotControlTheTerminal) {
+  const std::string evil = "x\x1b[2J\xc2\x9bz", shown = "x\\x1b[2J\\xc2\\x9bz";
+  const auto model = [&](const std::string& operation) {
+    return onnx::test::ModelWriter()
+        .Input(evil, DType::kFloat32, {2})
+        .Output("y\n" + evil, DType::kFloat32, {2})
+        .Node(operation, {evil}, {"y\n" + evil})
+        .File(13);
+  };
+  WriteModel("evil", model("Neg"));
+  WriteModel("unknown", model("No" + evil));
+  StartServing();
+  ASSERT_TRUE(BecomesReady("evil"));
+  const std::string file = models_.path() / "evil/1/model.onnx";
+  const std::string unknown = models_.path() / "unknown/1/model.onnx";
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"check", file},
+           {"check", unknown},
+           {"explain", file},
+           {"run", file, "--address", address_},
+           {"models", "--address", address_},
+           {"models", "status", "evil", "--address", address_},
+           {"models", "try", "evil", "--address", address_},
+           {"models", "load", "unknown", "--address", address_}}) {
+    const std::string text = testing::RunProgram(TELEGRAD, words).text;
+    EXPECT_THAT(text, HasSubstr(words.size() == 3 ? "unknown" : shown));
+    EXPECT_THAT(text, ::testing::Not(HasSubstr("\x1b")));
+    EXPECT_THAT(text, ::testing::Not(HasSubstr("\xc2\x9b")));
+  }
 }
 
 TEST_F(ServingTest, ADaemonWithoutModelsSaysSo) {
