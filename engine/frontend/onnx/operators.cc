@@ -252,6 +252,8 @@ constexpr Operator kOperators[] = {
     {"com.microsoft.MatMulNBits", 3, 6, MatMulNBitsOp},
     {"com.microsoft.MultiHeadAttention", 1, 10, MultiHeadAttentionOp},
     {"com.microsoft.NhwcConv", 2, 3, NhwcConvOp},
+    {"com.microsoft.NhwcMaxPool", 1, 1, NhwcMaxPoolOp},
+    {"com.microsoft.QAttention", 5, 9, QAttentionOp},
     {"com.microsoft.QGemm", 6, 9, QGemmOp},
     {"com.microsoft.QLinearAdd", 7, 8, QLinearAddOp},
     {"com.microsoft.QLinearAveragePool", 4, 5, QLinearAveragePoolOp},
@@ -270,6 +272,7 @@ constexpr Operator kOperators[] = {
     {"com.microsoft.SkipLayerNormalization", 3, 5, SkipLayerNormalizationOp, kRunSizes},
     {"com.microsoft.SkipSimplifiedLayerNormalization", 3, 4, SkipSimplifiedLayerNormalizationOp,
      kRunSizes},
+    {"com.microsoft.Trilu", 1, 2, TriluOp, kRunSizes},
 };
 static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
 
