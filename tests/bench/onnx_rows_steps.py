@@ -80,6 +80,8 @@ one("dft 512", "DFT", {"x": lambda: floats(64, 512, 1)}, {"n": None, "axis": np.
 one("dft 4096", "DFT", {"x": lambda: floats(16, 4096, 2)}, {"n": None, "axis": np.int64(1)}, opset=20)
 one("dft 1000", "DFT", {"x": lambda: floats(16, 1000, 2)}, {"n": None, "axis": np.int64(1)}, opset=20)
 one("dft 1009 prime", "DFT", {"x": lambda: floats(16, 1009, 2)}, {"n": None, "axis": np.int64(1)}, opset=20)
+one("dft 4099 prime", "DFT", {"x": lambda: floats(16, 4099, 2)}, {"n": None, "axis": np.int64(1)}, opset=20)
+one("dft 4096 real", "DFT", {"x": lambda: floats(16, 4096, 1)}, {"n": None, "axis": np.int64(1)}, onesided=1, opset=20)
 one("stft 10 s", "STFT", {"x": lambda: floats(1, 160000, 1)}, {"step": np.int64(160), "w": lambda: np.hanning(400).astype(
     np.float32)}, opset=17)
 one("stft 512", "STFT", {"x": lambda: floats(1, 80000, 1)}, {"step": np.int64(128), "w": lambda: np.hanning(512).astype(

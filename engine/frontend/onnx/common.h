@@ -26,6 +26,9 @@ inline Axes AllAxes(int64_t rank) {
 // [C] as [C, 1, ...] that broadcasts against channels, axis `axis` of a tensor of `rank`.
 Tensor AlongAxis(const Tensor& x, int64_t axis, int64_t rank);
 
+// Sizes that each run decides become their bounds, with zeros behind the elements.
+Tensor WithBounds(const Tensor& x);
+
 // A storage type's elements as the smallest type with arithmetic that holds all of them.
 Tensor Readable(const Tensor& x);
 

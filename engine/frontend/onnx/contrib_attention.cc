@@ -74,34 +74,31 @@ absl::StatusOr<Tensor> RotateByCache(NodeContext& c, const Tensor& x, int cache,
 
 }  // namespace
 
-absl::Status MsAttentionOp(NodeContext& c) {
-  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
-  TG_ASSIGN_OR_RETURN(const Tensor weights, c.FloatInput(1));
+namespace {
+
+// The inputs of an operator whose queries, keys and values are one product; -1 for none.
+struct PackedInputs {
+  int mask = -1, past = -1, bias = -1;
+};
+
+// Of all three [B, S, sum of `sizes`], next to each other.
+absl::Status AttendPacked(NodeContext& c, const Tensor& all, const std::vector<int64_t>& sizes,
+                          const PackedInputs& inputs, DType precision) {
   TG_ASSIGN_OR_RETURN(const Attribute* heads, c.Required("num_heads", AttributeType::kInt));
   TG_ASSIGN_OR_RETURN(const int64_t causal, c.Int("unidirectional", 0));
   TG_ASSIGN_OR_RETURN(const int64_t rotary, c.Int("do_rotary", 0));
   TG_ASSIGN_OR_RETURN(const int64_t share, c.Int("past_present_share_buffer", 0));
-  if (rotary != 0 || share != 0 || c.HasInput(6)) {
+  if (rotary != 0 || share != 0) {
     return Unimplemented("'do_rotary' and 'past_present_share_buffer' are not supported");
   }
-  if (x.rank() != 3 || weights.rank() != 2 || weights.dim(0) != x.dim(2)) {
-    return InvalidArgument("an input of shape ", ToString(x.shape()), " with weights of shape ",
-                           ToString(weights.shape()));
-  }
-  const int64_t third = weights.dim(1) / 3;
-  TG_ASSIGN_OR_RETURN(const auto sizes, c.Ints("qkv_hidden_sizes", {third, third, third}));
-  if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != weights.dim(1)) {
-    return InvalidArgument("'qkv_hidden_sizes' are ", ToString(sizes), " of ", weights.dim(1));
-  }
-  TG_ASSIGN_OR_RETURN(const Tensor all, AddBias(c, 2, x.MatMul(weights), 0));
   const std::vector<Tensor> parts = all.Split(sizes, -1);
   AttentionTerms terms;
   TG_ASSIGN_OR_RETURN(terms.q, SplitLastAxis(parts[0], heads->i, "Q"));
   TG_ASSIGN_OR_RETURN(terms.k, SplitLastAxis(parts[1], heads->i, "K"));
   TG_ASSIGN_OR_RETURN(terms.v, SplitLastAxis(parts[2], heads->i, "V"));
   const int64_t queries = terms.q.dim(2);
-  if (c.HasInput(4)) {
-    TG_ASSIGN_OR_RETURN(const Tensor past, c.FloatInput(4));
+  if (c.HasInput(inputs.past)) {
+    TG_ASSIGN_OR_RETURN(const Tensor past, c.FloatInput(inputs.past));
     if (past.rank() != 5 || past.dim(0) != 2) {
       return InvalidArgument("the past has shape ", ToString(past.shape()));
     }
@@ -109,9 +106,9 @@ absl::Status MsAttentionOp(NodeContext& c) {
     terms.v = After(past.Slice(0, 1, 2).Squeeze(0), terms.v);
   }
   const int64_t keys = terms.k.dim(2);
-  TG_ASSIGN_OR_RETURN(terms.bias, PaddingBias(c, 3, x.dim(0), keys));
-  if (c.HasInput(5)) {
-    TG_ASSIGN_OR_RETURN(const Tensor more, c.FloatInput(5));
+  TG_ASSIGN_OR_RETURN(terms.bias, PaddingBias(c, inputs.mask, all.dim(0), keys));
+  if (inputs.bias >= 0 && c.HasInput(inputs.bias)) {
+    TG_ASSIGN_OR_RETURN(const Tensor more, c.FloatInput(inputs.bias));
     terms.bias = terms.bias.valid() ? terms.bias + more.Cast(DType::kFloat32) : more;
   }
   if (causal != 0) {
@@ -119,9 +116,52 @@ absl::Status MsAttentionOp(NodeContext& c) {
     terms.seen = CausalSeen(c.builder(), first, queries, keys, 0);
   }
   TG_ASSIGN_OR_RETURN(terms.scale, ScaleOf(c, terms.q.dim(3)));
-  terms.precision = ComposedType(x.dtype());
+  terms.precision = precision;
   TG_RETURN_IF_ERROR(c.Output(JoinHeads(Attend(terms).out)));
   return c.Output(Stack(std::vector<Tensor>{terms.k, terms.v}, 0));
+}
+
+absl::Status CheckPacked(const Tensor& x, const Tensor& weights) {
+  if (x.rank() == 3 && weights.rank() == 2 && weights.dim(0) == x.dim(2)) return absl::OkStatus();
+  return InvalidArgument("an input of shape ", ToString(x.shape()), " with weights of shape ",
+                         ToString(weights.shape()));
+}
+
+}  // namespace
+
+absl::Status MsAttentionOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.FloatInput(0));
+  TG_ASSIGN_OR_RETURN(const Tensor weights, c.FloatInput(1));
+  TG_RETURN_IF_ERROR(CheckPacked(x, weights));
+  if (c.HasInput(6)) return Unimplemented("input 6, the length of a shared past, is not supported");
+  const int64_t third = weights.dim(1) / 3;
+  TG_ASSIGN_OR_RETURN(const auto sizes, c.Ints("qkv_hidden_sizes", {third, third, third}));
+  if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != weights.dim(1)) {
+    return InvalidArgument("'qkv_hidden_sizes' are ", ToString(sizes), " of ", weights.dim(1));
+  }
+  TG_ASSIGN_OR_RETURN(const Tensor all, AddBias(c, 2, x.MatMul(weights), 0));
+  return AttendPacked(c, all, sizes, {.mask = 3, .past = 4, .bias = 5}, ComposedType(x.dtype()));
+}
+
+// The same of integers of 8 bits, whose sums are scaled: by one number, or one for each column.
+absl::Status QAttentionOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
+  TG_ASSIGN_OR_RETURN(const Tensor weights, c.Input(1));
+  TG_RETURN_IF_ERROR(CheckPacked(x, weights));
+  const auto one = [](const Tensor& t) { return t.size() == 1 ? t.Reshape(Shape{}) : t; };
+  Tensor whole[2] = {x.Cast(DType::kInt32), weights.Cast(DType::kInt32)}, scale[2];
+  for (int i = 0; i < 2; ++i) {
+    TG_ASSIGN_OR_RETURN(scale[i], c.FloatInput(3 + i));
+    if (!c.HasInput(6 + i)) continue;
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(6 + i));
+    whole[i] = whole[i] - one(zero.Cast(DType::kInt32));
+  }
+  const Tensor product = whole[0].MatMul(whole[1]).Cast(DType::kFloat32);
+  TG_ASSIGN_OR_RETURN(const Tensor all,
+                      AddBias(c, 2, product * (one(scale[0]) * one(scale[1])), 0));
+  const int64_t third = weights.dim(1) / 3;
+  if (weights.dim(1) % 3 != 0) return InvalidArgument("weights of ", weights.dim(1), " columns");
+  return AttendPacked(c, all, {third, third, third}, {.mask = 5, .past = 8}, DType::kFloat32);
 }
 
 absl::Status MultiHeadAttentionOp(NodeContext& c) {

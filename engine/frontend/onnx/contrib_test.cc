@@ -211,6 +211,52 @@ TEST(GatherBlockQuantized, RowsOfATable) {
   }
 }
 
+TEST(QAttention, IsTheAttentionOfDequantizedNumbers) {
+  std::mt19937_64 random(12);
+  constexpr int64_t kBatch = 2, kTokens = 3, kHidden = 4;
+  const auto bytes = [&](const Shape& shape) {
+    std::vector<uint8_t> out(static_cast<size_t>(NumElements(shape)));
+    for (uint8_t& byte : out) byte = static_cast<uint8_t>(random());
+    return HostTensor::Of<uint8_t>(shape, out);
+  };
+  const HostTensor x = bytes({kBatch, kTokens, kHidden}), w = bytes({kHidden, 3 * kHidden});
+  const HostTensor bias = test::Random({3 * kHidden}, &random);
+  const HostTensor scales = Floats(
+      {12}, {0.01f, 0.02f, 0.03f, 0.01f, 0.02f, 0.03f, 0.01f, 0.02f, 0.03f, 0.01f, 0.02f, 0.03f});
+  const auto dequantized = [](const HostTensor& t, int zero, const std::vector<float>& scale) {
+    std::vector<float> out;
+    for (const uint8_t byte : t.Values<uint8_t>()) {
+      out.push_back(static_cast<float>(byte - zero) * scale[out.size() % scale.size()]);
+    }
+    return HostTensor::Of<float>(t.shape, out);
+  };
+  const HostTensor lengths = HostTensor::Of<int32_t>({kBatch}, {3, 2}), none{};
+  for (const int64_t causal : {0, 1}) {
+    const Attributes attributes = {{"num_heads", int64_t{2}}, {"unidirectional", causal}};
+    const auto want = MsNode(
+        "Attention",
+        {dequantized(x, 120, {0.01f}), dequantized(w, 130, scales.Values<float>()), bias, lengths},
+        attributes);
+    ASSERT_TRUE(want.ok()) << want.status();
+    Expect(MsNode("QAttention",
+                  {x, w, bias, Scalar(0.01f), scales, lengths, Bytes({}, {120}), Bytes({}, {130})},
+                  attributes),
+           *want);
+  }
+}
+
+// [height, width, channel], windows of two rows and one column.
+TEST(NhwcMaxPool, TakesTheLargestOfEachChannel) {
+  Expect(MsNode("NhwcMaxPool", {Bytes({1, 2, 2, 3}, {1, 9, 3, 4, 5, 6, 7, 8, 9, 0, 1, 200})},
+                {{"kernel_shape", Ints{2, 1}}}),
+         Bytes({1, 1, 2, 3}, {7, 9, 9, 4, 5, 200}));
+}
+
+TEST(Trilu, IsTheStandards) {
+  Expect(MsNode("Trilu", {Floats({2, 2}, {1, 2, 3, 4})}, {{"upper", int64_t{0}}}),
+         Floats({2, 2}, {1, 0, 3, 4}));
+}
+
 TEST(CDist, BetweenRows) {
   const std::vector<HostTensor> rows = {Floats({2, 2}, {0, 0, 3, 1}), Floats({1, 2}, {3, 4})};
   Expect(MsNode("CDist", rows, {{"metric", std::string("euclidean")}}), Floats({2, 1}, {5, 3}));

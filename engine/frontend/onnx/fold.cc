@@ -66,8 +66,11 @@ FoldedList FoldUnsqueeze(NodeContext& c, const Inputs& in) {
   return List{in[0].dtype, false, in[0].values};
 }
 
+// Without axes, all that have one element are left out: the list becomes a scalar.
 FoldedList FoldSqueeze(NodeContext& c, const Inputs& in) {
-  TG_ASSIGN_OR_RETURN(const bool one, OneAxis(c, in));
+  const bool all = in.size() == 1 && !c.HasAttribute("axes");
+  if (all && in[0].scalar) return in[0];
+  TG_ASSIGN_OR_RETURN(const bool one, all ? true : OneAxis(c, in));
   if (!one || in[0].scalar || in[0].values.size() != 1) return std::nullopt;
   return List{in[0].dtype, true, in[0].values};
 }

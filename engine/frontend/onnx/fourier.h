@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/frontend/tensor/tensor.h"
+#include "engine/frontend/onnx/node_context.h"
 
 namespace telegrad::onnx {
 
@@ -11,15 +11,24 @@ struct Complex {
   Tensor real, imaginary;  // the latter invalid of a real signal
 };
 
-// exp(sign 2 pi i k n / length) for n < rows, k < columns; k n is taken modulo the length first, so
-// that the angle is exact.
-Complex Roots(Builder& b, int64_t length, int64_t rows, int64_t columns, double sign, DType type);
-
 // Whether FastFourier takes a transform of that length: its prime factors are small.
 bool IsFastLength(int64_t length);
+inline constexpr int64_t kMaxChirpLength = int64_t{1} << 20;
+// Whether ChirpFourier does, and is faster than a product with a matrix.
+bool IsChirpLength(int64_t length);
+// Whether RealFourier does, likewise.
+bool IsRealLength(int64_t length);
 
 // Of the last axis, in the element type that it has, without the inverse's scale. Both parts are
 // valid; `sign` is 1 for the inverse.
 Complex FastFourier(const Complex& x, double sign);
+
+// The same of any length: the first `bins` results of x, which has at most `length` elements and is
+// 0 behind them. The imaginary part may be invalid.
+absl::StatusOr<Complex> ChirpFourier(NodeContext& c, const Complex& x, int64_t length, int64_t bins,
+                                     double sign);
+
+// The same of a real signal of an even length, at most `length` results.
+Complex RealFourier(const Tensor& x, int64_t bins, double sign);
 
 }  // namespace telegrad::onnx

@@ -1,6 +1,7 @@
 // Inputs become slots of the plan, or values that the caller has given; results become its outputs.
 #include <algorithm>
 
+#include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/importer.h"
 #include "engine/types/limits.h"
 
@@ -132,19 +133,6 @@ absl::Status Importer::Inputs() {
   return absl::OkStatus();
 }
 
-namespace {
-
-// Zeros up to the bounds, so that nobody reads what lay in the output's memory before.
-Tensor WithBounds(const Tensor& x) {
-  const Dims dims = x.dims();
-  if (dims.is_static()) return x;
-  Dims words;
-  for (const int64_t bound : x.shape()) words.insert(words.end(), {Dim(0), Dim(bound)});
-  return x.builder()->MakeSized(Op::kPad, DType::kVoid, {x}, words);
-}
-
-}  // namespace
-
 absl::StatusOr<OnnxValue> Importer::Output(const ValueInfo& output, Value* value) {
   OnnxValue out{.name = std::string(output.name)};
   switch (value->kind) {
@@ -154,6 +142,7 @@ absl::StatusOr<OnnxValue> Importer::Output(const ValueInfo& output, Value* value
         return InvalidArgument("is declared with element type ", output.elem_type,
                                " and computed as ", Name(tensor.dtype()));
       }
+      // Zeros up to the bounds, so that nobody reads what lay in the output's memory before.
       out.slot = builder_.Output(WithBounds(tensor), values_.SlotName(output.name));
       stores_ = true;
       if (!tensor.dims().is_static()) {

@@ -68,7 +68,7 @@ constexpr Operator kOperators[] = {
     {"EyeLike", 1, 1, EyeLikeOp, kRunSizes},
     {"Flatten", 1, 1, FlattenOp, kRunSizes},
     {"Floor", 1, 1, UnaryOp<&Tensor::Floor>, kRunSizes},
-    {"GRU", 3, 6, GruOp},
+    {"GRU", 3, 6, GruOp, kRunSizes},
     {"Gather", 2, 2, GatherOp, kRunSizes},
     {"GatherElements", 2, 2, GatherElementsOp, kRunSizes},
     {"GatherND", 2, 2, GatherNdOp, kRunSizes},
@@ -93,7 +93,7 @@ constexpr Operator kOperators[] = {
     {"IsInf", 1, 1, IsInfOp, kRunSizes},
     {"IsNaN", 1, 1, UnaryOp<&Tensor::IsNan>, kRunSizes},
     {"LRN", 1, 1, LrnOp},
-    {"LSTM", 3, 8, LstmOp},
+    {"LSTM", 3, 8, LstmOp, kRunSizes},
     {"LayerNormalization", 2, 3, LayerNormalizationOp, kRunSizes},
     {"LeakyRelu", 1, 1, LeakyReluOp, kRunSizes},
     {"Less", 2, 2, LessOp, kRunSizes},
@@ -135,7 +135,7 @@ constexpr Operator kOperators[] = {
     {"QLinearMatMul", 8, 8, QLinearMatMulOp},
     {"QuantizeLinear", 2, 3, QuantizeLinearOp, kRunSizes},
     {"RMSNormalization", 2, 2, RmsNormalizationOp, kRunSizes},
-    {"RNN", 3, 6, RnnOp},
+    {"RNN", 3, 6, RnnOp, kRunSizes},
     {"RandomNormal", 0, 0, RandomNormalOp},
     {"RandomNormalLike", 1, 1, RandomNormalLikeOp},
     {"RandomUniform", 0, 0, RandomUniformOp},
@@ -252,6 +252,8 @@ constexpr Operator kOperators[] = {
     {"com.microsoft.MatMulNBits", 3, 6, MatMulNBitsOp},
     {"com.microsoft.MultiHeadAttention", 1, 10, MultiHeadAttentionOp},
     {"com.microsoft.NhwcConv", 2, 3, NhwcConvOp},
+    {"com.microsoft.NhwcMaxPool", 1, 1, NhwcMaxPoolOp},
+    {"com.microsoft.QAttention", 5, 9, QAttentionOp},
     {"com.microsoft.QGemm", 6, 9, QGemmOp},
     {"com.microsoft.QLinearAdd", 7, 8, QLinearAddOp},
     {"com.microsoft.QLinearAveragePool", 4, 5, QLinearAveragePoolOp},
@@ -270,6 +272,7 @@ constexpr Operator kOperators[] = {
     {"com.microsoft.SkipLayerNormalization", 3, 5, SkipLayerNormalizationOp, kRunSizes},
     {"com.microsoft.SkipSimplifiedLayerNormalization", 3, 4, SkipSimplifiedLayerNormalizationOp,
      kRunSizes},
+    {"com.microsoft.Trilu", 1, 2, TriluOp, kRunSizes},
 };
 static_assert(std::ranges::is_sorted(kOperators, {}, &Operator::name));
 

@@ -49,6 +49,7 @@ absl::Status UnaryOp(NodeContext& c) {
 }
 
 absl::Status MsAttentionOp(NodeContext& c);  // contrib_attention.cc
+absl::Status QAttentionOp(NodeContext& c);
 absl::Status MultiHeadAttentionOp(NodeContext& c);
 absl::Status GroupQueryAttentionOp(NodeContext& c);
 absl::Status MsRotaryEmbeddingOp(NodeContext& c);
@@ -298,6 +299,7 @@ absl::Status ImageDecoderOp(NodeContext& c);    // operators_image.cc
 absl::Status ConvOp(NodeContext& c);  // operators_window.cc
 absl::Status ConvTransposeOp(NodeContext& c);
 absl::Status MaxPoolOp(NodeContext& c);
+absl::Status NhwcMaxPoolOp(NodeContext& c);
 absl::Status AveragePoolOp(NodeContext& c);
 absl::Status LpPoolOp(NodeContext& c);
 absl::Status GlobalLpPoolOp(NodeContext& c);

@@ -69,6 +69,13 @@ Tensor AlongAxis(const Tensor& x, int64_t axis, int64_t rank) {
   return x.Reshape(shape);
 }
 
+Tensor WithBounds(const Tensor& x) {
+  if (!x.valid() || x.dims().is_static()) return x;
+  Dims words;
+  for (const int64_t bound : x.shape()) words.insert(words.end(), {Dim(0), Dim(bound)});
+  return x.builder()->MakeSized(Op::kPad, DType::kVoid, {x}, words);
+}
+
 Tensor Readable(const Tensor& x) {
   if (!IsStorage(x.dtype())) return x;
   if (IsFloat(x.dtype())) return x.Cast(DType::kFloat32);

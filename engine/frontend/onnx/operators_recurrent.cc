@@ -1,11 +1,13 @@
 // RNN, LSTM and GRU, unrolled. A step whose position is beyond the length of its sequence keeps the
-// state and gives 0.
+// state and gives 0. Where each run decides how many steps or sequences there are, as many are
+// computed as there may be, so that the steps are the same kernels, and the rest is cut off.
 #include <algorithm>
 #include <array>
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/step_rows.h"
+#include "engine/frontend/tensor/dim_math.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -71,6 +73,7 @@ absl::StatusOr<Tensor> DequantizedWeights(NodeContext& c, int i, int at) {
 struct Recurrence {
   int64_t gates = 1;  // of W, R and B
   int64_t hidden = 0, directions = 1, steps = 0, batch = 0;
+  Dim run_steps = 0, run_batch = 0;  // of these, as many as the run says
   bool reverse = false, batch_first = false;
   double clip = 0;
   std::vector<Activation> activations;  // all of the first direction, then of the second
@@ -148,9 +151,12 @@ absl::StatusOr<Recurrence> ReadRecurrence(NodeContext& c, int64_t gates,
   TG_ASSIGN_OR_RETURN(const int64_t layout, c.Int("layout", 0));
   if (c.opset() < 7) c.Ignore("output_sequence");  // results that are not named are not made
   out.batch_first = layout != 0;
-  out.x = (out.batch_first ? x.Permute({1, 0, 2}) : x).Cast(wide);
+  const Tensor steps_first = (out.batch_first ? x.Permute({1, 0, 2}) : x).Cast(wide);
+  out.x = WithBounds(steps_first);
   out.steps = out.x.dim(0);
   out.batch = out.x.dim(1);
+  out.run_steps = steps_first.dims()[0];
+  out.run_batch = steps_first.dims()[1];
   if (out.steps < 1 || out.steps > kMaxSteps) {
     return Unimplemented("sequences of ", out.steps, " steps; supported are 1 to ", kMaxSteps);
   }
@@ -166,7 +172,9 @@ absl::StatusOr<Recurrence> ReadRecurrence(NodeContext& c, int64_t gates,
   if (c.HasInput(4)) {
     TG_ASSIGN_OR_RETURN(const Tensor lengths, c.Input(4));
     if (lengths.size() != out.batch) return InvalidArgument(lengths.size(), " sequence lengths");
-    out.lengths = lengths.Cast(DType::kInt32).Reshape({out.batch, 1});
+    out.lengths = WithBounds(lengths.Cast(DType::kInt32)).Reshape({out.batch, 1});
+  } else if (!out.run_steps.is_static()) {
+    out.lengths = AsTensor(&c.builder(), out.run_steps).Cast(DType::kInt32).Reshape({1, 1});
   }
   if (c.HasAttribute("clip")) {
     TG_ASSIGN_OR_RETURN(const float clip, c.Float("clip", 0));
@@ -184,7 +192,7 @@ absl::StatusOr<Tensor> InitialState(NodeContext& c, const Recurrence& n, int i, 
   if (state.rank() != 3 || state.dim(0) != n.directions) {
     return InvalidArgument("input ", i, " has shape ", ToString(state.shape()));
   }
-  return state.Slice(0, d, d + 1).Squeeze(0).Cast(n.x.dtype());
+  return WithBounds(state.Slice(0, d, d + 1).Squeeze(0).Cast(n.x.dtype()));
 }
 
 // What one direction does at each step.
@@ -259,9 +267,9 @@ Unrolled Unroll(const Recurrence& n, const Cell& cell, bool backwards, StepState
 absl::Status OutputSequence(NodeContext& c, const Recurrence& n, std::span<const Unrolled> parts) {
   std::vector<Tensor> y, h, cells;
   for (const Unrolled& part : parts) {
-    y.push_back(part.y);
-    h.push_back(part.last.h);
-    if (part.last.c.valid()) cells.push_back(part.last.c);
+    y.push_back(part.y.Narrow(0, 0, n.run_steps).Narrow(1, 0, n.run_batch));
+    h.push_back(part.last.h.Narrow(0, 0, n.run_batch));
+    if (part.last.c.valid()) cells.push_back(part.last.c.Narrow(0, 0, n.run_batch));
   }
   const int64_t state_axis = n.batch_first ? 1 : 0;
   Tensor all = Stack(y, 1);

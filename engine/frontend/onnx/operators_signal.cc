@@ -9,7 +9,8 @@
 namespace telegrad::onnx {
 namespace {
 
-constexpr int64_t kMaxTransform = 65536;  // its matrix is the square of it
+constexpr int64_t kMaxTransform = 65536;  // of the bins of a filter bank
+constexpr int64_t kMaxMatrix = 1024;      // a matrix is the square of it
 
 // A number that decides a shape, or `otherwise` if the input is left out.
 absl::StatusOr<int64_t> LengthOr(NodeContext& c, int i, int64_t otherwise) {
@@ -19,46 +20,81 @@ absl::StatusOr<int64_t> LengthOr(NodeContext& c, int i, int64_t otherwise) {
   return numbers[0];
 }
 
-Complex Product(const Complex& x, const Complex& roots) {
-  const Tensor real = x.real.MatMul(roots.real), imaginary = x.real.MatMul(roots.imaginary);
-  if (!x.imaginary.valid()) return {real, imaginary};
-  return {real - x.imaginary.MatMul(roots.imaginary), imaginary + x.imaginary.MatMul(roots.real)};
-}
-
 // Of the last axis, cut off or padded with zeros to `length`; `bins` of its results.
 struct Transform {
   int64_t length, bins;
   bool inverse;
 };
 
+// exp(sign 2 pi i k n / length) for n < rows, k < columns, as weights: computing them takes longer
+// than the product with them.
+absl::StatusOr<Complex> MatrixOfRoots(NodeContext& c, const Transform& t, int64_t rows) {
+  std::vector<double> real, imaginary;
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t k = 0; k < t.bins; ++k) {
+      const double turn = static_cast<double>(k * n % t.length) / static_cast<double>(t.length);
+      real.push_back(std::cos(2 * std::numbers::pi * turn));
+      imaginary.push_back((t.inverse ? 1 : -1) * std::sin(2 * std::numbers::pi * turn));
+    }
+  }
+  const Shape shape{rows, t.bins};
+  Complex out;
+  TG_ASSIGN_OR_RETURN(out.real, c.Weight(HostTensor::Of<double>(shape, real)));
+  TG_ASSIGN_OR_RETURN(out.imaginary, c.Weight(HostTensor::Of<double>(shape, imaginary)));
+  return Complex{out.real.Reshape(shape), out.imaginary.Reshape(shape)};
+}
+
+Complex Product(const Complex& x, const Complex& roots) {
+  const Tensor real = x.real.MatMul(roots.real), imaginary = x.real.MatMul(roots.imaginary);
+  if (!x.imaginary.valid()) return {real, imaginary};
+  return {real - x.imaginary.MatMul(roots.imaginary), imaginary + x.imaginary.MatMul(roots.real)};
+}
+
 absl::StatusOr<Complex> Fourier(NodeContext& c, Complex x, const Transform& t) {
   const double sign = t.inverse ? 1 : -1;
   const double scale = t.inverse ? 1.0 / static_cast<double>(t.length) : 1;
-  if (x.imaginary.valid() && IsFastLength(t.length)) {
-    const auto fitted = [&](const Tensor& part) {
-      const int64_t rows = std::min(t.length, part.dim(-1));
-      std::vector<int64_t> pairs(static_cast<size_t>(2 * part.rank()), 0);
-      pairs.back() = t.length - rows;
-      return part.Slice(-1, 0, rows).Pad(pairs);
-    };
-    const Complex out = FastFourier({fitted(x.real), fitted(x.imaginary)}, sign);
+  const int64_t rows = std::min(t.length, x.real.dim(-1));
+  const auto fitted = [&](const Tensor& part) {
+    std::vector<int64_t> pairs(static_cast<size_t>(2 * part.rank()), 0);
+    pairs.back() = t.length - rows;
+    return part.Slice(-1, 0, rows).Pad(pairs);
+  };
+  const auto output = [&](const Complex& out) {
     return Complex{out.real.Slice(-1, 0, t.bins) * scale,
                    out.imaginary.Slice(-1, 0, t.bins) * scale};
+  };
+  if (x.imaginary.valid() && IsFastLength(t.length)) {
+    return output(FastFourier({fitted(x.real), fitted(x.imaginary)}, sign));
   }
-  if (t.length < 1 || t.length > kMaxTransform) {
-    return Unimplemented("a transform of length ", t.length, "; supported are 1 to ",
-                         kMaxTransform);
+  if (!x.imaginary.valid() && IsRealLength(t.length)) {
+    return output(RealFourier(fitted(x.real), t.bins, sign));
   }
-  const int64_t rows = std::min(t.length, x.real.dim(-1));
   x.real = x.real.Slice(-1, 0, rows);
   if (x.imaginary.valid()) x.imaginary = x.imaginary.Slice(-1, 0, rows);
-  const Complex out = Product(x, Roots(c.builder(), t.length, rows, t.bins, sign, x.real.dtype()));
+  if (IsChirpLength(t.length)) {
+    TG_ASSIGN_OR_RETURN(const Complex out, ChirpFourier(c, x, t.length, t.bins, sign));
+    return output(out);
+  }
+  if (t.length < 1 || t.length > kMaxMatrix) {
+    return Unimplemented("a transform of length ", t.length, "; supported are those of 1 to ",
+                         kMaxChirpLength, " elements and products of small primes");
+  }
+  TG_ASSIGN_OR_RETURN(const Complex roots, MatrixOfRoots(c, t, rows));
+  const Complex out = Product(x, roots);
   return Complex{out.real * scale, out.imaginary * scale};
 }
 
-// The two parts of [..., 1 or 2] with `axis` moved last, as elements of that type: the terms of a
-// product with a matrix cancel, so those are f64.
-absl::StatusOr<Complex> ReadComplex(const Tensor& x, int64_t axis, DType dtype = DType::kFloat64) {
+// In which a transform of [..., 1 or 2] is computed: the terms of a product with a matrix cancel,
+// so those are f64. A fast transform loses so few bits that it is computed in the signal's own
+// type.
+DType TransformType(const Tensor& x, int64_t length) {
+  const bool fast =
+      IsChirpLength(length) || (x.dim(-1) == 2 ? IsFastLength(length) : IsRealLength(length));
+  return fast && x.dtype() == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+}
+
+// The two parts of [..., 1 or 2] with `axis` moved last, as elements of that type.
+absl::StatusOr<Complex> ReadComplex(const Tensor& x, int64_t axis, DType dtype) {
   if (x.rank() < 2 || (x.dim(-1) != 1 && x.dim(-1) != 2)) {
     return InvalidArgument("the signal has shape ", ToString(x.shape()),
                            ", expected a last axis of 1 or 2: real and imaginary part");
@@ -129,10 +165,8 @@ absl::Status DftOp(NodeContext& c) {
   const int64_t n = x.dim(axis);
   const bool half = inverse != 0 && onesided != 0;
   TG_ASSIGN_OR_RETURN(const int64_t length, LengthOr(c, 1, half ? 2 * (n - 1) : n));
-  // A fast transform of complex numbers loses so few bits that it is computed in their own type.
-  const bool own = x.dim(-1) == 2 && !half && IsFastLength(length) && x.dtype() == DType::kFloat32;
-  TG_ASSIGN_OR_RETURN(const Complex parts,
-                      ReadComplex(x, axis, own ? DType::kFloat32 : DType::kFloat64));
+  const DType type = half ? DType::kFloat64 : TransformType(x, length);
+  TG_ASSIGN_OR_RETURN(const Complex parts, ReadComplex(x, axis, type));
   if (half) {
     TG_ASSIGN_OR_RETURN(const Tensor out, InverseOfHalf(c, parts, length));
     return c.Output(out.MoveAxis(-1, axis).Unsqueeze(-1).Cast(x.dtype()));
@@ -148,7 +182,6 @@ absl::Status StftOp(NodeContext& c) {
   if (x.rank() != 3) return InvalidArgument("the signal has shape ", ToString(x.shape()));
   TG_ASSIGN_OR_RETURN(const int64_t step, LengthOr(c, 1, 0));
   TG_ASSIGN_OR_RETURN(const int64_t onesided, c.Int("onesided", 1));
-  TG_ASSIGN_OR_RETURN(Complex parts, ReadComplex(x, 1));
   Tensor window;
   int64_t length = x.dim(1);
   if (c.HasInput(2)) {
@@ -161,6 +194,7 @@ absl::Status StftOp(NodeContext& c) {
   if (step < 1 || length < 1 || length > x.dim(1) || (window.valid() && window.dim(0) != length)) {
     return InvalidArgument("frames of ", length, " every ", step, " of a signal of ", x.dim(1));
   }
+  TG_ASSIGN_OR_RETURN(Complex parts, ReadComplex(x, 1, TransformType(x, length)));
   const auto frames = [&](const Tensor& t) {
     const Tensor out = t.Unfold(-1, length, step);
     return window.valid() ? out * window.Cast(out.dtype()) : out;

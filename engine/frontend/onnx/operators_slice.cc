@@ -7,6 +7,7 @@
 #include "engine/frontend/onnx/operators.h"
 #include "engine/frontend/onnx/run_slice.h"
 #include "engine/frontend/tensor/builder.h"
+#include "engine/frontend/tensor/dim_math.h"
 #include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
@@ -117,7 +118,10 @@ absl::Status SplitOp(NodeContext& c) {
 
 absl::Status TileOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  TG_ASSIGN_OR_RETURN(const Axes repeats, c.Numbers(1));
+  TG_ASSIGN_OR_RETURN(Dims repeats, c.Sizes(1));
+  for (Dim& n : repeats) {
+    if (!n.is_static()) n = MaxDims(&c.builder(), n, 0);
+  }
   if (static_cast<int64_t>(repeats.size()) != x.rank()) {
     return InvalidArgument(repeats.size(), " repeats for ", ToString(x.shape()));
   }

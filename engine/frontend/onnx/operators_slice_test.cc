@@ -159,5 +159,26 @@ TEST(Pad, MoreThanTheAxisHas) {
   Expect(pad("wrap", x, {-1, 4}), Floats({6}, {2, 3, 1, 2, 3, 1}));
 }
 
+// An axis that is made of parts of parts takes several times as long.
+TEST(Pad, ReflectedAxesAreStoredOneByOne) {
+  const auto onnx =
+      ImportOnnx(test::ModelWriter()
+                     .Input("x", DType::kFloat32, {1, 2, 3})
+                     .Initializer("pads", HostTensor::Of<int64_t>({6}, {0, 1, 1, 0, 0, 2}))
+                     .Node("Pad", {"x", "pads"}, {"y"}, {{"mode", std::string("reflect")}})
+                     .Output("y")
+                     .File(13));
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  int stored = 0;
+  const UOp root = onnx->plan.graph.root();
+  for (const uint32_t id : PostOrder(root)) stored += root.graph()->at(id).is(Op::kContiguous);
+  EXPECT_EQ(stored, 1);
+  const auto got = test::Run(*onnx, {HostTensor::Of<float>({1, 2, 3}, {1, 2, 3, 4, 5, 6})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  test::Expect((*got)[0], HostTensor::Of<float>({1, 3, 6}, {5, 4, 5, 6, 5, 4,  //
+                                                            2, 1, 2, 3, 2, 1,  //
+                                                            5, 4, 5, 6, 5, 4}));
+}
+
 }  // namespace
 }  // namespace telegrad::onnx

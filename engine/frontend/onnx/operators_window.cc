@@ -368,6 +368,15 @@ absl::Status GlobalAveragePoolOp(NodeContext& c) {
   return c.Output(x.Mean(SpatialAxes(x), /*keepdim=*/true));
 }
 
+// com.microsoft's: the channels are the last axis.
+absl::Status NhwcMaxPoolOp(NodeContext& c) {
+  TG_ASSIGN_OR_RETURN(const Tensor given, SpatialInput(c));
+  const Tensor x = given.MoveAxis(-1, 1);
+  TG_ASSIGN_OR_RETURN(const Geometry g, PoolGeometry(c, x));
+  TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kept, Kept(c, x, g, /*as_runtime=*/true));
+  return c.Output(x.Shrink(kept).MaxPool(g.kernel, g.window).MoveAxis(1, -1));
+}
+
 absl::Status GlobalMaxPoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, SpatialInput(c));
   return c.Output(x.Max(SpatialAxes(x), /*keepdim=*/true));

@@ -79,7 +79,8 @@ element types has those that the standard lists for the first input; an unsuppor
 
 RNN, LSTM and GRU become up to 4,096 steps one after the other, Scan and Loop up to 65,536 rounds. Steps
 that differ only in the rows that they read are the same kernels, which are compiled once, so that the time to load grows
-slowly with the steps. Sums of products of 8-bit integers are exact. They use instructions for products of bytes on
+slowly with the steps. Where the run decides how many steps or sequences there are, a recurrence computes as many as there
+may be. Sums of products of 8-bit integers are exact. They use instructions for products of bytes on
 processors that have them, or f32 where that is exact ([schedule.md](schedule.md#sums-of-products-of-bytes)). Products of
 what DequantizeLinear gives use these instructions, too: the scales are multiplied with the sum, except with `--deterministic`.
 

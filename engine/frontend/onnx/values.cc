@@ -205,7 +205,7 @@ std::vector<UOp> Values::ParamsOf(const std::vector<UOp>& roots, int64_t* elemen
     const UOp u = stack.back();
     stack.pop_back();
     if (u.is(Op::kParam)) out.push_back(u);
-    if (u.symbolic() || (u.is(Op::kVar) && u.num_src() > 0)) *elements = kMaxComputed + 1;
+    if (u.symbolic() || u.is(Op::kVar)) *elements = kMaxComputed + 1;
     // A node has at most kMaxElements, a graph kMaxNodes: the sum is cut off long before.
     if (*elements <= kMaxComputed) *elements += NumElements(u.shape());
     for (int i = 0; i < u.num_src(); ++i) {

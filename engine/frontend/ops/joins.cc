@@ -192,21 +192,21 @@ std::vector<Tensor> Tensor::Unbind(int64_t axis) const {
 
 // [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r a, s b]. As in NumPy the shorter of the shape and
 // the times is filled up with 1 in front.
-Tensor Tensor::Repeat(const std::vector<int64_t>& times) const {
+Tensor Tensor::Repeat(const Dims& times) const {
   if (!valid()) return *this;
   Dims sizes = dims();
-  std::vector<int64_t> repeats = times;
+  Dims repeats = times;
   if (sizes.size() < repeats.size()) sizes.insert(sizes.begin(), repeats.size() - sizes.size(), 1);
   if (repeats.size() < sizes.size()) {
     repeats.insert(repeats.begin(), sizes.size() - repeats.size(), 1);
   }
   Dims split, spread, joined;
   for (size_t i = 0; i < repeats.size(); ++i) {
-    if (repeats[i] < 0) {
+    if (repeats[i].size() < 0) {
       return builder_->Fail(
           InvalidArgument("repeat: ", ToString(dims()), " cannot repeat ", ToString(times)));
     }
-    if (repeats[i] != 1) {
+    if (repeats[i] != Dim(1)) {
       split.push_back(1);
       spread.push_back(repeats[i]);
     }

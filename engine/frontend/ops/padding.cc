@@ -77,7 +77,7 @@ Tensor Tensor::Pad(const std::vector<int64_t>& pairs, PadMode mode, double value
   }
   Tensor out = *this;
   Dims words;  // the offset in the result, its size
-  bool grows = false, shrinks = false;
+  bool grows = false, shrinks = false, joined = false;
   for (int64_t i = 0; i < rank(); ++i) {
     const int64_t before = pairs[2 * i], after = pairs[2 * i + 1];
     if (std::min(before, after) < -kMaxElements || std::max(before, after) > kMaxElements) {
@@ -90,8 +90,11 @@ Tensor Tensor::Pad(const std::vector<int64_t>& pairs, PadMode mode, double value
     words.push_back(more[0]);
     words.push_back(AddDims(builder_, dims()[i], more[0] + more[1]));
     if (mode != PadMode::kConstant && more[0] + more[1] > 0) {
+      // Stored, because the next axis would otherwise be made of parts of parts: nine for two axes.
+      if (joined) out = out.Contiguous();
       out = PadAxis(out, i, more[0], more[1], mode);
       if (!out.valid()) return out;
+      joined = true;
     }
   }
   if (grows && mode == PadMode::kConstant) {

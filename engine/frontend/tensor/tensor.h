@@ -219,7 +219,7 @@ class Tensor {
   std::vector<Tensor> Split(int64_t size, int64_t axis = 0) const;  // the last may be smaller
   std::vector<Tensor> Chunk(int64_t chunks, int64_t axis = 0) const;
   std::vector<Tensor> Unbind(int64_t axis = 0) const;
-  Tensor Repeat(const std::vector<int64_t>& times) const;  // NumPy's tile
+  Tensor Repeat(const Dims& times) const;  // NumPy's tile
   Tensor RepeatInterleave(int64_t times, int64_t axis) const;
   Tensor Roll(const std::vector<int64_t>& shifts, const Axes& axes) const;
   Tensor Diag(int64_t offset = 0) const;  // of a vector the matrix, of a matrix the vector
