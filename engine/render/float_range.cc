@@ -27,6 +27,20 @@ FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth) {
   return range;
 }
 
+// Of finite bounds alone, as rounding to f32 may move them.
+FloatRange Bounded(double lo, double hi, bool nan) {
+  constexpr double kMost = 0x1p100, kRounding = 0x1p-20;
+  if (!(lo >= -kMost && hi <= kMost)) return {};
+  const double slack = kRounding * (std::max(std::abs(lo), std::abs(hi)) + kRounding);
+  return {lo - slack, hi + slack, nan};
+}
+
+FloatRange Product(const FloatRange& x, const FloatRange& y) {
+  const double ends[] = {x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi};
+  if (std::ranges::any_of(ends, [](double end) { return !std::isfinite(end); })) return {};
+  return Bounded(std::ranges::min(ends), std::ranges::max(ends), x.nan || y.nan);
+}
+
 FloatRange Within(UOp u, int depth) {
   if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
   switch (u.op()) {
@@ -63,6 +77,15 @@ FloatRange Within(UOp u, int depth) {
       // NaN where infinities of both signs meet.
       const double lo = rounded(x.lo + y.lo), hi = rounded(x.hi + y.hi);
       return std::isnan(lo) || std::isnan(hi) ? FloatRange{} : FloatRange{lo, hi, x.nan || y.nan};
+    }
+    case Op::kMul:
+      if (ByteSize(u.dtype()) < 4) return {};
+      return Product(Within(u.src(0), depth), Within(u.src(1), depth));
+    case Op::kMulAcc: {
+      if (ByteSize(u.dtype()) < 4) return {};
+      const FloatRange product = Product(Within(u.src(0), depth), Within(u.src(1), depth));
+      const FloatRange z = Within(u.src(2), depth);
+      return Bounded(product.lo + z.lo, product.hi + z.hi, product.nan || z.nan);
     }
     case Op::kWhere: {
       const UOp c = u.src(0);

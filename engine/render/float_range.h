@@ -15,7 +15,7 @@ struct FloatRange {
 };
 
 // Of constants, selections by a comparison with one of the selected values, MAX, NEG, sums with
-// constants, FLOOR and TRUNC; all values for anything else.
+// constants, products, FLOOR and TRUNC; all values for anything else.
 FloatRange RangeOf(UOp value);
 
 }  // namespace telegrad

@@ -418,6 +418,29 @@ TEST(ByteProducts, OfDequantizedValuesHaveScalesOfAnySize) {
   }
 }
 
+// A sum of products whose channels a window of each reads next could be a nest of the window's
+// kernel, which keeps a channel for itself: then its bytes would not lie in words.
+TEST(ByteProducts, AreNoNestsOfOtherKernels) {
+  Builder b;
+  const Tensor x = FactorOf(b, {kUnsigned, Zero::kConstant, 128}, {1, 32, 28, 28}, 1, "x");
+  const Tensor wide = x.Conv(FactorOf(b, {kSigned}, {192, 32, 1, 1}, 0, "w"));
+  const Tensor bytes = wide.ShiftRight(8).Maximum(0).Minimum(255).Cast(kUnsigned).Contiguous();
+  const Tensor each = FactorOf(b, {kSigned}, {192, 1, 3, 3}, 0, "v");
+  b.Output(bytes.Cast(DType::kInt32).Conv(each, {.pads = {1}}, 192), "out");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto schedule = ScheduleOf(plan->graph, Processor(64));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_TRUE(HasDots(*schedule));
+  std::mt19937 random(kSeed);
+  Slots want = RandomSlots(plan->graph.root(), random);
+  Slots got = want;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(plan->graph.root(), want, &budget).ok());
+  ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &got).ok());
+  EXPECT_EQ(got.back(), want.back());
+}
+
 // Without the instruction the sums are f32 in as many parts as are exact, and never products of
 // i32.
 TEST(ByteProducts, AreFloatsOnOtherTargets) {
