@@ -213,6 +213,11 @@ int64_t ExactTerms(UOp x, UOp y) {
   return a >= kExact || b >= kExact ? 0 : kExact / (a * b);
 }
 
+bool IsExactInFloat(UOp reduce) {
+  if (!IsSumOfProducts(reduce)) return false;
+  return TermsOf(reduce).all <= ExactTerms(reduce.src(0).src(0), reduce.src(0).src(1));
+}
+
 SumsOfBytes FindSumsOfBytes(UOp sink, Budget* budget) {
   SumsOfBytes out;
   for (const uint32_t id : PostOrder(sink)) {

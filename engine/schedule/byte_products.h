@@ -33,6 +33,9 @@ bool AddsBytes(UOp reduce);
 // The axes of more than one element that a REDUCE adds up, as ranges of LoopAccess are numbered.
 RangeSet SummedAxes(UOp reduce);
 
+// Whether f32 has each sum of some of the products of i32 that the REDUCE adds up.
+bool IsExactInFloat(UOp reduce);
+
 // The terms of a product of two i32 that f32 adds up exactly; 0: none.
 int64_t ExactTerms(UOp x, UOp y);
 

@@ -418,6 +418,41 @@ TEST(ByteProducts, OfDequantizedValuesHaveScalesOfAnySize) {
   }
 }
 
+// Of few terms that no two channels share, as those of a depthwise window: the sum is exact in f32,
+// and no term is multiplied by a scale.
+TEST(ByteProducts, OfDepthwiseWindowsHaveTheirScalesBehindTheSum) {
+  Builder b;
+  const auto f32 = [](const Tensor& x) { return x.Cast(DType::kFloat32); };
+  const Tensor x = f32(FactorOf(b, {kUnsigned, Zero::kConstant, 7}, {1, 24, 9, 11}, 1, "x"));
+  const Tensor w = f32(FactorOf(b, {kSigned}, {24, 1, 3, 3}, 0, "w"));
+  b.Output((x * 0.25).Conv(w * 0.5, {.pads = {1}}, 24), "out");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto schedule = ScheduleOf(plan->graph, Processor(64));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  int sums = 0, products = 0;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    for (const uint32_t id : PostOrder(kernel.graph.root())) {
+      const UOp u = kernel.graph.graph->at(id);
+      if (!u.is(Op::kReduce)) continue;
+      ++sums;
+      for (const uint32_t term : PostOrder(u.src(0))) {
+        const UOp v = kernel.graph.graph->at(term);
+        products += v.is(Op::kMul) && IsFloat(v.dtype()) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(sums, 1);
+  EXPECT_EQ(products, 1);
+  std::mt19937 random(kSeed);
+  Slots want = RandomSlots(plan->graph.root(), random);
+  Slots got = want;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(plan->graph.root(), want, &budget).ok());
+  ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &got).ok());
+  EXPECT_EQ(got.back(), want.back());
+}
+
 // A sum of products whose channels a window of each reads next could be a nest of the window's
 // kernel, which keeps a channel for itself: then its bytes would not lie in words.
 TEST(ByteProducts, AreNoNestsOfOtherKernels) {
