@@ -103,4 +103,20 @@ FloatRange Within(UOp u, int depth) {
 
 FloatRange RangeOf(UOp value) { return Within(value, 0); }
 
+UOp NearestOf(UOp cast) {
+  constexpr double kWhole = 0x1.8p23, kMost = 0x1p22;
+  const auto adds = [](UOp u, double number) {
+    return u.is(Op::kAdd) && u.src(1).is_const() &&
+           ScalarAsDouble(u.dtype(), u.src(1).const_word()) == number;
+  };
+  if (!cast.is(Op::kCast) || cast.dtype() != DType::kInt32) return {};
+  const UOp less = cast.src(0);
+  if (less.dtype() != DType::kFloat32 || !adds(less, -kWhole) || !adds(less.src(0), kWhole)) {
+    return {};
+  }
+  const UOp x = less.src(0).src(0);
+  const FloatRange range = RangeOf(x);
+  return range.lo >= -kMost && range.hi <= kMost ? x : UOp();
+}
+
 }  // namespace telegrad

@@ -9,6 +9,7 @@
 
 #include "engine/base/status.h"
 #include "engine/ir/scalar.h"
+#include "engine/render/float_range.h"
 #include "engine/render/llvm_alu.h"
 
 namespace telegrad {
@@ -173,9 +174,10 @@ absl::Status LlvmKernel::Alu(UOp u) {
                   telegrad::Name(u.src(0).dtype()), ", which the target does not");
   }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
+  const UOp nearest = Rounds() ? NearestOf(u) : UOp();
   std::vector<std::string> x(u.num_src());
   for (int i = 0; i < u.num_src(); ++i) {
-    TG_ASSIGN_OR_RETURN(x[i], ValueOf(u.src(i), lanes));
+    TG_ASSIGN_OR_RETURN(x[i], ValueOf(nearest.valid() ? nearest : u.src(i), lanes));
   }
   const LlvmAlu alu{out_,
                     u,
@@ -183,7 +185,8 @@ absl::Status LlvmKernel::Alu(UOp u) {
                     x,
                     target_.has(ParallelLevel::kLanes),
                     target_.dots ? target_.vector_bytes : 0,
-                    Exp2()};
+                    Exp2(),
+                    nearest};
   values_[u] = LlvmAluPrinterOf(u.op())(alu);
   return absl::OkStatus();
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "engine/ir/scalar.h"
 #include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/byte_products.h"
@@ -108,6 +110,12 @@ class SumScaler {
     return ((access.ranges() | SummedAxes(reduce)) & all) == all;
   }
 
+  static bool IsModerate(UOp scale) {
+    if (!scale.is_const()) return false;
+    const double size = std::abs(ScalarAsDouble(DType::kFloat32, scale.const_word()));
+    return size > 0x1p-60 && size < 0x1p60;
+  }
+
   UOp Magnitude(UOp x) { return out_->Make(Op::kMax, {x, out_->Make(Op::kNeg, {x})}); }
 
   UOp Scaled(UOp u) {
@@ -144,6 +152,11 @@ class SumScaler {
       floats = sum_in(DType::kFloat32);
     } else {
       return {};
+    }
+    // By a scale that is known first, where no integer times it overflows or vanishes.
+    for (size_t i = 0; i < 2; ++i) {
+      if (!IsModerate(scale[i])) continue;
+      return out_->Make(Op::kMul, {out_->Make(Op::kMul, {floats, scale[i]}), scale[1 - i]});
     }
     // The one nearer to 0 first: neither overflows nor vanishes what the result does not. Their
     // product could.

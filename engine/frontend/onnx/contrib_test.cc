@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -188,6 +189,52 @@ TEST(DequantizeLinear, SubtractsNoZeros) {
     const float less = static_cast<float>(zero) * 0.5F;
     EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{3.5F - less, -3.5F - less, 6, 8}));
   }
+}
+
+int Nodes(const OnnxPlan& onnx, const std::function<bool(UOp)>& wanted) {
+  const UOp root = onnx.plan.graph.root();
+  int found = 0;
+  for (const uint32_t id : PostOrder(root)) found += wanted(root.graph()->at(id)) ? 1 : 0;
+  return found;
+}
+
+// A bias of integers takes no less memory than one of floats, and is made one at import.
+TEST(DequantizeLinear, OfAKnownBiasIsAWeight) {
+  ModelWriter writer;
+  writer.Input("x", DType::kFloat32, {3})
+      .Initializer("b", HostTensor::Of<int32_t>({3}, {8, -3, 100}))
+      .Initializer("s", Floats({3}, {0.5F, 2, 0.25F}))
+      .Initializer("z", HostTensor::Of<int32_t>({3}, {0, 1, 0}))
+      .Node("DequantizeLinear", {"b", "s", "z"}, {"bias"}, {{"axis", int64_t{0}}})
+      .Node("Add", {"x", "bias"}, {"y"})
+      .Output("y");
+  const auto onnx = ImportOnnx(writer.File(13));
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.is(Op::kCast) || u.is(Op::kMul); }), 0);
+  const auto got = test::Run(*onnx, {Floats({3}, {1, 2, 3})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{5, -6, 28}));
+}
+
+// Processors have half as many lanes of f64, and conversions on the way.
+TEST(QLinearMatMul, ScalesInF32) {
+  ModelWriter writer;
+  writer.Input("a", DType::kUInt8, {1, 2})
+      .Initializer("as", Scalar(0.5F))
+      .Initializer("az", Bytes({}, {1}))
+      .Initializer("b", Bytes({2, 1}, {3, 4}))
+      .Initializer("bs", Scalar(0.25F))
+      .Initializer("bz", Bytes({}, {2}))
+      .Initializer("ys", Scalar(0.1F))
+      .Initializer("yz", Bytes({}, {3}))
+      .Node("QLinearMatMul", {"a", "as", "az", "b", "bs", "bz", "ys", "yz"}, {"y"})
+      .Output("y");
+  const auto onnx = ImportOnnx(writer.File(17));
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.dtype() == DType::kFloat64; }), 0);
+  const auto got = test::Run(*onnx, {Bytes({1, 2}, {6, 8})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<uint8_t>(), std::vector<uint8_t>{27});  // 19 / 8 / 0.1 to even, + 3
 }
 
 // A matrix [n, k] of elements of `bits`, in blocks that need not end with the row.

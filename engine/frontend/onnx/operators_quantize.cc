@@ -100,12 +100,13 @@ absl::StatusOr<Tensor> MatrixScale(NodeContext& c, int i, bool by_row) {
 }
 
 // Of sums of products: scaled to the result, whose scale is input `scale` and whose zero point and
-// type are the input after it.
+// type are the input after it. In f32, as ONNX Runtime does it: where f64 would be next to a half,
+// the results may differ by one.
 absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor, int scale) {
   TG_ASSIGN_OR_RETURN(const Tensor to, c.FloatInput(scale));
   TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(scale + 1));
   const Tensor ratio = factor / to.Cast(DType::kFloat32).Reshape(Shape{});
-  const Tensor quotient = sums.Cast(DType::kFloat64) * ratio.Cast(DType::kFloat64);
+  const Tensor quotient = sums.Cast(DType::kFloat32) * ratio;
   const Tensor point = zero.size() == 1 ? Readable(zero).Reshape(Shape{}) : Readable(zero);
   return c.Output(Quantized(quotient, {}, point, zero.dtype(), {}));
 }
@@ -166,7 +167,17 @@ absl::Status DequantizeLinearOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(const bool zeros, IsZeros(c, 2));
     if (!zeros) x = x - zero.Cast(x.dtype());
   }
-  return c.Output(x.Cast(to) * placed.Cast(to));
+  const Tensor out = x.Cast(to) * placed.Cast(to);
+  // What takes no less memory as integers, as a bias does, is computed once.
+  constexpr int64_t kMostElements = 1 << 16;
+  if (given.dtype() == DType::kInt32 && out.valid() && out.dims().is_static() &&
+      out.size() <= kMostElements) {
+    const ValueRef value = Values::FromTensor(out);
+    TG_ASSIGN_OR_RETURN(const HostTensor* known,
+                        c.values().ToHost(value.get(), Effort::kConstants));
+    if (known != nullptr) return c.OutputKnown(*known);
+  }
+  return c.Output(out);
 }
 
 // The scale and zero point of u8 come from the least and largest element, 0 among them.
