@@ -576,7 +576,9 @@ TEST(Lower, WhatAWindowReadsAgainIsConvertedOnce) {
       Op::kLoad, {g.Make(Op::kIndex, {image, at(at(c, kRows, row), kColumns, column), gate})});
   const UOp window = g.Param(2, DType::kFloat32, Shape{kChannels * kTaps * kTaps});
   const UOp tap = g.Make(Op::kLoad, {g.Make(Op::kIndex, {window, at(at(c, kTaps, v), kTaps, h)})});
-  const UOp term = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {byte}, {}), tap});
+  const UOp whole =
+      g.Make(Op::kAdd, {g.Make(Op::kCast, DType::kInt32, {byte}, {}), g.Const(DType::kInt32, -7)});
+  const UOp term = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {whole}, {}), tap});
   const UOp sum =
       g.Make(Op::kReduce, DType::kVoid, {term, v, h}, {static_cast<int64_t>(ReduceKind::kAdd)});
   const UOp result = g.Param(0, DType::kFloat32, Shape{kChannels * kRows * kColumns});
