@@ -592,5 +592,35 @@ TEST(Lower, WhatAWindowReadsAgainIsConvertedOnce) {
   EXPECT_LT(Converted(*program), 4.0 * kChannels * kRows * kColumns) << program->moves;
 }
 
+// x[row][places[i] mod n], where a gate says that a place is within the row: nothing is divided.
+// Where it may be beyond, the remainder stays.
+TEST(Lower, IndicesAreNotDividedByWhatTheirGatesSayIsAboveThem) {
+  for (const int64_t bound : {12, 14, 20}) {
+    constexpr int64_t kRow = 14, kPlaces = 64, kRows = 3;
+    Graph g;
+    const UOp row = g.Range(0, AxisType::kLoop, g.Index(kRows)),
+              i = g.Range(1, AxisType::kLoop, g.Index(kPlaces));
+    const UOp place =
+        g.Make(Op::kLoad, {g.Make(Op::kIndex, {g.Param(2, DType::kInt64, Shape{kPlaces}), i})});
+    const UOp gate = g.Make(Op::kAnd, {g.Make(Op::kCmpLt, {g.Index(-1), place}),
+                                       g.Make(Op::kCmpLt, {place, g.Index(bound)})});
+    const auto at = [&](int64_t width, UOp inside) {
+      return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), inside});
+    };
+    const UOp index = at(kRow, g.Make(Op::kFloorMod, {place, g.Index(kRow)}));
+    const UOp from =
+        g.Make(Op::kIndex, {g.Param(1, DType::kFloat32, Shape{kRows * kRow}), index, gate});
+    const UOp to =
+        g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{kRows * kPlaces}), at(kPlaces, i)});
+    const UOp store = g.Make(Op::kStore, {to, g.Make(Op::kLoad, {from})});
+    const FrozenGraph gather =
+        Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, row, i}, {})}));
+    Budget budget;
+    const auto program = Lower(gather, Cpu(), "gather", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(Of(*program, Op::kFloorMod).empty(), bound <= kRow) << bound;
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
