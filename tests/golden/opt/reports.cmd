@@ -60,6 +60,7 @@ eval: after algebra: equal
 eval: after schedule: kernels, not run
 eval: after derive: kernels, not run
 eval: after windows: kernels, not run
+eval: after gated-indices: kernels, not run
 eval: after limit: kernels, not run
 eval: after online: kernels, not run
 eval: after decompose: kernels, not run
