@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostPlaces = 1 << 10;
 
-double Product(const std::vector<int64_t>& copies, RangeSet set) {
+double AllCopies(const std::vector<int64_t>& copies, RangeSet set) {
   double all = 1;
   for (; set != 0; set &= set - 1) {
     all *= static_cast<double>(copies[static_cast<size_t>(std::countr_zero(set))]);
@@ -26,7 +26,7 @@ double Places(const MemoryAccess& a, const std::vector<int64_t>& copies,
     const auto r = static_cast<size_t>(std::countr_zero(set));
     const size_t known = places.size();
     if (a.stride[r] == kIrregular || known * static_cast<size_t>(copies[r]) > kMostPlaces) {
-      return Product(copies, a.ranges);
+      return AllCopies(copies, a.ranges);
     }
     for (int64_t copy = 1; copy < copies[r]; ++copy) {
       for (size_t i = 0; i < known; ++i) {
@@ -56,9 +56,9 @@ int64_t Gathered(const Work& work, const std::vector<int64_t>& lanes) {
 
 double CopiedOperations(const Work& work, const std::vector<int64_t>& copies,
                         const std::vector<int64_t>& lanes) {
-  double operations = work.operations.empty() ? Product(copies, work.all) : 0;
+  double operations = work.operations.empty() ? AllCopies(copies, work.all) : 0;
   for (const Work::Operation& o : work.operations) {
-    double made = Product(copies, o.ranges);
+    double made = AllCopies(copies, o.ranges);
     for (const MemoryAccess& a : work.accesses) {
       if (!a.store && a.ranges == o.ranges) made = std::min(made, Places(a, copies, lanes));
     }
