@@ -21,6 +21,7 @@
 #include <optional>
 
 #include "engine/lowering/block_choice.h"
+#include "engine/lowering/copied_operations.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/loop_order.h"
 #include "engine/lowering/moves/padding.h"
@@ -247,12 +248,6 @@ class CpuHeuristic {
   }
 
   void Unroll(const Work& work) {
-    double replicas = 1;
-    for (RangeSet set = work.all; set != 0; set &= set - 1) {
-      replicas *= static_cast<double>(upcast_[std::countr_zero(set)]);
-    }
-    replicas *= static_cast<double>(std::max<size_t>(1, work.operations.size()));
-    replicas *= static_cast<double>(Gathered(work));
     for (int i = work.root.num_src() - 1; i > 0; --i) {
       const int r = s_.d.IndexOf(work.root.src(i));
       const int64_t left = Left(r);
@@ -265,26 +260,12 @@ class CpuHeuristic {
       const bool tests = std::ranges::any_of(work.accesses, [&](const MemoryAccess& a) {
         return Has(a.gate, r) && ((a.gate | a.ranges) & vectors_) == 0 && !Overlaps(a, r);
       });
-      if (tests) return;
-      if (left > 8 || replicas * static_cast<double>(left) > (masks ? kMaxMasked : kMaxUnrolled)) {
-        return;
-      }
-      replicas *= static_cast<double>(left);
+      if (tests || left > 8) return;
+      std::vector<int64_t> copies = upcast_;
+      copies[static_cast<size_t>(r)] *= left;
+      if (CopiedOperations(work, copies, lanes_) > (masks ? kMaxMasked : kMaxUnrolled)) return;
       Upcast(r, left, Move::Kind::kUnroll);
     }
-  }
-
-  // How many loads make one vector, at most: one for each lane where lanes lie apart in memory.
-  int64_t Gathered(const Work& work) const {
-    int64_t loads = 1;
-    for (const MemoryAccess& a : work.accesses) {
-      for (RangeSet set = a.ranges & vectors_; set != 0; set &= set - 1) {
-        const int r = std::countr_zero(set);
-        const int64_t step = a.stride[r];
-        if (!a.store && step != 0 && step != 1 && step != -1) loads = std::max(loads, lanes_[r]);
-      }
-    }
-    return loads;
   }
 
   // Whether iterations of `r` read again what the copies of a tile read, as those of a window do.

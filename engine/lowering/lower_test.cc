@@ -530,5 +530,97 @@ TEST(Lower, BytesOfTilesThatOverlapCountOnce) {
   EXPECT_EQ(program->bytes, 2 * 30 * 4);
 }
 
+// Elements that the program converts from bytes, in all iterations.
+double Converted(const Program& program) {
+  double converted = 0, iterations = 1;
+  std::vector<double> outer;
+  for (const uint32_t id : program.order) {
+    const UOp u = program.graph->at(id);
+    if (u.is(Op::kRange)) {
+      outer.push_back(iterations);
+      iterations *= static_cast<double>(u.src(0).vmax());
+    } else if (u.is(Op::kEnd)) {
+      iterations = outer.back();
+      outer.pop_back();
+    } else if (u.is(Op::kCast) && u.src(0).dtype() == DType::kUInt8) {
+      converted += iterations * static_cast<double>(NumElements(u.shape()));
+    }
+  }
+  return converted;
+}
+
+// The rows of a tile and those of a window of 3 x 3 are mostly the same ones: where both are
+// unrolled, a row of bytes is converted for each column of the window, and not for all nine taps.
+TEST(Lower, WhatAWindowReadsAgainIsConvertedOnce) {
+  constexpr int64_t kChannels = 64, kRows = 56, kColumns = 64, kTaps = 3;
+  Graph g;
+  const UOp c = g.Range(0, AxisType::kLoop, g.Index(kChannels)),
+            y = g.Range(1, AxisType::kLoop, g.Index(kRows)),
+            x = g.Range(2, AxisType::kLoop, g.Index(kColumns));
+  const UOp v = g.Range(3, AxisType::kReduce, g.Index(kTaps)),
+            h = g.Range(4, AxisType::kReduce, g.Index(kTaps));
+  const auto at = [&](UOp row, int64_t width, UOp column) {
+    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
+  };
+  const auto beside = [&](UOp place, UOp tap) {
+    return g.Make(Op::kAdd, {g.Make(Op::kAdd, {place, tap}), g.Index(-1)});
+  };
+  const auto inside = [&](UOp place, int64_t size) {
+    return g.Make(Op::kAnd, {g.Make(Op::kCmpLt, {g.Index(-1), place}),
+                             g.Make(Op::kCmpLt, {place, g.Index(size)})});
+  };
+  const UOp row = beside(y, v), column = beside(x, h);
+  const UOp image = g.Param(1, DType::kUInt8, Shape{kChannels * kRows * kColumns});
+  const UOp gate = g.Make(Op::kAnd, {inside(row, kRows), inside(column, kColumns)});
+  const UOp byte = g.Make(
+      Op::kLoad, {g.Make(Op::kIndex, {image, at(at(c, kRows, row), kColumns, column), gate})});
+  const UOp window = g.Param(2, DType::kFloat32, Shape{kChannels * kTaps * kTaps});
+  const UOp tap = g.Make(Op::kLoad, {g.Make(Op::kIndex, {window, at(at(c, kTaps, v), kTaps, h)})});
+  const UOp whole =
+      g.Make(Op::kAdd, {g.Make(Op::kCast, DType::kInt32, {byte}, {}), g.Const(DType::kInt32, -7)});
+  const UOp term = g.Make(Op::kMul, {g.Make(Op::kCast, DType::kFloat32, {whole}, {}), tap});
+  const UOp sum =
+      g.Make(Op::kReduce, DType::kVoid, {term, v, h}, {static_cast<int64_t>(ReduceKind::kAdd)});
+  const UOp result = g.Param(0, DType::kFloat32, Shape{kChannels * kRows * kColumns});
+  const UOp to = g.Make(Op::kIndex, {result, at(at(c, kRows, y), kColumns, x)});
+  const UOp store = g.Make(Op::kStore, {to, sum});
+  const FrozenGraph kernel =
+      Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, c, y, x}, {})}));
+  Budget budget;
+  const auto program = Lower(kernel, Cpu(), "window", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_LT(Converted(*program), 4.0 * kChannels * kRows * kColumns) << program->moves;
+}
+
+// x[row][places[i] mod n], where a gate says that a place is within the row: nothing is divided.
+// Where it may be beyond, the remainder stays.
+TEST(Lower, IndicesAreNotDividedByWhatTheirGatesSayIsAboveThem) {
+  for (const int64_t bound : {12, 14, 20}) {
+    constexpr int64_t kRow = 14, kPlaces = 64, kRows = 3;
+    Graph g;
+    const UOp row = g.Range(0, AxisType::kLoop, g.Index(kRows)),
+              i = g.Range(1, AxisType::kLoop, g.Index(kPlaces));
+    const UOp place =
+        g.Make(Op::kLoad, {g.Make(Op::kIndex, {g.Param(2, DType::kInt64, Shape{kPlaces}), i})});
+    const UOp gate = g.Make(Op::kAnd, {g.Make(Op::kCmpLt, {g.Index(-1), place}),
+                                       g.Make(Op::kCmpLt, {place, g.Index(bound)})});
+    const auto at = [&](int64_t width, UOp inside) {
+      return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), inside});
+    };
+    const UOp index = at(kRow, g.Make(Op::kFloorMod, {place, g.Index(kRow)}));
+    const UOp from =
+        g.Make(Op::kIndex, {g.Param(1, DType::kFloat32, Shape{kRows * kRow}), index, gate});
+    const UOp to =
+        g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{kRows * kPlaces}), at(kPlaces, i)});
+    const UOp store = g.Make(Op::kStore, {to, g.Make(Op::kLoad, {from})});
+    const FrozenGraph gather =
+        Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, row, i}, {})}));
+    Budget budget;
+    const auto program = Lower(gather, Cpu(), "gather", &budget);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(Of(*program, Op::kFloorMod).empty(), bound <= kRow) << bound;
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

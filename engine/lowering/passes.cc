@@ -10,6 +10,7 @@
 #include "engine/lowering/bounds_proof.h"
 #include "engine/lowering/derive.h"
 #include "engine/lowering/expand.h"
+#include "engine/lowering/gated_indices.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
@@ -53,6 +54,10 @@ absl::StatusOr<UOp> Derive(PassContext& c, Piece* piece) {
 }
 
 UOp Windows(PassContext& c, UOp root) { return MoveWindows(c.rewriter(kSimplify), root); }
+
+UOp GatedIndices(PassContext& c, UOp root) {
+  return SimplifyGatedIndices(c.rewriter(kSimplify), root);
+}
 
 UOp Limit(PassContext& c, UOp root) { return LimitLoops(c.rewriter(kSimplify), root, c.target()); }
 
@@ -289,6 +294,8 @@ constexpr PassRow kPasses[] = {
     {"windows",
      "loops over the few iterations, from a place that the run gives on, that a gate leaves",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Windows}},
+    {"gated-indices", "divides no index by what its gate says is above it", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{GatedIndices}},
     {"limit", "ends loops over a row where a mask hides the rest of the row", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Limit}},
     {"online", "reduces rows of scores in one loop over blocks of them", kKernelLevel, kKernelLevel,

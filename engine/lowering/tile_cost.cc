@@ -15,7 +15,6 @@ namespace {
 constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
 
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
-constexpr int kMaxStride = 4;      // of lanes that are loaded as whole vectors
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
 // How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line

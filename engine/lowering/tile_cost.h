@@ -10,6 +10,8 @@
 
 namespace telegrad {
 
+inline constexpr int kMaxStride = 4;  // of lanes that are loaded as whole vectors
+
 // How one work runs: at most three ranges are upcast.
 struct Tile {
   int lanes = -1;

@@ -27,6 +27,20 @@ FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth) {
   return range;
 }
 
+// Of finite bounds alone, as rounding to f32 may move them.
+FloatRange Bounded(double lo, double hi, bool nan) {
+  constexpr double kMost = 0x1p100, kRounding = 0x1p-20;
+  if (!(lo >= -kMost && hi <= kMost)) return {};
+  const double slack = kRounding * (std::max(std::abs(lo), std::abs(hi)) + kRounding);
+  return {lo - slack, hi + slack, nan};
+}
+
+FloatRange Product(const FloatRange& x, const FloatRange& y) {
+  const double ends[] = {x.lo * y.lo, x.lo * y.hi, x.hi * y.lo, x.hi * y.hi};
+  if (std::ranges::any_of(ends, [](double end) { return !std::isfinite(end); })) return {};
+  return Bounded(std::ranges::min(ends), std::ranges::max(ends), x.nan || y.nan);
+}
+
 FloatRange Within(UOp u, int depth) {
   if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
   switch (u.op()) {
@@ -64,6 +78,15 @@ FloatRange Within(UOp u, int depth) {
       const double lo = rounded(x.lo + y.lo), hi = rounded(x.hi + y.hi);
       return std::isnan(lo) || std::isnan(hi) ? FloatRange{} : FloatRange{lo, hi, x.nan || y.nan};
     }
+    case Op::kMul:
+      if (ByteSize(u.dtype()) < 4) return {};
+      return Product(Within(u.src(0), depth), Within(u.src(1), depth));
+    case Op::kMulAcc: {
+      if (ByteSize(u.dtype()) < 4) return {};
+      const FloatRange product = Product(Within(u.src(0), depth), Within(u.src(1), depth));
+      const FloatRange z = Within(u.src(2), depth);
+      return Bounded(product.lo + z.lo, product.hi + z.hi, product.nan || z.nan);
+    }
     case Op::kWhere: {
       const UOp c = u.src(0);
       if (!c.is(Op::kCmpLt) || c.src(0).dtype() != u.dtype()) return {};
@@ -79,5 +102,21 @@ FloatRange Within(UOp u, int depth) {
 }  // namespace
 
 FloatRange RangeOf(UOp value) { return Within(value, 0); }
+
+UOp NearestOf(UOp cast) {
+  constexpr double kWhole = 0x1.8p23, kMost = 0x1p22;
+  const auto adds = [](UOp u, double number) {
+    return u.is(Op::kAdd) && u.src(1).is_const() &&
+           ScalarAsDouble(u.dtype(), u.src(1).const_word()) == number;
+  };
+  if (!cast.is(Op::kCast) || cast.dtype() != DType::kInt32) return {};
+  const UOp less = cast.src(0);
+  if (less.dtype() != DType::kFloat32 || !adds(less, -kWhole) || !adds(less.src(0), kWhole)) {
+    return {};
+  }
+  const UOp x = less.src(0).src(0);
+  const FloatRange range = RangeOf(x);
+  return range.lo >= -kMost && range.hi <= kMost ? x : UOp();
+}
 
 }  // namespace telegrad

@@ -15,7 +15,11 @@ struct FloatRange {
 };
 
 // Of constants, selections by a comparison with one of the selected values, MAX, NEG, sums with
-// constants, FLOOR and TRUNC; all values for anything else.
+// constants, products, FLOOR and TRUNC; all values for anything else.
 FloatRange RangeOf(UOp value);
+
+// x, if `cast` is the i32 nearest to it, halves to even: of x + c - c, where c has no bits for
+// fractions, and x is at most 2^22 away from 0. Invalid if it is something else.
+UOp NearestOf(UOp cast);
 
 }  // namespace telegrad

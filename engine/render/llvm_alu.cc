@@ -247,6 +247,13 @@ std::string Saturated(const LlvmAlu& a, std::string_view op, DType from, DType t
   return select(result, compare("uno", x, x), "zeroinitializer", value);
 }
 
+// A NaN as 0.
+std::string Number(const LlvmAlu& a, std::string_view type, std::string_view x) {
+  const std::string ordered = a.out.Let("fcmp ord ", type, " ", x, ", ", x);
+  return a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", ordered, ", ", type, " ", x,
+                   ", ", type, " zeroinitializer");
+}
+
 std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
   if (from == to) return x;
   if (IsBool(to)) return NotZero(a, from, x);
@@ -260,11 +267,7 @@ std::string Cast(const LlvmAlu& a, DType from, DType to, const std::string& x) {
     const std::string_view op = IsSigned(to) ? "fptosi" : "fptoui";
     if (range.lo > ints.least - 1 && range.hi < ints.beyond) {
       if (!range.nan) return Convert(a, op, from, to, x);
-      const std::string type = LlvmType(from, a.lanes);
-      const std::string number = a.out.Let("fcmp ord ", type, " ", x, ", ", x);
-      return Convert(a, op, from, to,
-                     a.out.Let("select ", LlvmType(DType::kBool, a.lanes), " ", number, ", ", type,
-                               " ", x, ", ", type, " zeroinitializer"));
+      return Convert(a, op, from, to, Number(a, LlvmType(from, a.lanes), x));
     }
     if (a.vectors && a.lanes > 1) return Saturated(a, op, from, to, x, range.nan);
     const std::string name = StrCat(IsSigned(to) ? "llvm.fptosi.sat." : "llvm.fptoui.sat.",
@@ -298,6 +301,11 @@ bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kB
 // What goes by way of f32 here is exact there: see LlvmAluComputes.
 std::string Cast(const LlvmAlu& a) {
   const DType from = a.from(), to = a.node.dtype();
+  if (a.nearest.valid()) {
+    const std::string x = RangeOf(a.nearest).nan ? Number(a, a.type(), a.x[0]) : a.x[0];
+    return a.out.Call(StrCat("llvm.lrint.", LlvmSuffix(to, a.lanes), ".", a.suffix()), a.to(),
+                      {{a.type(), x}});
+  }
   constexpr DType kSingle = DType::kFloat32;
   if (from == to) return a.x[0];
   const std::string x = IsHalf(from) ? Half(a, /*extend=*/true, from, a.x[0]) : a.x[0];

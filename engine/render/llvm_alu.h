@@ -20,6 +20,9 @@ struct LlvmAlu {
   bool vectors = true;    // whether the target has instructions for several lanes
   int64_t dot_bytes = 0;  // of the widest vectors whose bytes it multiplies
   std::string_view exp2;  // LLVM's intrinsic of one f32, where the target has the instruction
+  // Of a CAST, the float that the target rounds to the nearest integer in one instruction, which
+  // x[0] then is: see NearestOf.
+  UOp nearest = {};
 
   DType from() const { return node.src(0).dtype(); }
   // The type of the operands (of the first, for WHERE), with the lanes.

@@ -8,6 +8,7 @@
 
 #include "engine/base/status.h"
 #include "engine/ir/scalar.h"
+#include "engine/render/float_range.h"
 #include "engine/render/llvm_alu.h"
 
 namespace telegrad {
@@ -86,14 +87,19 @@ absl::Status LlvmKernel::Alu(UOp u) {
                   telegrad::Name(u.src(0).dtype()), ", which the target does not");
   }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  TG_ASSIGN_OR_RETURN(const std::vector<std::string> x, Sources(u, lanes));
+  const UOp nearest = Rounds() ? NearestOf(u) : UOp();
+  std::vector<std::string> x(u.num_src());
+  for (int i = 0; i < u.num_src(); ++i) {
+    TG_ASSIGN_OR_RETURN(x[i], ValueOf(nearest.valid() ? nearest : u.src(i), lanes));
+  }
   const LlvmAlu alu{out_,
                     u,
                     lanes,
                     x,
                     target_.has(ParallelLevel::kLanes),
                     target_.dots ? target_.vector_bytes : 0,
-                    Exp2()};
+                    Exp2(),
+                    nearest};
   values_[u] = LlvmAluPrinterOf(u.op())(alu);
   return absl::OkStatus();
 }

@@ -77,6 +77,8 @@ class LlvmKernel : public KernelText {
   virtual absl::Status ManyThreads(UOp u);
   // LLVM's intrinsic that is the instruction of Target::exp2, of one f32.
   virtual std::string_view Exp2() const { return ""; }
+  // Whether it has an instruction that rounds an f32 to the nearest i32.
+  virtual bool Rounds() const { return false; }
   // Whether accesses of that memory add an unsigned i32 of bytes to a pointer by themselves.
   virtual bool AddsBytes(const Address&) const { return false; }
   // The access itself, inside of the gate if that is not one of lanes.

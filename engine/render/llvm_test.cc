@@ -90,6 +90,25 @@ TEST(RenderLlvm, AConversionOfAVectorIsNeverTakenApart) {
   EXPECT_EQ(Times(guarded, "select <16 x i1>"), 4);  // two clamps, what lies above, NaN
 }
 
+// What is rounded by adding and subtracting a number without bits for fractions is one instruction,
+// where it is near enough to 0 for that.
+TEST(RenderLlvm, TheNearestIntegerIsOneInstruction) {
+  const auto rounded = [](double high) {
+    return *RenderLlvm(Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {
+                         UOp u = Below(g, Above(g, x, -100, order), high, order);
+                         for (const double whole : {0x1.8p23, -0x1.8p23}) {
+                           const UOp c = g.ConstFloat(DType::kFloat32, whole);
+                           order.push_back(u = g.Make(Op::kAdd, {u, c}));
+                         }
+                         return u;
+                       }),
+                       kWide);
+  };
+  EXPECT_THAT(rounded(100), HasSubstr("@llvm.lrint.v16i32.v16f32"));
+  EXPECT_THAT(rounded(100), Not(HasSubstr("fptosi")));
+  EXPECT_THAT(rounded(0x1p23), Not(HasSubstr("lrint")));
+}
+
 TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
   const auto clamped = [](double low, double high, bool nan_last) {
     return *RenderLlvm(Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {

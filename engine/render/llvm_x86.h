@@ -22,6 +22,7 @@ class X86Kernel final : public LlvmKernel {
   absl::Status OpenParallel(UOp u) override;
   absl::Status CloseParallel(UOp u) override;
   std::string LoopMetadata(UOp range) override;
+  bool Rounds() const override { return true; }
   absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at) override;
   absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
 

@@ -140,6 +140,14 @@ UOp DecomposeLog2(Rewriter& b, const Match& m) {
   return (v.Number(0) < v).Select(high, low).u;
 }
 
+// An integer that is cut to a byte, in its own type again: one operation on a vector, where
+// conversions to lanes of another size and back take several.
+UOp ByteOfInteger(Rewriter& b, const Match& m) {
+  const DType middle = m.root.src(0).dtype(), type = m.x().dtype();
+  if (middle != DType::kUInt8 || m.root.dtype() != type || !IsInt(type)) return {};
+  return b.Make(Op::kAnd, {m.x(), b.graph()->Const(type, 255)});
+}
+
 UOp ShiftForDivision(Rewriter& b, const Match& m) {
   const int shift = std::countr_zero(static_cast<uint64_t>(m.k0()));
   return b.Make(Op::kShr, {m.x(), b.graph()->Const(m.root.dtype(), shift)});
@@ -152,6 +160,7 @@ constexpr Rule kDecompositionRows[] = {
     rule(sin(x), DecomposeSin),
     rule(pow(x, y), DecomposePow),
     rule(threefry(x, y), DecomposeThreefry),
+    rule(cast(cast(x)), ByteOfInteger),
 };
 
 constexpr Rule kMulAccRows[] = {

@@ -247,5 +247,22 @@ TEST(MulAccTest, FusesFloatsOnly) {
   }
 }
 
+// Widened again, a byte is one operation; in another type it is left alone.
+TEST(DecompositionsTest, AByteOfAnIntegerIsItsLowestBits) {
+  Graph graph;
+  Budget budget;
+  Rewriter b(&graph, {&kDecompositions, &kAlgebra}, &budget);
+  const UOp x = graph.Param(0, DType::kInt32, Shape{4});
+  const auto through = [&](DType middle, DType to) {
+    return b.Make(Op::kCast, to, {b.Make(Op::kCast, middle, {x}, {})}, {});
+  };
+  const UOp byte = through(DType::kUInt8, DType::kInt32);
+  ASSERT_EQ(byte.op(), Op::kAnd);
+  EXPECT_EQ(byte.src(0), x);
+  EXPECT_EQ(byte.src(1).const_word(), 255);
+  EXPECT_EQ(through(DType::kInt8, DType::kInt32).op(), Op::kCast);
+  EXPECT_EQ(through(DType::kUInt8, DType::kInt64).op(), Op::kCast);
+}
+
 }  // namespace
 }  // namespace telegrad

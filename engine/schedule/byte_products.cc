@@ -92,10 +92,10 @@ bool IsAxis(const std::pair<UOp, Access>& x, RangeSet summed, int range) {
 }
 
 // The nodes of both factors of a sum of products of bytes along an axis that both have.
-std::optional<FusedOperands> OperandsOf(UOp reduce) {
+std::optional<absl::flat_hash_set<uint32_t>> OperandsOf(UOp reduce) {
   if (!IsSumOfProducts(reduce)) return std::nullopt;
   const RangeSet summed = SummedAxes(reduce);
-  FusedOperands nodes;
+  absl::flat_hash_set<uint32_t> nodes;
   std::vector<std::pair<UOp, Access>> sides;
   for (int i = 0; i < 2; ++i) {
     const std::optional<ByteFactor> factor = ByteFactorOf(reduce.src(0).src(i));
@@ -213,12 +213,19 @@ int64_t ExactTerms(UOp x, UOp y) {
   return a >= kExact || b >= kExact ? 0 : kExact / (a * b);
 }
 
-FusedOperands OperandsOfBytes(UOp sink, Budget* budget) {
-  FusedOperands out;
+bool IsExactInFloat(UOp reduce) {
+  if (!IsSumOfProducts(reduce)) return false;
+  return TermsOf(reduce).all <= ExactTerms(reduce.src(0).src(0), reduce.src(0).src(1));
+}
+
+SumsOfBytes FindSumsOfBytes(UOp sink, Budget* budget) {
+  SumsOfBytes out;
   for (const uint32_t id : PostOrder(sink)) {
     if (!budget->SpendSteps(1).ok()) break;  // the next one who spends reports it
-    if (const auto nodes = OperandsOf(sink.graph()->at(id)))
-      out.insert(nodes->begin(), nodes->end());
+    auto operands = OperandsOf(sink.graph()->at(id));
+    if (!operands) continue;
+    out.sums.insert(id);
+    out.operands.merge(*operands);
   }
   return out;
 }

@@ -14,11 +14,14 @@
 
 namespace telegrad {
 
-// Nodes, by id. What a REDUCE of a product makes of bytes before it multiplies them is computed
-// where they are multiplied, so that bytes are what is stored.
-using FusedOperands = absl::flat_hash_set<uint32_t>;
-// Of the sums of products in a tensor graph that are worth an instruction for bytes.
-FusedOperands OperandsOfBytes(UOp sink, Budget* budget);
+// The sums of products in a tensor graph that are worth an instruction for bytes, as nodes by id.
+struct SumsOfBytes {
+  absl::flat_hash_set<uint32_t> sums;  // REDUCEs
+  // What they make of bytes before these are multiplied is computed where they are multiplied, so
+  // that bytes are what is stored.
+  absl::flat_hash_set<uint32_t> operands;
+};
+SumsOfBytes FindSumsOfBytes(UOp sink, Budget* budget);
 
 // The tensor graph with sums of products of small i32 as sums of f32; without those of bytes if
 // `dots`.
@@ -29,6 +32,9 @@ bool AddsBytes(UOp reduce);
 
 // The axes of more than one element that a REDUCE adds up, as ranges of LoopAccess are numbered.
 RangeSet SummedAxes(UOp reduce);
+
+// Whether f32 has each sum of some of the products of i32 that the REDUCE adds up.
+bool IsExactInFloat(UOp reduce);
 
 // The terms of a product of two i32 that f32 adds up exactly; 0: none.
 int64_t ExactTerms(UOp x, UOp y);

@@ -78,6 +78,8 @@ struct FusionOptions {
   absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes
   // Values that are computed in every kernel that needs them, unless they are asked for.
   absl::flat_hash_set<uint32_t> fused = {};
+  // Sums of products that an instruction for bytes adds up, in a kernel without other nests.
+  absl::flat_hash_set<uint32_t> sums_of_bytes = {};
   // Values whose nests store nothing else.
   absl::flat_hash_set<uint32_t> apart = {};
   // Roots (STOREs and values) whose kernels write nothing else.

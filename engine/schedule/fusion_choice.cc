@@ -98,9 +98,9 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   if (computed <= elements && !among_terms) return Materialize::kFused;
   const double work = costs_[id].work;
   // What a few operations make of positions, such as a mask, is nearer than any memory. Where a run
-  // gives one of them, it is seen everywhere: lowering ends loops by it.
+  // gives one of them, it is seen everywhere: lowering ends loops by it. One element is a constant.
   if (!cost.reads && work <= options_.costs.near &&
-      (cost.given || uses.size() <= kMaxRecomputedUses)) {
+      (cost.given || elements == 1 || uses.size() <= kMaxRecomputedUses)) {
     return Materialize::kFused;
   }
   const auto bytes = static_cast<double>(BytesOf(u.dtype(), 1));

@@ -36,6 +36,7 @@ class Joiner {
         row_bytes_(static_cast<double>(options.row_bytes)),
         row_groups_(static_cast<double>(options.row_groups)),
         kept_rows_(options.rows),
+        sums_of_bytes_(options.sums_of_bytes),
         one_product_(options.one_product),
         uses_(graph.size()) {
     for (const uint32_t id : order) {
@@ -101,6 +102,7 @@ class Joiner {
         if (rows && a.drafts.size() > 1 && drafts_.HasPath(d, e)) return;
       }
     }
+    if (!rows && (AddsBytes(a) || AddsBytes(b))) return;
     if (one_product_ && drafts_[reader].product != 0 && ReducesNothing(a)) return;
     size_t ranges = 0;
     int64_t nodes = 0;
@@ -297,6 +299,12 @@ class Joiner {
     return std::ranges::all_of(group.drafts, [&](int d) { return drafts_[d].folds == 0; });
   }
 
+  // What is kept for other nests of the kernel would take the words of its bytes from it.
+  bool AddsBytes(const NestGroup& group) const {
+    return std::ranges::any_of(
+        group.drafts, [&](int d) { return sums_of_bytes_.contains(drafts_[d].contraction); });
+  }
+
   // A STORE, unless nothing else reads or writes its slot: then nothing has to precede or follow.
   bool HoldsStore(const Draft& draft) const {
     return std::ranges::any_of(draft.roots, [&](uint32_t root) {
@@ -366,6 +374,7 @@ class Joiner {
   const ScheduleCosts& costs_;
   const double private_, row_bytes_, row_groups_;
   const absl::flat_hash_map<uint32_t, KeptRows>& kept_rows_;  // see FusionOptions
+  const absl::flat_hash_set<uint32_t>& sums_of_bytes_;
   const bool one_product_;
   std::vector<int> uses_;                       // by node
   std::vector<int> group_of_;                   // by draft

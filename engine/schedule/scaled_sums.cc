@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "engine/ir/scalar.h"
 #include "engine/rewrite/copier.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/byte_products.h"
@@ -99,6 +101,21 @@ class SumScaler {
     return all.valid() ? out_->Make(Op::kShrink, {all}, first) : all;
   }
 
+  // Whether no two results share its elements but through a window: what is computed of them is
+  // computed in each term.
+  static bool IsReadByEachResult(UOp reduce, const ScaledFactor& f) {
+    Access access = LoopAccess(reduce.src(0).shape());
+    const RangeSet all = access.ranges();
+    for (const UOp view : f.views) access = AccessSource(view, access);
+    return ((access.ranges() | SummedAxes(reduce)) & all) == all;
+  }
+
+  static bool IsModerate(UOp scale) {
+    if (!scale.is_const()) return false;
+    const double size = std::abs(ScalarAsDouble(DType::kFloat32, scale.const_word()));
+    return size > 0x1p-60 && size < 0x1p60;
+  }
+
   UOp Magnitude(UOp x) { return out_->Make(Op::kMax, {x, out_->Make(Op::kNeg, {x})}); }
 
   UOp Scaled(UOp u) {
@@ -106,18 +123,41 @@ class SumScaler {
                       u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul) &&
                       !u.symbolic() && !u.src(0).symbolic();
     if (!sums) return {};
-    std::array<UOp, 2> whole, scale;
-    for (int i = 0; i < 2; ++i) {
-      const std::optional<ScaledFactor> f = ScaledFactorOf(u.src(0).src(i));
+    std::array<ScaledFactor, 2> factors;
+    std::array<UOp, 2> scale;
+    for (size_t i = 0; i < 2; ++i) {
+      std::optional<ScaledFactor> f = ScaledFactorOf(u.src(0).src(static_cast<int>(i)));
       if (!f) return {};
-      scale[static_cast<size_t>(i)] = ScaleOf(u, *f);
-      if (!scale[static_cast<size_t>(i)].valid()) return {};
-      whole[static_cast<size_t>(i)] = Through(f->views, copier_.Made(f->whole));
+      scale[i] = ScaleOf(u, *f);
+      if (!scale[i].valid()) return {};
+      factors[i] = *std::move(f);
     }
-    const UOp product = out_->Make(Op::kMul, {whole[0], whole[1]});
-    const UOp sum = MakeLike(out_, u, std::array{product});
-    if (!sum.valid() || !AddsBytes(sum)) return {};
-    const UOp floats = out_->Make(Op::kCast, DType::kFloat32, {sum}, {});
+    const auto sum_in = [&](DType dtype) {
+      std::array<UOp, 2> x;
+      for (size_t i = 0; i < 2; ++i) {
+        UOp whole = copier_.Made(factors[i].whole);
+        if (dtype != DType::kInt32) whole = out_->Make(Op::kCast, dtype, {whole}, {});
+        x[i] = Through(factors[i].views, whole);
+      }
+      return MakeLike(out_, u, std::array{out_->Make(Op::kMul, {x[0], x[1]})});
+    };
+    const UOp sum = sum_in(DType::kInt32);
+    if (!sum.valid()) return {};
+    UOp floats;
+    if (AddsBytes(sum)) {
+      floats = out_->Make(Op::kCast, DType::kFloat32, {sum}, {});
+    } else if (IsExactInFloat(sum) && std::ranges::any_of(factors, [&](const ScaledFactor& f) {
+                 return IsReadByEachResult(u, f);
+               })) {
+      floats = sum_in(DType::kFloat32);
+    } else {
+      return {};
+    }
+    // By a scale that is known first, where no integer times it overflows or vanishes.
+    for (size_t i = 0; i < 2; ++i) {
+      if (!IsModerate(scale[i])) continue;
+      return out_->Make(Op::kMul, {out_->Make(Op::kMul, {floats, scale[i]}), scale[1 - i]});
+    }
     // The one nearer to 0 first: neither overflows nor vanishes what the result does not. Their
     // product could.
     const UOp less = out_->Make(Op::kCmpLt, {Magnitude(scale[0]), Magnitude(scale[1])});

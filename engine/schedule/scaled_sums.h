@@ -1,6 +1,7 @@
 // Sums of products of dequantized values: (a - za) sa times (b - zb) sb, whose scales are the same
-// for all terms, is sa sb times the sum of the products of integers, which is exact and is added up
-// by an instruction for bytes (byte_products.h). Such a sum in f32 is rounded in each term instead.
+// for all terms, is sa sb times the sum of the products of integers, which is exact. It is added up
+// by an instruction for bytes (byte_products.h) or, of few terms as those of a depthwise window, in
+// f32, without a product by a scale for each term. As it was, such a sum is rounded in each term.
 #pragma once
 
 #include "engine/base/budget.h"

@@ -53,7 +53,11 @@ absl::StatusOr<Schedule> ScheduleKernels(const FrozenGraph& legal, Budget* budge
   options.rows = std::move(graph.rows);
   options.fused = std::move(graph.fused);
   options.apart = std::move(graph.statistics);
-  if (target.dots) options.fused.merge(OperandsOfBytes(sink, budget));
+  if (target.dots) {
+    SumsOfBytes bytes = FindSumsOfBytes(sink, budget);
+    options.fused.merge(bytes.operands);
+    options.sums_of_bytes = std::move(bytes.sums);
+  }
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
       TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));

@@ -46,6 +46,20 @@ TEST_F(ScheduleTest, ElementwiseChainIsOneKernel) {
   EXPECT_TRUE(s.temporaries.empty());
 }
 
+// However many kernels read a constant, it is computed from nothing in each.
+TEST_F(ScheduleTest, AConstantIsNotStored) {
+  const UOp number = g_.Make(Op::kNeg, {To(Op::kReshape, g_.Const(DType::kFloat32, 3), {1})});
+  std::vector<UOp> stores;
+  for (int64_t i = 0; i < 40; ++i) {
+    const Shape shape = {i + 2};
+    const UOp sum = g_.Make(Op::kAdd, {Param(2 * i, shape), To(Op::kExpand, number, shape)});
+    stores.push_back(Store(Param(2 * i + 1, shape), sum));
+  }
+  const Schedule s = Run(stores);
+  EXPECT_EQ(s.kernels.size(), stores.size());
+  EXPECT_TRUE(s.temporaries.empty());
+}
+
 // Nine products for each of 96 x 784 elements, of which 32 sums of products are made, as of an
 // image's channels: computing them again for each of two tiles would take longer than storing them,
 // because a product's tile shares none of their loads; and so would computing them for one tile,

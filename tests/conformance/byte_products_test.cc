@@ -5,7 +5,10 @@
 // and which instruction a processor is given for them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "engine/base/strings.h"
@@ -416,6 +419,95 @@ TEST(ByteProducts, OfDequantizedValuesHaveScalesOfAnySize) {
     EXPECT_EQ(testing::Difference(DType::kFloat32, false, want.back(), got.back()), "")
         << c.x << ", " << c.w;
   }
+}
+
+// What floats are quantized to, compiled for this processor: halves go to even, a NaN is 0.
+TEST(ByteProducts, AreRoundedToBytes) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  std::vector<float> x = {kNan, kInf, -kInf, 1e38F, -1e38F, -0.0F, 1e-40F};
+  for (int n = -200; n <= 200; ++n) {
+    const auto half = static_cast<float>(n + 0.5);
+    x.insert(x.end(), {std::nextafter(half, -kInf), half, std::nextafter(half, kInf)});
+  }
+  std::vector<uint8_t> want;
+  for (const float value : x) {
+    const float within = std::isnan(value) ? 0 : std::clamp(value, -100.0F, 155.0F);
+    want.push_back(static_cast<uint8_t>(static_cast<int>(std::nearbyint(within)) + 100));
+  }
+  Builder b;
+  const Tensor given = b.Param(DType::kFloat32, {static_cast<int64_t>(x.size())}, "x");
+  const Tensor whole = given.Maximum(-100.0).Minimum(155.0) + 0x1.8p23 - 0x1.8p23;
+  b.Output((whole.Cast(DType::kInt32) + 100).Cast(kUnsigned), "out");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  Slots got = testing::EmptySlots(plan->graph.root());
+  std::memcpy(got[0].data(), x.data(), got[0].size());
+  const auto runner = testing::CpuRunner::Open();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const absl::Status status = (*runner)->Run(plan->graph.root(), {}, &got);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(got.back(), want);
+}
+
+// Of few terms that no two channels share, as those of a depthwise window: the sum is exact in f32,
+// and no term is multiplied by a scale.
+TEST(ByteProducts, OfDepthwiseWindowsHaveTheirScalesBehindTheSum) {
+  Builder b;
+  const auto f32 = [](const Tensor& x) { return x.Cast(DType::kFloat32); };
+  const Tensor x = f32(FactorOf(b, {kUnsigned, Zero::kConstant, 7}, {1, 24, 9, 11}, 1, "x"));
+  const Tensor w = f32(FactorOf(b, {kSigned}, {24, 1, 3, 3}, 0, "w"));
+  b.Output((x * 0.25).Conv(w * 0.5, {.pads = {1}}, 24), "out");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto schedule = ScheduleOf(plan->graph, Processor(64));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  int sums = 0, products = 0, choices = 0;
+  for (const ScheduledKernel& kernel : schedule->kernels) {
+    for (const uint32_t id : PostOrder(kernel.graph.root())) {
+      const UOp u = kernel.graph.graph->at(id);
+      choices += u.is(Op::kWhere) && u.src(0).is(Op::kCmpLt) && IsFloat(u.src(0).src(0).dtype());
+      if (!u.is(Op::kReduce)) continue;
+      ++sums;
+      for (const uint32_t term : PostOrder(u.src(0))) {
+        const UOp v = kernel.graph.graph->at(term);
+        products += v.is(Op::kMul) && IsFloat(v.dtype()) ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(sums, 1);
+  EXPECT_EQ(products, 1);
+  EXPECT_EQ(choices, 0) << "which of two known scales is nearer to 0 is known";
+  std::mt19937 random(kSeed);
+  Slots want = RandomSlots(plan->graph.root(), random);
+  Slots got = want;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(plan->graph.root(), want, &budget).ok());
+  ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &got).ok());
+  EXPECT_EQ(got.back(), want.back());
+}
+
+// A sum of products whose channels a window of each reads next could be a nest of the window's
+// kernel, which keeps a channel for itself: then its bytes would not lie in words.
+TEST(ByteProducts, AreNoNestsOfOtherKernels) {
+  Builder b;
+  const Tensor x = FactorOf(b, {kUnsigned, Zero::kConstant, 128}, {1, 32, 28, 28}, 1, "x");
+  const Tensor wide = x.Conv(FactorOf(b, {kSigned}, {192, 32, 1, 1}, 0, "w"));
+  const Tensor bytes = wide.ShiftRight(8).Maximum(0).Minimum(255).Cast(kUnsigned).Contiguous();
+  const Tensor each = FactorOf(b, {kSigned}, {192, 1, 3, 3}, 0, "v");
+  b.Output(bytes.Cast(DType::kInt32).Conv(each, {.pads = {1}}, 192), "out");
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto schedule = ScheduleOf(plan->graph, Processor(64));
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_TRUE(HasDots(*schedule));
+  std::mt19937 random(kSeed);
+  Slots want = RandomSlots(plan->graph.root(), random);
+  Slots got = want;
+  Budget budget;
+  ASSERT_TRUE(reference::Evaluate(plan->graph.root(), want, &budget).ok());
+  ASSERT_TRUE(testing::RunSchedule(*schedule, Processor(64), &got).ok());
+  EXPECT_EQ(got.back(), want.back());
 }
 
 // Without the instruction the sums are f32 in as many parts as are exact, and never products of

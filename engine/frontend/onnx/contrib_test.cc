@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <random>
 
 #include "engine/frontend/onnx/test_node.h"
@@ -124,6 +127,114 @@ TEST(QuantizeLinear, ResultsAreStored) {
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT((*got)[0].Values<float>(),
               Pointwise(FloatNear(1e-6f), std::vector<float>{0.5f, -1.5f, 126, 1}));
+}
+
+// Quotients by a scale that is known are computed by products, and round as the quotients of a
+// processor do: x at the halves between integers and beside them, and at the ends of f32.
+TEST(QuantizeLinear, DividesByAKnownScaleWithoutDivisions) {
+  constexpr uint32_t kSeed = 5;
+  std::mt19937 random(kSeed);
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (int round = 0; round < 40; ++round) {
+    const float scale = std::ldexp(1 + static_cast<float>(random() % 0x800000) / 0x800000,
+                                   static_cast<int>(random() % 20) - 12);
+    const auto zero = static_cast<uint8_t>(random());
+    std::vector<float> x = {0.0F, -0.0F, kInf, -kInf, 3e38F, -3e38F, 1e-40F, -1e-40F};
+    for (int n = -260; n <= 260; ++n) {
+      float at = static_cast<float>(n + 0.5) * scale;
+      for (int i = 0; i < 3; ++i) at = std::nextafter(at, -kInf);
+      for (int i = 0; i < 7; ++i) x.push_back(at = std::nextafter(at, kInf));
+    }
+    std::vector<uint8_t> want;
+    for (const float value : x) {
+      const float quotient = std::nearbyint(value / scale) + static_cast<float>(zero);
+      want.push_back(static_cast<uint8_t>(std::clamp(quotient, 0.0F, 255.0F)));
+    }
+    const Shape shape = {static_cast<int64_t>(x.size())};
+    ModelWriter writer;
+    writer.Input("x", DType::kFloat32, shape)
+        .Initializer("s", Scalar(scale))
+        .Initializer("z", Bytes({}, {zero}))
+        .Node("QuantizeLinear", {"x", "s", "z"}, {"q"})
+        .Output("q");
+    const auto onnx = ImportOnnx(writer.File(13));
+    ASSERT_TRUE(onnx.ok()) << onnx.status();
+    const UOp root = onnx->plan.graph.root();
+    for (const uint32_t id : PostOrder(root)) EXPECT_FALSE(root.graph()->at(id).is(Op::kFDiv));
+    HostTensor given{DType::kFloat32, shape, {}};
+    given.bytes.assign(reinterpret_cast<const char*>(x.data()), x.size() * sizeof(float));
+    const auto got = test::Run(*onnx, {given});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].Values<uint8_t>(), want) << "seed " << kSeed << ", scale " << scale;
+  }
+}
+
+// What a quantizer writes for the channels of a weight is zeros: nothing is subtracted.
+TEST(DequantizeLinear, SubtractsNoZeros) {
+  for (const int8_t zero : {int8_t{0}, int8_t{3}}) {
+    ModelWriter writer;
+    writer.Input("x", DType::kInt8, {2, 2})
+        .Initializer("s", Floats({2}, {0.5F, 2}))
+        .Initializer("z", HostTensor::Of<int8_t>({2}, {zero, 0}))
+        .Node("DequantizeLinear", {"x", "s", "z"}, {"y"}, {{"axis", int64_t{0}}})
+        .Output("y");
+    const auto onnx = ImportOnnx(writer.File(13));
+    ASSERT_TRUE(onnx.ok()) << onnx.status();
+    int differences = 0;
+    const UOp root = onnx->plan.graph.root();
+    for (const uint32_t id : PostOrder(root)) differences += root.graph()->at(id).is(Op::kSub);
+    EXPECT_EQ(differences, zero == 0 ? 0 : 1);
+    const auto got = test::Run(*onnx, {HostTensor::Of<int8_t>({2, 2}, {7, -7, 3, 4})});
+    ASSERT_TRUE(got.ok()) << got.status();
+    const float less = static_cast<float>(zero) * 0.5F;
+    EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{3.5F - less, -3.5F - less, 6, 8}));
+  }
+}
+
+int Nodes(const OnnxPlan& onnx, const std::function<bool(UOp)>& wanted) {
+  const UOp root = onnx.plan.graph.root();
+  int found = 0;
+  for (const uint32_t id : PostOrder(root)) found += wanted(root.graph()->at(id)) ? 1 : 0;
+  return found;
+}
+
+// A bias of integers takes no less memory than one of floats, and is made one at import.
+TEST(DequantizeLinear, OfAKnownBiasIsAWeight) {
+  ModelWriter writer;
+  writer.Input("x", DType::kFloat32, {3})
+      .Initializer("b", HostTensor::Of<int32_t>({3}, {8, -3, 100}))
+      .Initializer("s", Floats({3}, {0.5F, 2, 0.25F}))
+      .Initializer("z", HostTensor::Of<int32_t>({3}, {0, 1, 0}))
+      .Node("DequantizeLinear", {"b", "s", "z"}, {"bias"}, {{"axis", int64_t{0}}})
+      .Node("Add", {"x", "bias"}, {"y"})
+      .Output("y");
+  const auto onnx = ImportOnnx(writer.File(13));
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.is(Op::kCast) || u.is(Op::kMul); }), 0);
+  const auto got = test::Run(*onnx, {Floats({3}, {1, 2, 3})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{5, -6, 28}));
+}
+
+// Processors have half as many lanes of f64, and conversions on the way.
+TEST(QLinearMatMul, ScalesInF32) {
+  ModelWriter writer;
+  writer.Input("a", DType::kUInt8, {1, 2})
+      .Initializer("as", Scalar(0.5F))
+      .Initializer("az", Bytes({}, {1}))
+      .Initializer("b", Bytes({2, 1}, {3, 4}))
+      .Initializer("bs", Scalar(0.25F))
+      .Initializer("bz", Bytes({}, {2}))
+      .Initializer("ys", Scalar(0.1F))
+      .Initializer("yz", Bytes({}, {3}))
+      .Node("QLinearMatMul", {"a", "as", "az", "b", "bs", "bz", "ys", "yz"}, {"y"})
+      .Output("y");
+  const auto onnx = ImportOnnx(writer.File(17));
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.dtype() == DType::kFloat64; }), 0);
+  const auto got = test::Run(*onnx, {Bytes({1, 2}, {6, 8})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<uint8_t>(), std::vector<uint8_t>{27});  // 19 / 8 / 0.1 to even, + 3
 }
 
 // A matrix [n, k] of elements of `bits`, in blocks that need not end with the row.

@@ -4,6 +4,8 @@
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/tensor/builder.h"
+#include "engine/ir/scalar.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -82,11 +84,41 @@ Tensor Readable(const Tensor& x) {
   return x.Cast(IsUnsigned(x.dtype()) ? DType::kUInt8 : DType::kInt8);
 }
 
+namespace {
+
+// Of f32 and f64 at most 2^22 away from 0: a number is added that has no bits for fractions.
+Tensor Rounded(const Tensor& x) {
+  const double whole = 1.5 * std::exp2(x.dtype() == DType::kFloat64 ? 52 : 23);
+  return x + whole - whole;
+}
+
+// a b + c, rounded once.
+Tensor AddProduct(const Tensor& a, double b, const Tensor& c) {
+  return c.valid() ? c.builder()->Make(Op::kMulAcc, DType::kVoid, {a, a.Like(b), c}) : c;
+}
+
+}  // namespace
+
 Tensor RoundedWithin(const Tensor& x, double low, double high) {
-  const DType wide = ComposedType(x.dtype());
-  const int bits = wide == DType::kFloat64 ? 52 : 23;
-  const double whole = 1.5 * std::exp2(bits);
-  return x.Cast(wide).Maximum(low).Minimum(high) + whole - whole;
+  return Rounded(x.Cast(ComposedType(x.dtype())).Maximum(low).Minimum(high));
+}
+
+// With r = 1 / s, rounded, q = x r is less than two units in the last place from x / s, and
+// q - (q s - x) r rounds to the nearest float, as long as nothing underflows or overflows: for all
+// significands of x and s (Markstein, IA-64 and Elementary Functions, 2000, says why). So x is
+// clamped before, and what vanishes rounds to 0.
+Tensor RoundedQuotient(const Tensor& x, const Tensor& scale, double low, double high) {
+  constexpr double kLeast = 0x1p-60, kMost = 0x1p60;
+  const UOp known = scale.uop();
+  const bool is_f32 = x.dtype() == DType::kFloat32 && scale.dtype() == DType::kFloat32;
+  const double s = is_f32 && known.valid() && known.is_const()
+                       ? ScalarAsDouble(DType::kFloat32, known.const_word())
+                       : 0;
+  if (s < kLeast || s > kMost) return RoundedWithin(x / scale, low, high);
+  const double r = 1.0F / static_cast<float>(s);
+  const Tensor within = x.Maximum(low * s).Minimum(high * s);
+  const Tensor near = within * r;
+  return Rounded(AddProduct(AddProduct(near, s, -within), -r, near));
 }
 
 IntegerRange RangeOf(DType dtype) {

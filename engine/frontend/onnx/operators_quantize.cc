@@ -38,19 +38,39 @@ absl::StatusOr<Tensor> PlaceScale(const Tensor& given, const Tensor& x, const Gr
                          ToString(x.shape()), " and axis ", g.axis);
 }
 
-// round(x) + zero, within the type.
-Tensor RoundInto(const Tensor& x, const Tensor& zero, DType to) {
-  Tensor out = RoundedWithin(x).Cast(DType::kInt32);  // what is far lies beyond the type
-  if (zero.valid()) out = out + zero.Cast(DType::kInt32);
+// Whether the input is known to be zeros: what is less them is itself.
+absl::StatusOr<bool> IsZeros(NodeContext& c, int i) {
+  constexpr int64_t kMostBytes = 1 << 20;
+  TG_ASSIGN_OR_RETURN(const HostTensor* known, c.Known(i, kMostBytes));
+  return known != nullptr && std::ranges::all_of(known->bytes, [](auto byte) { return byte == 0; });
+}
+
+// round(x / scale) + zero, within the type; without a scale it is 1.
+Tensor RoundInto(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to) {
+  const auto rounded = [&](double low, double high) {
+    return (scale.valid() ? RoundedQuotient(x, scale, low, high) : RoundedWithin(x, low, high))
+        .Cast(DType::kInt32);
+  };
   const IntegerRange range = RangeOf(to);
+  const UOp known = zero.valid() ? zero.uop() : UOp();
+  const bool is_known = !zero.valid() || known.is_const();
+  if (is_known && Info(to).bits <= 16) {  // bounds of the quotient
+    const auto z = static_cast<double>(zero.valid() ? known.const_word() : 0);
+    const Tensor out = rounded(range.low - z, range.high - z);
+    return (zero.valid() ? out + zero.Cast(DType::kInt32) : out).Cast(to);
+  }
+  Tensor out = rounded(-kFarInteger, kFarInteger);  // what is far lies beyond the type
+  if (zero.valid()) out = out + zero.Cast(DType::kInt32);
   return out.Maximum(static_cast<int64_t>(range.low))
       .Minimum(static_cast<int64_t>(range.high))
       .Cast(to);
 }
 
-// x / scale is computed already.
-Tensor Quantized(const Tensor& quotient, const Tensor& zero, DType to, const CastRules& rules) {
-  if (!IsFloat(to)) return RoundInto(quotient, zero, to);
+// x / scale + zero in the type; without a scale it is 1.
+Tensor Quantized(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to,
+                 const CastRules& rules) {
+  if (!IsFloat(to)) return RoundInto(x, scale, zero, to);
+  const Tensor quotient = scale.valid() ? x / scale : x;
   const Tensor wide = quotient.Cast(ComposedType(quotient.dtype()));
   return CastTo(zero.valid() ? wide + zero.Cast(wide.dtype()) : wide, to, rules);
 }
@@ -62,6 +82,8 @@ absl::StatusOr<Tensor> Centered(NodeContext& c, int i, int zero, bool by_row) {
   const DType exact = IsFloat(x.dtype()) ? DType::kFloat32 : DType::kInt32;
   x = Readable(x).Cast(exact);
   if (!c.HasInput(zero)) return x;
+  TG_ASSIGN_OR_RETURN(const bool zeros, IsZeros(c, zero));
+  if (zeros) return x;
   TG_ASSIGN_OR_RETURN(Tensor point, c.Input(zero));
   point = Readable(point).Cast(exact);
   if (point.size() == 1) point = point.Reshape(Shape{});
@@ -78,14 +100,15 @@ absl::StatusOr<Tensor> MatrixScale(NodeContext& c, int i, bool by_row) {
 }
 
 // Of sums of products: scaled to the result, whose scale is input `scale` and whose zero point and
-// type are the input after it.
+// type are the input after it. In f32, as ONNX Runtime does it: where f64 would be next to a half,
+// the results may differ by one.
 absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor, int scale) {
   TG_ASSIGN_OR_RETURN(const Tensor to, c.FloatInput(scale));
   TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(scale + 1));
   const Tensor ratio = factor / to.Cast(DType::kFloat32).Reshape(Shape{});
-  const Tensor quotient = sums.Cast(DType::kFloat64) * ratio.Cast(DType::kFloat64);
+  const Tensor quotient = sums.Cast(DType::kFloat32) * ratio;
   const Tensor point = zero.size() == 1 ? Readable(zero).Reshape(Shape{}) : Readable(zero);
-  return c.Output(Quantized(quotient, point, zero.dtype(), {}));
+  return c.Output(Quantized(quotient, {}, point, zero.dtype(), {}));
 }
 
 }  // namespace
@@ -117,8 +140,8 @@ absl::Status QuantizeLinearOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(divide, TypeOf(precision));
     if (!IsFloat(divide)) return InvalidArgument("'precision' is ", Name(divide));
   }
-  const Tensor quotient = x.Cast(divide) / placed.Cast(divide);
-  const Tensor out = Quantized(quotient, zero, to, {.saturate = saturate != 0});
+  const Tensor out =
+      Quantized(x.Cast(divide), placed.Cast(divide), zero, to, {.saturate = saturate != 0});
   // Few bits are cheap to store. Without this, chains of quantized layers become one kernel each
   // time somebody reads them, of which lowering takes minutes.
   const bool stored = x.size() > 1 && IsInt(to) && !IsPacked(to);
@@ -141,9 +164,20 @@ absl::Status DequantizeLinearOp(NodeContext& c) {
   if (c.HasInput(2)) {
     TG_ASSIGN_OR_RETURN(Tensor zero, c.Input(2));
     TG_ASSIGN_OR_RETURN(zero, PlaceScale(zero, x, g));
-    x = x - zero.Cast(x.dtype());
+    TG_ASSIGN_OR_RETURN(const bool zeros, IsZeros(c, 2));
+    if (!zeros) x = x - zero.Cast(x.dtype());
   }
-  return c.Output(x.Cast(to) * placed.Cast(to));
+  const Tensor out = x.Cast(to) * placed.Cast(to);
+  // What takes no less memory as integers, as a bias does, is computed once.
+  constexpr int64_t kMostElements = 1 << 16;
+  if (given.dtype() == DType::kInt32 && out.valid() && out.dims().is_static() &&
+      out.size() <= kMostElements) {
+    const ValueRef value = Values::FromTensor(out);
+    TG_ASSIGN_OR_RETURN(const HostTensor* known,
+                        c.values().ToHost(value.get(), Effort::kConstants));
+    if (known != nullptr) return c.OutputKnown(*known);
+  }
+  return c.Output(out);
 }
 
 // The scale and zero point of u8 come from the least and largest element, 0 among them.
@@ -154,7 +188,7 @@ absl::Status DynamicQuantizeLinearOp(NodeContext& c) {
   // Of zeros alone the scale is 0 and the zero point 0.
   const Tensor scale = range.Eq(0).Where(1, range);
   const Tensor zero = RoundedWithin(0 - low / scale, 0, 255).Cast(DType::kUInt8);
-  TG_RETURN_IF_ERROR(c.Output(RoundInto(x / scale, zero, DType::kUInt8)));
+  TG_RETURN_IF_ERROR(c.Output(RoundInto(x, scale, zero, DType::kUInt8)));
   TG_RETURN_IF_ERROR(c.Output(range));
   return c.Output(zero);
 }
@@ -180,7 +214,8 @@ absl::Status ConvIntegerOp(NodeContext& c) {
   if (c.HasInput(3)) {
     TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(3));
     TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
-    w = w - placed.Cast(DType::kInt32);
+    TG_ASSIGN_OR_RETURN(const bool zeros, IsZeros(c, 3));
+    if (!zeros) w = w - placed.Cast(DType::kInt32);
   }
   TG_ASSIGN_OR_RETURN(const Tensor sums, ConvByAttributes(c, x, w));
   return c.Output(sums);
@@ -195,7 +230,9 @@ absl::Status QLinearConvOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(5));
   w = w.Cast(DType::kInt32);
   TG_ASSIGN_OR_RETURN(const Tensor placed, PlaceScale(zero, w, {}));
-  TG_ASSIGN_OR_RETURN(Tensor sums, ConvByAttributes(c, x, w - placed.Cast(DType::kInt32)));
+  TG_ASSIGN_OR_RETURN(const bool zeros, IsZeros(c, 5));
+  if (!zeros) w = w - placed.Cast(DType::kInt32);
+  TG_ASSIGN_OR_RETURN(Tensor sums, ConvByAttributes(c, x, w));
   if (c.HasInput(8)) {
     TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(8));
     sums = sums + AlongAxis(bias, 1, sums.rank());

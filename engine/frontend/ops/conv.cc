@@ -175,12 +175,18 @@ absl::Status CheckOperands(std::string_view op, const Tensor& x, const Tensor& w
   return absl::OkStatus();
 }
 
-// Whether some window of the axis has an element of the input at this tap.
-bool IsSeen(const AxisWindow& a, int64_t tap) {
+// The windows of an axis that have an element of the input at one tap.
+struct Seeing {
+  int64_t first, end;
+  int64_t size() const { return std::max<int64_t>(0, end - first); }
+};
+Seeing SeeingAt(const AxisWindow& a, int64_t tap) {
   const int64_t begin = tap * a.dilation - a.before;  // of the first window
-  const int64_t first = begin >= 0 ? 0 : (-begin + a.stride - 1) / a.stride;
-  return first < a.out && begin + first * a.stride < a.in;
+  const int64_t beyond = a.in - begin;                // elements that are left of the input
+  return {begin >= 0 ? 0 : (-begin + a.stride - 1) / a.stride,
+          beyond <= 0 ? 0 : std::min(a.out, (beyond - 1) / a.stride + 1)};
 }
+bool IsSeen(const AxisWindow& a, int64_t tap) { return SeeingAt(a, tap).size() > 0; }
 
 // The taps from the first to the last one that is seen: of a window that is dilated beyond a small
 // image the others only ever meet padding.
@@ -204,6 +210,44 @@ Tensor CutToSeen(Tensor weight, AxisWindows* axes) {
   return weight;
 }
 
+// Whether a convolution for each tap of the axis, of only those windows that see it, has less than
+// half of the products, of which each still has the results that a tile of a product takes.
+bool PaysTapByTap(const Geometry& g, size_t axis) {
+  constexpr int64_t kLeastResults = 16;
+  const AxisWindow& a = g.axes[axis];
+  int64_t others = 1, seen = 0, least = a.out;
+  for (const AxisWindow& other : g.axes) others *= other.out;
+  for (int64_t tap = 0; tap < a.kernel; ++tap) {
+    seen += SeeingAt(a, tap).size();
+    least = std::min(least, SeeingAt(a, tap).size());
+  }
+  return a.kernel > 1 && 2 * seen <= a.kernel * a.out && others / a.out * least >= kLeastResults;
+}
+
+// The convolution, for axes from `axis` on in as many parts as pay: of a window that is dilated so
+// that most taps of most windows meet padding, these products are not computed.
+Tensor ForwardSeen(const Tensor& x, const Tensor& w, const Geometry& g, size_t axis = 0) {
+  if (axis == g.n()) return Forward(x, w, g);
+  if (!PaysTapByTap(g, axis)) return ForwardSeen(x, w, g, axis + 1);
+  const AxisWindow& a = g.axes[axis];
+  const auto of_x = static_cast<int64_t>(axis) + 2;
+  Tensor sum;
+  for (int64_t tap = 0; tap < a.kernel; ++tap) {
+    const Seeing seeing = SeeingAt(a, tap);
+    const int64_t begin = tap * a.dilation - a.before + seeing.first * a.stride;
+    const int64_t in = (seeing.size() - 1) * a.stride + 1;
+    Geometry own = g;
+    own.axes[axis] = {in, 0, 0, 1, a.stride, 0, seeing.size(), 0};
+    const Tensor part =
+        ForwardSeen(x.Slice(of_x, begin, begin + in), w.Slice(of_x, tap, tap + 1), own, axis + 1);
+    std::vector<int64_t> around(2 * (g.n() + 2), 0);
+    around[static_cast<size_t>(2 * of_x)] = seeing.first;
+    around[static_cast<size_t>(2 * of_x + 1)] = a.out - seeing.end;
+    sum = sum.valid() ? sum + part.Pad(around) : part.Pad(around);
+  }
+  return sum;
+}
+
 std::vector<int64_t> KernelOf(const Tensor& w) {
   return std::vector<int64_t>(w.shape().begin() + 2, w.shape().end());
 }
@@ -219,7 +263,9 @@ Tensor Tensor::Conv(const Tensor& weight, const Window& window, int64_t groups) 
   absl::StatusOr<AxisWindows> axes = ResolveWindows("conv", *this, KernelOf(weight), window);
   if (!axes.ok()) return builder_->Fail(axes.status());
   const Tensor seen = CutToSeen(weight, &*axes);
-  return Forward(*this, seen, {*std::move(axes), groups});
+  const Geometry g{*std::move(axes), groups};
+  const bool few_bits = f.type != DType::kFloat32 && f.type != DType::kFloat64;
+  return few_bits || groups > 1 ? Forward(*this, seen, g) : ForwardSeen(*this, seen, g);
 }
 
 Tensor Tensor::ConvTranspose(const Tensor& weight, const Window& window, int64_t groups,

@@ -350,6 +350,9 @@ TEST(TensorTest, ConvAgainstLoops) {
       {2, 3, 1, 5, 6, 3, 3, {.stride = {1, 1}, .dilation = {6, 5}, .pads = {6, 6, 5, 5}}},
       {2, 2, 2, 5, 5, 3, 5, {.stride = {2, 1}, .dilation = {6, 3}, .pads = {7, 5, 7, 5}}},
       {2, 3, 1, 3, 9, 5, 2, {.stride = {2, 3}, .dilation = {1, 9}, .pads = {4, 0, 0, 9}}},
+      // Taps that few windows see, each a convolution of its own: along both axes, and strided.
+      {2, 3, 1, 9, 20, 3, 3, {.stride = {1, 1}, .dilation = {7, 16}, .pads = {7, 7, 16, 16}}},
+      {2, 3, 1, 16, 16, 3, 1, {.stride = {2, 1}, .dilation = {14, 1}, .pads = {14, 15, 0, 0}}},
   };
   for (const ConvCase& c : cases) {
     Builder b;

@@ -72,6 +72,7 @@ eval: after store-shape: equal
 eval: after kernels: kernels, not run
 eval: after derive: kernels, not run
 eval: after windows: kernels, not run
+eval: after gated-indices: kernels, not run
 eval: after limit: kernels, not run
 eval: after online: kernels, not run
 eval: after decompose: kernels, not run

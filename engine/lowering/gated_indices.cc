@@ -1,0 +1,57 @@
+#include "engine/lowering/gated_indices.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "engine/lowering/activity.h"
+#include "engine/lowering/substitute.h"
+
+namespace telegrad {
+namespace {
+
+// What is from 0 to n - 1 where the gate holds: n, by node.
+absl::flat_hash_map<uint32_t, int64_t> BoundsIn(UOp gate) {
+  absl::flat_hash_set<uint32_t> positive;
+  absl::flat_hash_map<uint32_t, int64_t> bounds;
+  for (const UOp c : ConditionsIn(gate)) {
+    const UOp x = c.src(0), y = c.src(1);
+    if (!IsInt(x.dtype())) continue;
+    if (x.is_const() && x.const_word() >= -1 && IsSigned(x.dtype())) positive.insert(y.id());
+    if (!y.is_const() || x.is_const()) continue;
+    const auto [known, is_new] = bounds.try_emplace(x.id(), y.const_word());
+    if (!is_new) known->second = std::min(known->second, y.const_word());
+  }
+  absl::erase_if(bounds, [&](const auto& bound) { return !positive.contains(bound.first); });
+  return bounds;
+}
+
+UOp WithinBounds(Rewriter& b, UOp index, const absl::flat_hash_map<uint32_t, int64_t>& bounds) {
+  return Rebuild(*b.graph(), index, [&](UOp u, std::vector<UOp>* src) {
+    const bool divides = u.is(Op::kFloorMod) || u.is(Op::kFloorDiv);
+    if (divides && u.src(1).is_const()) {
+      const auto bound = bounds.find(u.src(0).id());
+      if (bound != bounds.end() && bound->second <= u.src(1).const_word()) {
+        return u.is(Op::kFloorMod) ? (*src)[0] : b.graph()->Const(u.dtype(), 0);
+      }
+    }
+    return WithSources(*b.graph(), u, *src);
+  });
+}
+
+}  // namespace
+
+UOp SimplifyGatedIndices(Rewriter& b, UOp sink) {
+  return Rebuild(*b.graph(), sink, [&](UOp u, std::vector<UOp>* src) {
+    const UOp copy = WithSources(*b.graph(), u, *src);
+    if (!copy.is(Op::kIndex) || copy.num_src() != 3) return copy;
+    const auto bounds = BoundsIn(copy.src(2));
+    if (bounds.empty()) return copy;
+    const UOp index = WithinBounds(b, copy.src(1), bounds);
+    if (!index.valid() || index == copy.src(1)) return copy;
+    return b.graph()->Make(Op::kIndex, {copy.src(0), index, copy.src(2)});
+  });
+}
+
+}  // namespace telegrad
