@@ -5,11 +5,12 @@ _node.py has what a node refuses, _arithmetic.py the elementwise operators; here
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence, Union
+from typing import Any, Callable, Iterator, Sequence, Union
 
 from telegrad import _index
 from telegrad._arithmetic import Arithmetic
 from telegrad._arithmetic import Operand as AnyOperand
+from telegrad._composed import composed
 from telegrad._size import Dim, Size, highest, product
 from telegrad.errors import invalid
 
@@ -167,13 +168,16 @@ class Tensor(Arithmetic):
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims)
 
-    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    def var(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
         """The mean square of what differs from the mean; divided by `ddof` less than the elements."""
+        return self._wide(lambda x: x._var(axis, ddof, keepdims))
+
+    def _var(self, axis: Axes, ddof: float, keepdims: bool) -> Tensor:
         total = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims)
         return total / max(self._count(axis) - ddof, 0)
 
-    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        return self.var(axis, ddof, keepdims).sqrt()
+    def std(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        return self._wide(lambda x: x._var(axis, ddof, keepdims).sqrt())
 
     def cumsum(self, axis: int) -> Tensor:
         """Sums of an element and all before it, in about log2(n) additions of shifted copies."""
@@ -191,8 +195,12 @@ class Tensor(Arithmetic):
         return out
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        total, count = self.sum(axis, keepdims), self._count(axis)
-        return total / count if isinstance(count, Size) else total * (1 / count if count else 0)
+        return self._wide(lambda x: x.sum(axis, keepdims) / x._count(axis))
+
+    def _wide(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of this tensor; of 16-bit floats computed in f32, where sums are not infinite."""
+        made: Tensor = composed(function)(self)
+        return made
 
     def _count(self, axis: Axes) -> Dim:
         """How many elements a reduction over these axes makes one of."""
@@ -200,6 +208,9 @@ class Tensor(Arithmetic):
         return product(self.shape[_axis(a, self.ndim)] for a in axes)
 
     def softmax(self, axis: int = -1) -> Tensor:
+        return self._wide(lambda x: x._softmax(axis))
+
+    def _softmax(self, axis: int) -> Tensor:
         powers = (self - self.max(axis, keepdims=True)).exp()
         return powers / powers.sum(axis, keepdims=True)
 
