@@ -173,8 +173,12 @@ class Tensor(Arithmetic):
         return self._wide(lambda x: x._var(axis, ddof, keepdims))
 
     def _var(self, axis: Axes, ddof: float, keepdims: bool) -> Tensor:
-        total = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims)
-        return total / max(self._count(axis) - ddof, 0)
+        total, count = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims), self._count(axis)
+        if isinstance(count, int):
+            return total / max(count - ddof, 0)
+        if ddof != int(ddof):
+            raise invalid(f"var: {ddof} less than a number of elements that each run decides; an integer is wanted")
+        return total / max(count - int(ddof), 0)
 
     def std(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
         return self._wide(lambda x: x._var(axis, ddof, keepdims).sqrt())

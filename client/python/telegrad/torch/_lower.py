@@ -107,6 +107,8 @@ class Lowered:
         value: Any = module
         for part in name.split("."):
             value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            raise Unsupported("a graph as an operand")  # of torch.cond and its kind
         with unset_fake_temporarily():  # a tensor that the model's code makes of numbers
             if value.dtype is torch.bfloat16:
                 return self.graph.constant(value.float().numpy(), "f32").cast("bf16")

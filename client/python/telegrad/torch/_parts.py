@@ -138,10 +138,11 @@ def _source(node: Node) -> Node:
 
 
 def _is_foreign(module: GraphModule, node: Node) -> bool:
-    """Whether a type or a layout of an operand or a result is none of the server's, or a size is symbolic."""
+    """Whether a type or a layout of an operand or a result is none of the server's, a size is symbolic, or an operand is a graph (of
+    torch.cond and its kind)."""
     values = [_attribute(module, n) if n.op == "get_attr" else n.meta.get("val") for n in node.all_input_nodes]
     leaves = tree_leaves([values, node.meta.get("val")])
-    return any(isinstance(leaf, torch.SymInt) or isinstance(leaf, torch.Tensor) and
+    return any(isinstance(leaf, (torch.SymInt, torch.nn.Module)) or isinstance(leaf, torch.Tensor) and
                (leaf.dtype not in DTYPES or leaf.layout is not torch.strided or any(isinstance(size, torch.SymInt) for size in leaf.shape)) for leaf in leaves)
 
 
