@@ -232,6 +232,19 @@ class ValuesTest(DaemonTest):
         np.add.at(sums, index[there], want[there])
         np.testing.assert_array_equal(got["sums"], sums)
 
+    def test_bools_by_index(self):
+        base, rows, index = np.array([1, 0, 0, 1], bool), np.array([1, 0, 0, 0], bool), np.array([1, 1, 3, 2], np.int64)
+        ways = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+        g = Graph()
+        x, y, i = g.input("x", (4,), "bool"), g.input("y", (4,), "bool"), g.input("i", (4,), "i64")
+        for kind in ways:
+            g.output(kind, x.scatter(i, y, kind))
+        got = self.session.put(g)(x=base, y=rows, i=index)
+        for kind, function in ways.items():
+            want = base.copy()
+            function.at(want, index, rows)
+            np.testing.assert_array_equal(got[kind], want, kind)
+
     def test_state_and_stores(self):
         g = Graph()
         x = g.input("x", (4,))

@@ -91,6 +91,12 @@ class FunctionsTest(TorchTest):
             x = (torch.arange(240) % 251).reshape(5, 3, 4, 4).to(dtype)
             self.each([lambda x, n=n: F.pad(x, (-n, 5, 0, 0), "replicate") for n in (2, 3, 4)], x, relative=0)
 
+    def test_bools_by_index(self):
+        x, i, y = torch.tensor([True, False, False, True, False]), torch.tensor([1, 1, 3, 2, 4]), torch.tensor([True, False, False, False, True])
+        self.each([lambda x, i, y: x.scatter_add(0, i, y), lambda x, i, y: x.index_put((i,), y, accumulate=True), lambda x, i, y: x.index_add(0, i, y),
+                   lambda x, i, y: x.scatter_reduce(0, i, y, "amin"), lambda x, i, y: x.scatter_reduce(0, i, y, "amax", include_self=False),
+                   lambda x, i, y: x.scatter_reduce(0, i, y, "prod")], x, i, y, relative=0)
+
     def test_lowest_integers_have_divisors(self):
         lowest = torch.tensor([-2 ** 31, -2 ** 31, 12], dtype=torch.int32)
         self.assertEqual(self.compiled(torch.gcd, lowest, torch.tensor([6, 5, -2 ** 31], dtype=torch.int32)).tolist(), [2, 1, 4])

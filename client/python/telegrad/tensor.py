@@ -248,8 +248,11 @@ class Tensor(Arithmetic):
     def scatter(self, index: Tensor, rows: Tensor, kind: str = "set") -> Tensor:
         """`rows` combined into the rows of axis 0 that `index` names.
 
-        `kind` is "set", "add", "mul", "min" or "max"; an index out of range is skipped.
+        `kind` is "set", "add", "mul", "min" or "max"; an index out of range is skipped. A sum of bools is true where one is, as NumPy's,
+        and a product where all are.
         """
+        if self.dtype.kind == "boolean" and kind in _OF_BOOLS:
+            return self.cast("u8").scatter(index, rows.cast("u8"), _OF_BOOLS[kind]).cast("bool")
         return self._make("scatter", index, rows, arg=[kind])
 
 
@@ -290,6 +293,8 @@ def _axis(axis: int, rank: int) -> int:
         raise invalid(f"axis {axis} of a shape of rank {rank}")
     return axis % rank
 
+
+_OF_BOOLS = {"add": "max", "max": "max", "mul": "min", "min": "min"}
 
 _UFUNCS: dict[str, Any] = {
     "add": Tensor.__add__, "subtract": Tensor.__sub__, "multiply": Tensor.__mul__,
