@@ -202,6 +202,10 @@ void LlvmKernel::CloseGate(UOp u, std::string_view gate) {
 
 std::string LlvmKernel::Pointers(const Address& at) {
   if (at.kind == Address::kLanes) return at.pointer;
+  // With steps of 0 alone, LLVM 19's loop-invariant code motion makes one pointer of a vector.
+  if (std::ranges::all_of(at.offsets, [](int64_t offset) { return offset == 0; })) {
+    return out_.Splat(at.pointer_type(), at.pointer, at.lanes);
+  }
   return out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ", at.pointer_type(), " ",
                   at.pointer, ", ", LlvmType(DType::kInt64, at.lanes), " ", Steps(at.offsets));
 }

@@ -190,6 +190,25 @@ TEST(RenderLlvm, ShortRowsAreMasked) {
       << "too short";
 }
 
+// Steps of 0 made LLVM's passes run without end: one element for all lanes is one pointer.
+TEST(RenderLlvm, LanesOfOneElementHaveOnePointer) {
+  Program program = Make([&](Graph& g, std::vector<UOp>& order) {
+    const UOp out = g.Param(0, DType::kFloat32, Shape{16}),
+              in = g.Param(1, DType::kFloat32, Shape{16});
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp none = g.Make(Op::kMul, {iota, g.Index(0)});
+    const UOp gate = g.Make(Op::kCmpLt, {iota, g.Index(5)});
+    const UOp from = g.Make(Op::kIndex, {in, none, gate}), x = g.Make(Op::kLoad, {from});
+    const UOp to = g.Make(Op::kIndex, {out, iota});
+    order = {out, in, iota, none, gate, from, x, to, g.Make(Op::kStore, {to, x})};
+  });
+  program.arguments = {{DType::kFloat32, 16, false, true}, {DType::kFloat32, 16, true}};
+  const std::string text = *RenderLlvm(program, kWide);
+  EXPECT_EQ(Times(text, "call <16 x float> @llvm.masked.gather"), 1) << text;
+  EXPECT_EQ(Times(text, "shufflevector <16 x ptr>"), 1) << text;
+  EXPECT_THAT(text, Not(HasSubstr("<16 x i64> <i64 0, i64 0")));
+}
+
 TEST(RenderLlvm, OnlyProgramOpsHaveAPrinter) {
   for (const OpInfo& op : AllOps()) {
     EXPECT_TRUE(!LlvmKernel::Prints(op.op) || IsAt(op.op, kProgramLevel)) << op.name;

@@ -88,10 +88,13 @@ void LlvmWriter::CallVoid(std::string_view intrinsic, const std::vector<Operand>
 }
 
 std::string LlvmWriter::Splat(DType dtype, std::string_view text, int64_t lanes) {
+  return Splat(LlvmType(dtype, 1), text, lanes);
+}
+
+std::string LlvmWriter::Splat(std::string_view scalar, std::string_view text, int64_t lanes) {
   if (lanes == 1) return std::string(text);
-  const std::string type = LlvmType(dtype, lanes);
-  const std::string first =
-      Let("insertelement ", type, " poison, ", LlvmType(dtype, 1), " ", text, ", i64 0");
+  const std::string type = StrCat("<", lanes, " x ", scalar, ">");
+  const std::string first = Let("insertelement ", type, " poison, ", scalar, " ", text, ", i64 0");
   return Let("shufflevector ", type, " ", first, ", ", type, " poison, <", lanes,
              " x i32> zeroinitializer");
 }

@@ -64,6 +64,7 @@ class LlvmWriter {
 
   // Every lane the scalar `text`.
   std::string Splat(DType dtype, std::string_view text, int64_t lanes);
+  std::string Splat(std::string_view scalar, std::string_view text, int64_t lanes);
 
   // Starts a block; the one before must have ended with a branch.
   void Block(std::string_view label);

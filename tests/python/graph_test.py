@@ -61,6 +61,21 @@ class ValuesTest(DaemonTest):
         ]
         self.check([f for f, _ in two], [f for _, f in two], a, b)
 
+    def test_far_small_and_narrow_numbers(self):
+        """Functions that are composed of others: their digits, and sums of 16-bit floats that are larger than the largest of these."""
+        far = np.array([1e2, 1000.5, 8192, 1e7, -3e38], np.float32)
+        self.check([lambda x: x.cos()], [lambda x: np.cos(x.astype(np.float64)).astype(np.float32)], far, rtol=1e-5, atol=2e-7)
+        small = np.array([1e-30, -1e-12, 1e-5, -0.01, 0.3, 0.6], np.float32)
+        self.check([lambda x: x.tanh()], [np.tanh], small, rtol=1e-6, atol=0)
+        half = (self.array(3, 900) * 2 + 90).astype(np.float16)
+        exact = lambda f: lambda x: f(x.astype(np.float64)).astype(np.float16)  # noqa: E731
+        self.check([lambda x: x.mean(), lambda x: x.std(1), lambda x: x.var(0), lambda x: (x / 90).exp(), lambda x: x.cos(), lambda x: (x - 90).tanh(),
+                    lambda x: (x - 90).softmax()],
+                   [exact(np.mean), exact(lambda x: x.std(1)), exact(lambda x: x.var(0)),
+                    lambda x: exact(np.exp)((x / np.float16(90))), exact(np.cos), exact(lambda x: np.tanh(x - 90)),
+                    exact(lambda x: (e := np.exp(x - 90)) / e.sum(1, keepdims=True))], half, rtol=1e-3, atol=1e-6)
+        self.check([abs], [np.abs], np.array([0, 1, 127, 128, 255], np.uint8))
+
     def test_as_numpy_has_it(self):
         """The same source of both, with arrays and numbers on either side."""
         a, c = self.array(3, 4), self.array(4, seed=3)
@@ -216,6 +231,19 @@ class ValuesTest(DaemonTest):
         sums = np.zeros((5, 3), np.float32)
         np.add.at(sums, index[there], want[there])
         np.testing.assert_array_equal(got["sums"], sums)
+
+    def test_bools_by_index(self):
+        base, rows, index = np.array([1, 0, 0, 1], bool), np.array([1, 0, 0, 0], bool), np.array([1, 1, 3, 2], np.int64)
+        ways = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+        g = Graph()
+        x, y, i = g.input("x", (4,), "bool"), g.input("y", (4,), "bool"), g.input("i", (4,), "i64")
+        for kind in ways:
+            g.output(kind, x.scatter(i, y, kind))
+        got = self.session.put(g)(x=base, y=rows, i=index)
+        for kind, function in ways.items():
+            want = base.copy()
+            function.at(want, index, rows)
+            np.testing.assert_array_equal(got[kind], want, kind)
 
     def test_state_and_stores(self):
         g = Graph()

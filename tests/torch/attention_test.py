@@ -92,6 +92,19 @@ class AttentionTest(TorchTest):
                 torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4)
         self.assertEqual(len(compiled_last), 2)
 
+    def test_flex_attention(self):
+        """Its functions of scores and of places are parts of the program."""
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        q, k, v, bias = torch.randn(2, 4, 64, 16), torch.randn(2, 2, 64, 16), torch.randn(2, 2, 64, 16), torch.randn(4, 64)
+        causal = create_block_mask(lambda b, h, i, j: i >= j, None, None, 64, 64, device="cpu")
+        compiled = torch.compile(lambda *t: flex_attention(*t[:3], score_mod=lambda s, b, h, i, j: torch.tanh(s + t[3][h, j]), block_mask=causal,
+                                                           enable_gqa=True), backend="telegrad", fullgraph=True)
+        scores = torch.tanh(q @ k.repeat_interleave(2, 1).transpose(-1, -2) / 4 + bias[:, None])
+        weights = scores.masked_fill(torch.ones(64, 64).triu(1).bool(), float("-inf")).softmax(-1)
+        torch.testing.assert_close(compiled(q, k, v, bias), weights @ v.repeat_interleave(2, 1), rtol=1e-4, atol=1e-4)
+        self.assertEqual(type(compiled_last[-1]).__name__, "Compiled")
+
     def test_multihead(self):
         layer = torch.nn.MultiheadAttention(HEADS * CHANNELS, HEADS, batch_first=True)
         x = torch.randn(1, LENGTH, HEADS * CHANNELS, requires_grad=True)

@@ -89,6 +89,17 @@ class PartsTest(TorchTest):
         self.assertFalse({"aten.exp.default", "aten.relu.default", "aten.mm.default", "aten.sum.default"} & names)
         self.assertEqual([type(step.program) for step in forward.steps], [Compiled, type(None), Compiled])
 
+    def test_branches_and_loops_on_values(self):
+        """Operators with graphs as operands."""
+        from torch._higher_order_ops.while_loop import while_loop
+
+        x = torch.randn(4)
+        for function in (lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x * 2,)) + 1,
+                         lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x + 1))[1] * 2):
+            for value in (x, -x):
+                torch._dynamo.reset()
+                torch.testing.assert_close(torch.compile(function, backend="telegrad", fullgraph=True)(value), function(value))
+
     def test_warnings_say_what_and_where_once(self):
         for expected in (1, 0):
             with warnings.catch_warnings(record=True) as caught:

@@ -6,9 +6,9 @@ that it meets, where no fraction is lost.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Sequence, TypeVar, Union
 
+from telegrad import _composed
 from telegrad._node import Node, broadcast
 from telegrad._size import Size
 from telegrad.dtypes import Array, DTypeLike
@@ -139,7 +139,7 @@ class Arithmetic(Node):
         return self._with("xor", -1 if self.dtype.kind == "signed" else ones)
 
     def __abs__(self: T) -> T:
-        return self.maximum(-self)
+        return self if self.dtype.kind in ("unsigned", "boolean") else self.maximum(-self)
 
     def maximum(self: T, other: Operand[T]) -> T:
         """NaN if either is NaN."""
@@ -165,16 +165,19 @@ class Arithmetic(Node):
         return self._make("log2")
 
     def exp(self: T) -> T:
-        return (self * (1 / math.log(2))).exp2()
+        made: T = _composed.exp(self)
+        return made
 
     def log(self: T) -> T:
-        return self.log2() * math.log(2)
+        made: T = _composed.log(self)
+        return made
 
     def sin(self: T) -> T:
         return self._make("sin")
 
     def cos(self: T) -> T:
-        return (self + math.pi / 2).sin()
+        made: T = _composed.cos(self)
+        return made
 
     def sqrt(self: T) -> T:
         return self._make("sqrt")
@@ -183,7 +186,8 @@ class Arithmetic(Node):
         return self._make("recip")
 
     def rsqrt(self: T) -> T:
-        return self.sqrt().reciprocal()
+        made: T = _composed.rsqrt(self)
+        return made
 
     def trunc(self: T) -> T:
         return self._make("trunc")
@@ -192,10 +196,12 @@ class Arithmetic(Node):
         return self._make("floor")
 
     def sigmoid(self: T) -> T:
-        return ((-self).exp() + 1).reciprocal()
+        made: T = _composed.sigmoid(self)
+        return made
 
     def tanh(self: T) -> T:
-        return (self * 2).sigmoid() * 2 - 1
+        made: T = _composed.tanh(self)
+        return made
 
     def relu(self: T) -> T:
         return self.maximum(0)

@@ -5,11 +5,12 @@ _node.py has what a node refuses, _arithmetic.py the elementwise operators; here
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence, Union
+from typing import Any, Callable, Iterator, Sequence, Union
 
 from telegrad import _index
 from telegrad._arithmetic import Arithmetic
 from telegrad._arithmetic import Operand as AnyOperand
+from telegrad._composed import composed
 from telegrad._size import Dim, Size, highest, product
 from telegrad.errors import invalid
 
@@ -167,13 +168,20 @@ class Tensor(Arithmetic):
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         return (-self if self.dtype.is_float else ~self).argmax(axis, keepdims)
 
-    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    def var(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
         """The mean square of what differs from the mean; divided by `ddof` less than the elements."""
-        total = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims)
-        return total / max(self._count(axis) - ddof, 0)
+        return self._wide(lambda x: x._var(axis, ddof, keepdims))
 
-    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        return self.var(axis, ddof, keepdims).sqrt()
+    def _var(self, axis: Axes, ddof: float, keepdims: bool) -> Tensor:
+        total, count = (self - self.mean(axis, keepdims=True)).square().sum(axis, keepdims), self._count(axis)
+        if isinstance(count, int):
+            return total / max(count - ddof, 0)
+        if ddof != int(ddof):
+            raise invalid(f"var: {ddof} less than a number of elements that each run decides; an integer is wanted")
+        return total / max(count - int(ddof), 0)
+
+    def std(self, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        return self._wide(lambda x: x._var(axis, ddof, keepdims).sqrt())
 
     def cumsum(self, axis: int) -> Tensor:
         """Sums of an element and all before it, in about log2(n) additions of shifted copies."""
@@ -191,8 +199,12 @@ class Tensor(Arithmetic):
         return out
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        total, count = self.sum(axis, keepdims), self._count(axis)
-        return total / count if isinstance(count, Size) else total * (1 / count if count else 0)
+        return self._wide(lambda x: x.sum(axis, keepdims) / x._count(axis))
+
+    def _wide(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of this tensor; of 16-bit floats computed in f32, where sums are not infinite."""
+        made: Tensor = composed(function)(self)
+        return made
 
     def _count(self, axis: Axes) -> Dim:
         """How many elements a reduction over these axes makes one of."""
@@ -200,6 +212,9 @@ class Tensor(Arithmetic):
         return product(self.shape[_axis(a, self.ndim)] for a in axes)
 
     def softmax(self, axis: int = -1) -> Tensor:
+        return self._wide(lambda x: x._softmax(axis))
+
+    def _softmax(self, axis: int) -> Tensor:
         powers = (self - self.max(axis, keepdims=True)).exp()
         return powers / powers.sum(axis, keepdims=True)
 
@@ -233,8 +248,11 @@ class Tensor(Arithmetic):
     def scatter(self, index: Tensor, rows: Tensor, kind: str = "set") -> Tensor:
         """`rows` combined into the rows of axis 0 that `index` names.
 
-        `kind` is "set", "add", "mul", "min" or "max"; an index out of range is skipped.
+        `kind` is "set", "add", "mul", "min" or "max"; an index out of range is skipped. A sum of bools is true where one is, as NumPy's,
+        and a product where all are.
         """
+        if self.dtype.kind == "boolean" and kind in _OF_BOOLS:
+            return self.cast("u8").scatter(index, rows.cast("u8"), _OF_BOOLS[kind]).cast("bool")
         return self._make("scatter", index, rows, arg=[kind])
 
 
@@ -275,6 +293,8 @@ def _axis(axis: int, rank: int) -> int:
         raise invalid(f"axis {axis} of a shape of rank {rank}")
     return axis % rank
 
+
+_OF_BOOLS = {"add": "max", "max": "max", "mul": "min", "min": "min"}
 
 _UFUNCS: dict[str, Any] = {
     "add": Tensor.__add__, "subtract": Tensor.__sub__, "multiply": Tensor.__mul__,

@@ -31,6 +31,7 @@ from telegrad._operations import Operation
 from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
+from telegrad.torch._flex import spell_attention
 from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, keep, leave, may_leave, place
 from telegrad.torch._lower import Argument, Lowered, known
 from telegrad.torch._partition import partition
@@ -388,7 +389,7 @@ def backend(module: torch.fx.GraphModule, example: Sequence[Any], **options: Any
                         # Views, what is cheap and scores are computed again for the backward pass: what it saves is stored and loaded.
                         partition_fn=partition, keep_inference_input_mutations=True)
     with in_parts():
-        return make(module, example)
+        return make(spell_attention(module), example)
 
 
 def register() -> None:

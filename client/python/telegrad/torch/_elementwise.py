@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from telegrad import Tensor
+from telegrad import Tensor, _composed
 from telegrad.torch._table import Call, Unsupported, Value, aten
 
 
@@ -15,94 +15,21 @@ def _unary(function: Any) -> Any:
     return lambda c, x: function(c.tensor(x))
 
 
-def _round(x: Tensor) -> Tensor:
-    """Halves to even."""
-    low = x.floor()
-    part = x - low
-    even = (low * 0.5).floor() * 2
-    tie = even.eq(low).where(low, low + 1)
-    return (part < 0.5).where(low, part.eq(0.5).where(tie, low + 1))
-
-
 def _sign(x: Tensor) -> Tensor:
     return (x > 0).cast(x.dtype) - (x < 0).cast(x.dtype) if x.dtype.kind != "unsigned" else (x > 0).cast(x.dtype)
-
-
-def _expm1(x: Tensor) -> Tensor:
-    """Near zero its series, elsewhere exp(x) - 1."""
-    series = x * (x * (x * (x * (x * (1 / 120) + 1 / 24) + 1 / 6) + 0.5) + 1)
-    return (abs(x) < 0.1).where(series, x.exp() - 1)
-
-
-def _log1p(x: Tensor) -> Tensor:
-    """log(u) x / (u - 1) where u = 1 + x as rounded: the error of u cancels (Kahan)."""
-    u = x + 1
-    same = u.eq(1)
-    return same.where(x, u.eq(math.inf).where(u, u.log() * (x / same.where(1, u - 1))))
-
-
-def _erf(x: Tensor) -> Tensor:
-    """Abramowitz and Stegun, 7.1.26, to 1.5e-7, and the series near zero."""
-    a = abs(x)
-    t = (a * 0.3275911 + 1).reciprocal()
-    p = t * (t * (t * (t * (t * 1.061405429 - 1.453152027) + 1.421413741) - 0.284496736) + 0.254829592)
-    far = _sign(x) * (1 - p * (-(x * x)).exp())
-    z = x * x
-    near = x * ((((z * (1 / 216) - 1 / 42) * z + 0.1) * z - 1 / 3) * z + 1) * (2 / math.sqrt(math.pi))
-    return (a < 0.5).where(near, far)
-
-
-def _erfc(x: Tensor) -> Tensor:
-    """Of a large number, too, with 7 digits (Numerical Recipes, 6.2: Chebyshev's fit of a rational argument)."""
-    a = abs(x)
-    t = (a * 0.5 + 1).reciprocal()
-    p = t * 0.17087277 - 0.82215223
-    for coefficient in (1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223):
-        p = t * p + coefficient
-    tail = a.eq(math.inf).where(0, t * (p - a * a).exp())
-    return (x < 0).where(2 - tail, tail)
-
-
-_HALF_PI = {32: (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8),  # in three parts (Cephes), of which multiples of
-            64: (1.570796310901641845703125, 1.589325471229585673428e-8, 6.12323399573676588614e-17)}  # the first are exact
-
-
-def _tan(x: Tensor) -> Tensor:
-    """Of what remains after multiples of pi/2: sin / cos has few digits near the poles, where cos is small."""
-    if x.dtype.bits < 32:
-        return _tan(x.cast("f32")).cast(x.dtype)
-    a, b, c = _HALF_PI[x.dtype.bits]
-    turns = _round(x * (2 / math.pi))
-    rest = x - turns * a - turns * b - turns * c
-    near = rest.sin() / rest.cos()
-    odd = (turns - (turns * 0.5).floor() * 2).ne(0)
-    return (abs(x) < 8192).where(odd.where(-near.reciprocal(), near), x.sin() / x.cos())
-
-
-def _erfinv(x: Tensor) -> Tensor:
-    """To a few units in the last place of f32: M. Giles, Approximating the erfinv function (GPU Computing Gems, 2012)."""
-    w = -((1 - x) * (1 + x)).log()
-    central = w < 5
-    near, far = w - 2.5, central.where(9, w).sqrt() - 3
-    p, q = near * 2.81022636e-08 + 3.43273939e-07, far * -0.000200214257 + 0.000100950558
-    for a, b in ((-3.5233877e-06, 0.00134934322), (-4.39150654e-06, -0.00367342844), (0.00021858087, 0.00573950773),
-                 (-0.00125372503, -0.0076224613), (-0.00417768164, 0.00943887047), (0.246640727, 1.00167406),
-                 (1.50140941, 2.83297682)):
-        p, q = p * near + a, q * far + b
-    value = central.where(p, q) * x
-    return abs(x).eq(1).where(x * math.inf, value)
 
 
 for name, function in {
         "neg": Tensor.__neg__, "exp": Tensor.exp, "exp2": Tensor.exp2, "log": Tensor.log, "log2": Tensor.log2,
         "sin": Tensor.sin, "cos": Tensor.cos, "sqrt": Tensor.sqrt, "rsqrt": Tensor.rsqrt,
         "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "abs": Tensor.__abs__,
-        "reciprocal": Tensor.reciprocal, "sign": _sign, "expm1": _expm1, "log1p": _log1p,
-        "erf": _erf, "tan": _tan,
-        "log10": lambda x: x.log2() * math.log10(2), "bitwise_not": Tensor.__invert__}.items():
+        "reciprocal": Tensor.reciprocal, "sign": _sign, "bitwise_not": Tensor.__invert__}.items():
     aten(name)(_unary(function))
-aten("erfc")(_unary(_erfc))
-aten("erfinv", "prims.erf_inv.default")(_unary(_erfinv))
+for name in ("expm1", "log1p", "log10", "erf", "erfc", "tan", "atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh"):
+    aten(name)(_unary(getattr(_composed, name)))
+aten("erfinv", "prims.erf_inv.default")(_unary(_composed.erfinv))
+for name in ("atan2", "hypot"):
+    aten(name)(lambda c, x, y, function=getattr(_composed, name): function(*(t.broadcast_to(c.shape) for t in c.tensors(x, y))))
 for name, function in {"floor": Tensor.floor, "ceil": lambda x: -(-x).floor(), "trunc": Tensor.trunc}.items():  # an integer is whole
     aten(name)(lambda c, x, function=function: function(x) if x.dtype.is_float else x)
 for name, function in {
@@ -139,7 +66,10 @@ def round_(c: Call, x: Tensor, decimals: int = 0) -> Tensor:
             raise Unsupported(f"an integer to tens ({decimals} digits)")
         return x
     scale = 10.0 ** abs(decimals)
-    return _round(x) if decimals == 0 else _round(x * scale) / scale if decimals > 0 else _round(x / scale) * scale
+    nearest = _composed.round_to_even
+    if decimals == 0:
+        return nearest(x)
+    return _composed.composed(lambda x: nearest(x * scale) / scale if decimals > 0 else nearest(x / scale) * scale)(x)
 
 
 @aten("angle")
@@ -169,8 +99,7 @@ def rsub(c: Call, x: Value, y: Value, alpha: Any = 1) -> Tensor:
 def div(c: Call, x: Value, y: Value, rounding_mode: str | None = None) -> Tensor:
     a, b = c.tensors(x, y)
     if a.dtype.is_float:
-        quotient = a / b
-        return {None: quotient, "floor": quotient.floor(), "trunc": quotient.trunc()}[rounding_mode]
+        return _composed.floor_quotient(a, b) if rounding_mode == "floor" else (a / b).trunc() if rounding_mode else a / b
     return a // b if rounding_mode == "floor" else a._with("cdiv", b)
 
 
@@ -209,16 +138,6 @@ for name, function in {"max": Tensor.maximum, "min": Tensor.minimum}.items():
     aten(f"f{name}")(_of_numbers)
 
 
-@aten("hypot")
-def hypot(c: Call, x: Value, y: Value) -> Tensor:
-    """Without squares that are too large or too small; infinite where either is, whatever the other."""
-    a, b = (abs(t) for t in c.tensors(x, y))
-    large, small = a.maximum(b), a.minimum(b)
-    ratio = small / large.eq(0).where(1, large)
-    infinite = a.eq(math.inf) | b.eq(math.inf)
-    return infinite.where(math.inf, large * (ratio * ratio + 1).sqrt())
-
-
 @aten("prims.fma.default")
 def fma(c: Call, x: Value, y: Value, z: Value) -> Tensor:
     a, b, d = c.tensors(x, y, z)
@@ -233,13 +152,13 @@ def floor_divide(c: Call, x: Value, y: Value) -> Tensor:
 @aten("remainder")
 def remainder(c: Call, x: Value, y: Value) -> Tensor:
     a, b = c.tensors(x, y)
-    return a - (a / b).floor() * b if a.dtype.is_float else a % b
+    return _composed.floor_remainder(a, b) if a.dtype.is_float else a % b
 
 
 @aten("fmod")
 def fmod(c: Call, x: Value, y: Value) -> Tensor:
     a, b = c.tensors(x, y)
-    return a - (a / b).trunc() * b if a.dtype.is_float else a._with("cmod", b)
+    return _composed.remainder(a, b) if a.dtype.is_float else a._with("cmod", b)
 
 
 @aten("pow")
@@ -306,7 +225,7 @@ def isnan(c: Call, x: Tensor) -> Tensor:
 
 @aten("isinf")
 def isinf(c: Call, x: Tensor) -> Tensor:
-    return abs(x).eq(math.inf)
+    return abs(x).eq(math.inf) if x.dtype.is_float else x.ne(x)
 
 
 @aten("_to_copy", "to", "_prims.convert_element_type", "prims.convert_element_type.default")

@@ -1,4 +1,4 @@
-"""ATen's inverse trigonometric and hyperbolic functions, distances, and pools of an adaptive size."""
+"""ATen's distances, pools of an adaptive size, and assertions."""
 
 from __future__ import annotations
 
@@ -6,100 +6,9 @@ import math
 from typing import Any, Sequence
 
 from telegrad import Tensor
-from telegrad.torch._elementwise import _expm1, _log1p, _sign
+from telegrad.torch._elementwise import _sign
 from telegrad.torch._nn import _means
 from telegrad.torch._table import Call, Unsupported, aten, refuse
-
-# Of atan on [0, tan(pi / 8)], a polynomial in the square: 1 - z/3 + z^2/5 ... to z^11, below 1e-9 there.
-_ATAN = [(-1) ** k / (2 * k + 1) for k in range(12)]
-
-
-def _atan(x: Tensor) -> Tensor:
-    """By atan(x) = pi/2 - atan(1/x), and atan(x) = pi/4 + atan((x - 1) / (x + 1))."""
-    a = abs(x)
-    large = a > 1 + math.sqrt(2)
-    middle = a > math.sqrt(2) - 1
-    t = large.where(-(a.reciprocal()), middle.where((a - 1) / (a + 1), a))
-    z, none = t * t, t * 0
-    p = none + _ATAN[-1]
-    for factor in reversed(_ATAN[:-1]):
-        p = p * z + factor
-    value = t * p + large.where(none + math.pi / 2, middle.where(none + math.pi / 4, none))
-    return (x < 0).where(-value, value)
-
-
-def _asin(x: Tensor) -> Tensor:
-    """Near 1 by the half angle, where 1 - x x would have lost its digits."""
-    a = abs(x)
-    far = a > 0.5
-    root = ((1 - a) * 0.5).sqrt()
-    t = far.where(root, a)
-    inner = _atan(t / ((1 - t) * (1 + t)).sqrt())
-    value = far.where(math.pi / 2 - inner * 2, inner)
-    return (x < 0).where(-value, value)
-
-
-def _atan2(y: Tensor, x: Tensor) -> Tensor:
-    """The angle of (x, y), in (-pi, pi]."""
-    ay, ax = abs(y), abs(x)
-    both = ay.eq(math.inf) & ax.eq(math.inf)
-    steep = ay > ax
-    low, high = steep.where(ax, ay), steep.where(ay, ax)
-    ratio = low / high
-    t = both.where(1, (ay.eq(0) & ax.eq(0)).where(0, ratio))
-    angle = _atan(t)
-    angle = steep.where(math.pi / 2 - angle, angle)
-    angle = _is_negative(x).where(math.pi - angle, angle)
-    return _is_negative(y).where(-angle, angle)
-
-
-def _is_negative(x: Tensor) -> Tensor:
-    """Of its sign: -0 is."""
-    return (x < 0) | (x.eq(0) & (x.reciprocal() < 0))
-
-
-def _sinh(x: Tensor) -> Tensor:
-    e = _expm1(abs(x))
-    value = e.eq(math.inf).where(e, (e + e / (e + 1)) * 0.5)
-    return (x < 0).where(-value, value)
-
-
-def _cosh(x: Tensor) -> Tensor:
-    e = abs(x).exp()
-    return (e + e.reciprocal()) * 0.5
-
-
-def _asinh(x: Tensor) -> Tensor:
-    a = abs(x)
-    big = a > 1e8
-    b = big.where(1, a)
-    value = big.where(a.log() + math.log(2), _log1p(b + b * b / ((b * b + 1).sqrt() + 1)))
-    return (x < 0).where(-value, value)
-
-
-def _acosh(x: Tensor) -> Tensor:
-    big = x > 1e8
-    b = big.where(2, x) - 1
-    value = big.where(x.log() + math.log(2), _log1p(b + (b * 2 + b * b).sqrt()))
-    return (x < 1).where(math.nan, value)
-
-
-def _atanh(x: Tensor) -> Tensor:
-    a = abs(x)
-    value = _log1p(a * 2 / (1 - a)) * 0.5
-    return (x < 0).where(-value, value)
-
-
-for name, function in {
-        "atan": _atan, "asin": _asin, "acos": lambda x: math.pi / 2 - _asin(x), "sinh": _sinh, "cosh": _cosh,
-        "asinh": _asinh, "acosh": _acosh, "atanh": _atanh}.items():
-    aten(name)(lambda c, x, function=function: function(c.tensor(x)))
-
-
-@aten("atan2")
-def atan2(c: Call, y: Tensor, x: Tensor) -> Tensor:
-    return _atan2(*(t.broadcast_to(c.shape) for t in c.tensors(y, x)))
-
 
 @aten("_cdist_forward")
 def cdist(c: Call, x: Tensor, y: Tensor, p: float, mode: Any = None) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-import telegrad
 from telegrad import Graph, Tensor
 from telegrad.torch import (_elementwise, _functions, _groups, _indices, _nn, _order,  # noqa: F401  (they fill the table)
                             _random, _reductions, _resize, _scans, _shapes, _special)
@@ -108,6 +107,8 @@ class Lowered:
         value: Any = module
         for part in name.split("."):
             value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            raise Unsupported("a graph as an operand")  # of torch.cond and its kind
         with unset_fake_temporarily():  # a tensor that the model's code makes of numbers
             if value.dtype is torch.bfloat16:
                 return self.graph.constant(value.float().numpy(), "f32").cast("bf16")
@@ -144,8 +145,8 @@ class Lowered:
             out = function(self._call_of(node), *args, **{name: self._map(v) for name, v in node.kwargs.items()})
         except Unsupported as error:
             raise Unsupported(f"{name}{_operands(node)}: {error}{_where(node)}; {_REMEDY}") from None
-        except (telegrad.TelegradError, TypeError, ValueError) as error:
-            raise Unsupported(f"{name}{_operands(node)}: {error}{_where(node)}; {_REMEDY}") from error
+        except Exception as error:  # noqa: BLE001  (torch runs what this package does not know how to compute)
+            raise Unsupported(f"{name}{_operands(node)}: {type(error).__name__}: {error}{_where(node)}; {_REMEDY}") from error
         self._check(node, out)
         return out
 

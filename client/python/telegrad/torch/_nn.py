@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from telegrad import Tensor
 from telegrad.torch import _windows
-from telegrad.torch._table import Call, Unsupported, aten, refuse
+from telegrad.torch._table import Call, Unsupported, aten, lowest, refuse
 
 
 @aten("mm", "bmm", "matmul", "mv", "dot")
@@ -83,7 +83,7 @@ def max_pool(c: Call, x: Tensor, kernel: Any, stride: Any = (), padding: Any = (
     n = len(kernel) if len(kernel) > 1 else x.ndim - (1 if x.ndim in (3, 4) and len(c.shape) == 3 else 2)
     plane = x.shape[x.ndim - n:]
     axes = _windows.axes_of(plane, kernel, stride, padding, dilation, ceil)
-    values = _windows.windows(x, axes, -math.inf)
+    values = _windows.windows(x, axes, lowest(x))
     inner = list(range(-n, 0))
     largest = values.max(inner, keepdims=True)
     hit = values.eq(largest) | values.ne(values)
@@ -106,7 +106,7 @@ def adaptive_max_pool(c: Call, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         part = _parts(c, size, count).reshape(*shape)
         inside = part if inside is None else inside & part
     assert inside is not None
-    values = inside.where(x.reshape(*x.shape[:x.ndim - n], *[1] * n, *plane), -math.inf)
+    values = inside.where(x.reshape(*x.shape[:x.ndim - n], *[1] * n, *plane), lowest(x))
     axes = list(range(-n, 0))
     largest = values.max(axes, keepdims=True)
     hit = inside & (values.eq(largest) | values.ne(values))

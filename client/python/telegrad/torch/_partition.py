@@ -2,11 +2,13 @@
 
 torch's partitioner saves results of products and of reductions. The weights of an attention, queries times keys, would then be
 in memory between the passes. The server computes scores a few rows at a time where it needs them, so the backward pass gets
-queries, keys, values and the maxima and sums of the rows instead.
+queries, keys, values and the maxima and sums of the rows instead. Random numbers are never computed again: the masks of dropout in
+a region of torch.utils.checkpoint are saved.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Sequence
 
 import torch
@@ -25,6 +27,11 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> tuple
     """A forward and a backward graph of what AOTAutograd has traced."""
     for node in _again(joint.graph):
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    for node in joint.graph.nodes:
+        if _is_random(node) and "recompute" in node.meta:
+            # In a checkpointed region, where torch would have its random state saved and set back around the operator.
+            for drawn in (node, *(user for user in node.users if user.target is operator.getitem)):
+                drawn.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return min_cut_rematerialization_partition(joint, inputs, **options)
 
 
@@ -37,6 +44,10 @@ def _elements(node: torch.fx.Node) -> int:
     if isinstance(elements, int):
         return elements
     return int(elements.node.hint) if elements.node.has_hint() else 0
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _is_scores(node: torch.fx.Node) -> bool:
@@ -61,8 +72,7 @@ def _again(graph: torch.fx.Graph) -> Sequence[torch.fx.Node]:
     softened = set()
     constant: set[torch.fx.Node] = set()
     for node in forward:
-        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if not random and all(source in constant for source in node.all_input_nodes):
+        if not _is_random(node) and all(source in constant for source in node.all_input_nodes):
             constant.add(node)
         if _is_scores(node):
             scores[node] = node

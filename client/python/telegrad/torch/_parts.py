@@ -74,7 +74,7 @@ class Parts:
 
     def _value(self, node: Node, values: dict[Node, Any]) -> Any:
         value = _attribute(self._module, node) if node.op == "get_attr" else values[node]
-        if isinstance(value, torch.Tensor) and not value.is_inference():
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_inference():
             bring(host(), value)
         return value
 
@@ -121,21 +121,29 @@ def _with_items(nodes: Any) -> list[Node]:
     order: list[Node] = []
     for node in nodes:
         if node.op == "call_function" and node.target is not operator.getitem:
-            order += [node, *(user for user in node.users if user.target is operator.getitem)]
+            order.append(node)
+            behind = [node]
+            while behind:
+                parts = [user for user in behind.pop(0).users if user.target is operator.getitem]
+                order += parts
+                behind += parts
     return order
 
 
 def _source(node: Node) -> Node:
-    """What a part of a result is a part of."""
-    return node.all_input_nodes[0] if node.target is operator.getitem else node
+    """What a part of a result, or a part of a part, is a part of."""
+    while node.target is operator.getitem:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _is_foreign(module: GraphModule, node: Node) -> bool:
-    """Whether a type of an operand or a result is none of the server's, or a size is symbolic."""
+    """Whether a type or a layout of an operand or a result is none of the server's, a size is symbolic, or an operand is a graph (of
+    torch.cond and its kind)."""
     values = [_attribute(module, n) if n.op == "get_attr" else n.meta.get("val") for n in node.all_input_nodes]
     leaves = tree_leaves([values, node.meta.get("val")])
-    return any(isinstance(leaf, torch.SymInt) or isinstance(leaf, torch.Tensor) and
-               (leaf.dtype not in DTYPES or any(isinstance(size, torch.SymInt) for size in leaf.shape)) for leaf in leaves)
+    return any(isinstance(leaf, (torch.SymInt, torch.nn.Module)) or isinstance(leaf, torch.Tensor) and
+               (leaf.dtype not in DTYPES or leaf.layout is not torch.strided or any(isinstance(size, torch.SymInt) for size in leaf.shape)) for leaf in leaves)
 
 
 def _attribute(module: GraphModule, node: Node) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from telegrad import Tensor
+from telegrad import Tensor, _composed
 from telegrad._size import highest
 from telegrad.torch._elementwise import _truth
 from telegrad.torch._shapes import _part
@@ -36,17 +36,15 @@ def prod(c: Call, x: Tensor, axes: Any = None, keep: bool = False, **named: Any)
 
 @aten("mean")
 def mean(c: Call, x: Tensor, axes: Any = None, keep: bool = False, **named: Any) -> Tensor:
-    total = _reduced(c.tensor(x), "add", axes, keep)
-    count = math.prod(x.shape[a] for a in _axes(x, axes))
-    return total / count
+    """Of 16-bit floats the sum may be larger than their largest number."""
+    x = c.tensor(x)
+    wide = x.cast("f32") if x.dtype.bits < 32 else x
+    return (_reduced(wide, "add", axes, keep) / math.prod(x.shape[a] for a in _axes(x, axes))).cast(x.dtype)
 
 
 @aten("var")
 def var(c: Call, x: Tensor, axes: Any = None, correction: float | None = 1, keepdim: bool = False) -> Tensor:
-    correction = 1 if correction is None else correction
-    if x.dtype.bits < 32:
-        return x.cast("f32").var(_axes(x, axes), int(correction), keepdim).cast(x.dtype)
-    return x.var(_axes(x, axes), int(correction), keepdim)
+    return x.var(_axes(x, axes), 1 if correction is None else correction, keepdim)
 
 
 @aten("var_mean")
@@ -95,27 +93,27 @@ def argmin(c: Call, x: Tensor, axis: int | None = None, keep: bool = False) -> T
 
 @aten("any")
 def any_(c: Call, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
-    return _truth(x).any(_axes(x, axes), keep) if x.ndim else _truth(x)
+    return c.tensor(_truth(x).any(_axes(x, axes), keep) if x.ndim else _truth(x))  # of bytes a byte
 
 
 @aten("all")
 def all_(c: Call, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
-    return _truth(x).all(_axes(x, axes), keep) if x.ndim else _truth(x)
+    return c.tensor(_truth(x).all(_axes(x, axes), keep) if x.ndim else _truth(x))
 
 
 @aten("cumsum")
 def cumsum(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
-    return c.tensor(x).cumsum(axis) if x.ndim else c.tensor(x)
+    return _composed.composed(lambda x: x.cumsum(axis))(c.tensor(x)) if x.ndim else c.tensor(x)
 
 
 @aten("cumprod")
 def cumprod(c: Call, x: Tensor, axis: int, **named: Any) -> Tensor:
     """As Tensor.cumsum, with ones where the sum has zeros."""
-    out = c.tensor(x)
-    if not out.ndim:
-        return out
-    at, shift = axis % out.ndim, 1
-    n = out.shape[at]
+    return _composed.composed(lambda x: _products(x, axis % x.ndim))(c.tensor(x)) if x.ndim else c.tensor(x)
+
+
+def _products(out: Tensor, at: int) -> Tensor:
+    n, shift = out.shape[at], 1
     while shift < highest(n):
         widths = [(shift if i == at else 0, 0) for i in range(out.ndim)]
         if isinstance(n, int):

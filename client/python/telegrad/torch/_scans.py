@@ -10,7 +10,7 @@ from typing import Any, Callable
 from telegrad import Tensor
 from telegrad._size import highest
 from telegrad.torch._order import MOST_STEPS
-from telegrad.torch._table import Call, Unsupported, aten
+from telegrad.torch._table import Call, Unsupported, aten, lowest
 
 
 def _prefixes(c: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
@@ -25,14 +25,6 @@ def _prefixes(c: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Callable[[
     return x.permute(order).unsqueeze(-2), place.reshape(1, n) <= place.reshape(n, 1), lambda out: out.permute(back)
 
 
-def _lowest(x: Tensor, sign: int) -> Any:
-    """What no element is beyond."""
-    if x.dtype.is_float:
-        return -sign * math.inf
-    low = -(1 << x.dtype.bits - 1) if x.dtype.kind == "signed" else 0
-    return low if sign > 0 else low + (1 << x.dtype.bits) - 1
-
-
 def _extremes(c: Call, x: Tensor, axis: int, sign: int) -> list[Tensor]:
     """The largest (`sign` 1) or smallest so far, and the last place that has it. NaN counts as either."""
     if not x.ndim:
@@ -41,7 +33,7 @@ def _extremes(c: Call, x: Tensor, axis: int, sign: int) -> list[Tensor]:
     if kind.kind == "boolean":
         x = x.cast("u8")
     rows, before, back = _prefixes(c, x, axis)
-    worst = _lowest(x, sign)
+    worst = lowest(x, sign)
     numbers = rows.ne(rows).where(worst, rows) if x.dtype.is_float else rows
     best = before.where(numbers, worst)
     best = best.max(-1) if sign > 0 else best.min(-1)

@@ -62,8 +62,8 @@ def gcd(c: Call, x: Tensor, y: Tensor) -> Tensor:
     """Euclid's algorithm, for as many steps as the type's numbers can need: each two steps halve the larger number."""
     a, b = c.tensors(x, y)
     shape = c.shape
-    a, b = (abs(t) if t.dtype.kind == "signed" else t for t in (a.broadcast_to(shape), b.broadcast_to(shape)))
+    a, b = (abs(t.broadcast_to(shape)).cast(f"u{t.dtype.bits}") for t in (a, b))  # the lowest number has no magnitude of its type
     for _ in range(math.ceil(a.dtype.bits * math.log(2, (1 + math.sqrt(5)) / 2)) + 1):
         over = b.eq(0)
         a, b = over.where(a, b), over.where(b, a % over.where(1, b))
-    return a
+    return a.cast(c.dtype)

@@ -7,6 +7,7 @@ _elementwise.py and its neighbours fill the table.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Sequence
 
 import torch
@@ -116,6 +117,14 @@ class Call:
 
     def full(self, value: float, shape: Sequence[int] | None = None) -> Tensor:
         return self.tensor(value).broadcast_to(self.shape if shape is None else shape)
+
+
+def lowest(x: Tensor, sign: int = 1) -> Any:
+    """The number that no element of a tensor of this type is below, or with -1 above."""
+    if x.dtype.is_float:
+        return -sign * math.inf
+    low = -(1 << x.dtype.bits - 1) if x.dtype.kind == "signed" else 0
+    return low if sign > 0 else low + (1 << x.dtype.bits) - 1
 
 
 def _clamped(value: Any, like: DType) -> Any:
