@@ -36,7 +36,7 @@ FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
 
 absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
                                           Budget* budget) {
-  if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
+  if (target.private_bytes == 0 || target.product_target) {
     return RecomputedRows{legal, {}, {}, {}, {}};
   }
   for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
