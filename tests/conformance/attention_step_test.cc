@@ -189,6 +189,36 @@ TEST_F(AttentionStepTest, AgreesWhereARowOfTheResultIsHidden) {
   ExpectEvaluated(Root(plan), operands, 5);
 }
 
+// The sum by which y is divided is of exponentials less the maxima of other rows, so it may be 0.
+TEST_F(AttentionStepTest, AgreesWhereMaximaAreOfOtherRows) {
+  constexpr int64_t kRows = 64, kChannels = 16;
+  Builder b;
+  const Tensor weights = b.Param(DType::kFloat32, {kRows, kRows}, "weights");
+  const Tensor v = b.Param(DType::kFloat32, {kRows, kChannels}, "v");
+  const Tensor dy = b.Param(DType::kFloat32, {kRows, kChannels}, "dy");
+  const Tensor scores = b.Param(DType::kFloat32, {kRows, kRows}, "scores");
+  const Tensor maxima = scores.Max({1}, /*keepdim=*/true).Reshape({1, kRows});
+  const Tensor divisor = (scores - maxima).Exp2().Sum({1}, /*keepdim=*/true);
+  b.Output((weights / divisor).MatMul(v), "y");
+  b.Output((weights * dy.MatMul(v.Transpose(-1, -2))).Sum({-1}), "sums");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(13);
+  Slots operands = {Floats(kRows * kRows, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows * kRows, random),
+                    std::vector<uint8_t>(4 * kRows * kChannels),
+                    std::vector<uint8_t>(4 * kRows)};
+  // Each row's maximum is 1000 but that of the first, whose others are far less.
+  const auto put = [&](int64_t row, int64_t key, float x) {
+    std::memcpy(operands[3].data() + 4 * (row * kRows + key), &x, 4);
+  };
+  for (int64_t key = 0; key < kRows; ++key) put(0, key, key == 1 ? 0.0F : -1000.0F);
+  for (int64_t row = 1; row < kRows; ++row) put(row, row, 1000.0F);
+  ExpectEvaluated(Root(plan), operands, 5);
+}
+
 // The largest temporary of the schedule, in bytes.
 int64_t LargestTemporary(const absl::StatusOr<Plan>& plan, const Target& target) {
   EXPECT_TRUE(plan.ok()) << plan.status();
