@@ -3,6 +3,7 @@
 #include "engine/schedule/choose_rows.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -34,24 +35,27 @@ FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
           .one_product = target.product_target.has_value()};
 }
 
-absl::StatusOr<RecomputedRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
-                                          Budget* budget) {
-  if (target.private_bytes == 0 || target.fixed_sums || target.product_target) {
-    return RecomputedRows{legal, {}, {}, {}, {}};
-  }
+FusionOptions WithRows(FusionOptions options, const RecomputedRows& rows) {
+  options.rows = rows.rows;
+  options.fused = rows.fused;
+  options.apart = rows.statistics;
+  return options;
+}
+
+absl::StatusOr<ChosenRows> ChooseRows(const FrozenGraph& legal, const ScheduleOptions& target,
+                                      Budget* budget) {
+  const ChosenRows none{{legal, {}, {}, {}, {}}, std::nullopt};
+  if (target.private_bytes == 0 || target.product_target) return none;
   for (const RowStatistics statistics : {RowStatistics::kWithResult, RowStatistics::kAlone}) {
     TG_ASSIGN_OR_RETURN(RecomputedRows rows,
                         RecomputeRows(legal, target.machine->schedule, target.private_bytes,
                                       target.row_blocks, statistics, budget));
-    if (rows.rows.empty() && rows.fused.empty()) return rows;
-    FusionOptions options = FusionOptionsFor(target);
-    options.rows = rows.rows;
-    options.fused = rows.fused;
-    options.apart = rows.statistics;
-    TG_ASSIGN_OR_RETURN(const FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
-    if (KeepsRows(plan, rows)) return rows;
+    if (rows.rows.empty() && rows.fused.empty()) return none;
+    const FusionOptions options = WithRows(FusionOptionsFor(target), rows);
+    TG_ASSIGN_OR_RETURN(FusionPlan plan, PlanFusion(rows.graph.root(), options, budget));
+    if (KeepsRows(plan, rows)) return ChosenRows{std::move(rows), std::move(plan)};
   }
-  return RecomputedRows{legal, {}, {}, {}, {}};
+  return none;
 }
 
 }  // namespace telegrad

@@ -87,6 +87,20 @@ bool IsMatrixProduct(UOp reduce, int64_t tile) {
   return longest >= tile && NumElements(reduce.shape()) / longest >= tile;
 }
 
+UOp BelowMovement(UOp u) {
+  while (Is(u.op(), kMovement)) u = u.src(0);
+  return u;
+}
+
+bool Grows(UOp reduce) {
+  if (!IsFloat(reduce.dtype()) || !IsContraction(reduce)) return false;
+  const UOp product = BelowMovement(reduce.src(0));
+  return std::ranges::all_of(product.src_ids(), [&](uint32_t id) {
+    const UOp factor = BelowMovement(product.graph()->at(id));
+    return NumElements(factor.shape()) < NumElements(reduce.shape());
+  });
+}
+
 std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32_t>& order,
                                     const std::vector<bool>& stored, const ScheduleCosts& machine) {
   std::vector<NodeCost> costs(order.empty() ? 0 : order.back() + 1);

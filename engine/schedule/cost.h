@@ -30,8 +30,12 @@ bool IsContraction(UOp reduce);
 // Whether it has rows and columns for a tile of `tile` of each, which a product with a vector has
 // not.
 bool IsMatrixProduct(UOp reduce, int64_t tile);
+// Of floats, with more elements than each operand, as the scores of an attention.
+bool Grows(UOp reduce);
 // Elements reduced into one.
 double FoldedExtent(UOp reduce);
+// What a chain of views is one of.
+UOp BelowMovement(UOp u);
 
 // The costs of the nodes of `order`, by id, on a machine with `costs`, where the nodes of `stored`
 // are in memory once they are computed.

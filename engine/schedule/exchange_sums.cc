@@ -125,10 +125,22 @@ bool IsSumOfWeights(UOp u) {
     if (positive) difference = difference.src(1 - i);
   }
   if (!difference.is(Op::kSub)) return false;
-  const UOp maximum = BeneathViews(difference.src(1));
-  return maximum.is(Op::kReduce) && maximum.arg(0) == static_cast<int64_t>(ReduceKind::kMax) &&
-         maximum.src(0) == difference.src(0) &&
-         std::ranges::equal(maximum.arg().subspan(1), u.arg().subspan(1));
+  // A view may show the maximum of another row.
+  const Access row = LoopAccess(u.src(0).shape());
+  Access access = row;
+  UOp maximum = difference.src(1);
+  for (; maximum.is(Op::kDetach) || IsPlainView(maximum, access); maximum = maximum.src(0)) {
+    if (!maximum.is(Op::kDetach)) access = AccessSource(maximum, access);
+  }
+  const bool same = maximum.is(Op::kReduce) &&
+                    maximum.arg(0) == static_cast<int64_t>(ReduceKind::kMax) &&
+                    maximum.src(0) == difference.src(0) &&
+                    std::ranges::equal(maximum.arg().subspan(1), u.arg().subspan(1));
+  if (!same) return false;
+  for (size_t i = 0; i < row.axes.size(); ++i) {
+    if (maximum.shape()[i] != 1 && access.axes[i].ranges != row.axes[i].ranges) return false;
+  }
+  return true;
 }
 
 // A number by which a sum is divided without more than a rounding.

@@ -56,10 +56,11 @@ class Joiner {
     for (size_t v = 0; v < values_.size(); ++v) {
       values_of_[Find(values_[v].writer)].push_back(v);
     }
-    // Kernels that compute rows again have to keep them, whatever else they could share.
-    for (const bool rows : {true, false}) {
+    // Kernels that compute rows again have to keep them, whatever else they could share. So should
+    // those that reduce scores, before what computes the operands of these joins them.
+    for (const Rows rows : {Rows::kComputedAgain, Rows::kOfScores, Rows::kNone}) {
       for (auto value = values_.rbegin(); value != values_.rend(); ++value) {
-        if (kept_rows_.contains(value->node) != rows) continue;
+        if (RowsOf(value->node) != rows) continue;
         for (const KernelUse& use : value->readers) {
           TryJoin(*value, Find(value->writer), Find(use.draft));
         }
@@ -82,6 +83,29 @@ class Joiner {
   }
 
  private:
+  enum class Rows : uint8_t { kComputedAgain, kOfScores, kNone };
+  Rows RowsOf(uint32_t value) const {
+    if (kept_rows_.contains(value)) return Rows::kComputedAgain;
+    return IsOfScores(graph_.at(value)) ? Rows::kOfScores : Rows::kNone;
+  }
+
+  // Whether it is computed, element by element, from a sum of products with more elements than each
+  // of their operands.
+  static bool IsOfScores(UOp u) {
+    constexpr int kMostSteps = 32;
+    for (int step = 0; step < kMostSteps && !u.is(Op::kReduce); ++step) {
+      const int64_t elements = NumElements(u.shape());
+      UOp from;
+      for (int i = 0; i < u.num_src() && !from.valid(); ++i) {
+        const UOp source = BelowMovement(u.src(i));
+        if (IsFloat(source.dtype()) && NumElements(source.shape()) == elements) from = source;
+      }
+      if (!from.valid()) return false;
+      u = from;
+    }
+    return u.is(Op::kReduce) && Grows(u);
+  }
+
   int Find(int draft) const { return drafts_.Find(draft); }
 
   // What may be kept of the value.
@@ -138,7 +162,7 @@ class Joiner {
       }
     }
     const Draft& outer = drafts_[writer];
-    int64_t tile = Rows(value, a, b, reread, shared);
+    int64_t tile = RowsTogether(value, a, b, reread, shared);
     if (tile == 0) tile = LimitSharing(outer, reread, &shared);
     if (std::max(a.tile, b.tile) > 1 &&
         (std::max(a.tile, b.tile) != tile || std::max(a.shared, b.shared) < shared)) {
@@ -185,8 +209,8 @@ class Joiner {
   // How many iterations of the last of the loops that both share are rows that private memory
   // keeps; 0: none. The rows are reduced in one of the kernels, as a softmax's are, so that what
   // sums of products read again, they read for many rows.
-  int64_t Rows(const StoredValue& value, const NestGroup& a, const NestGroup& b,
-               const std::vector<double>& reread, int shared) const {
+  int64_t RowsTogether(const StoredValue& value, const NestGroup& a, const NestGroup& b,
+                       const std::vector<double>& reread, int shared) const {
     const double room = BytesFor(value.node);
     if (room == 0 || shared == 0) return 0;
     const RangeSet all = (RangeSet{1} << shared) - 1, last = RangeSet{1} << (shared - 1);

@@ -7,6 +7,7 @@
 //
 //   y = sum over j of exp2(s - m)/l v     keeps s and the weights, and computes m and l (online.h)
 //   m, l                                  keep s, where the kernel of y does not store them
+//   d = sum over j of exp2(s - m) t       keeps exp2(s - m) and t, which is dy v^T
 //   dq = sum over j of ds k               keeps exp2(s - m), ds
 //   dk = sum over i of ds q               keeps both, an i beside the other
 //
@@ -98,10 +99,11 @@ class RegionPlanner {
   // A sum of products along rows of which a maximum or sum is taken, too.
   void SetWhole(RegionPlan* plan) const {
     const RowRegion& region = plan->region;
-    for (size_t i = 0; i < region.uses.size() && row_blocks_ && plan->whole < 0; ++i) {
+    for (size_t i = 0; i < region.uses.size() && plan->whole < 0; ++i) {
       const RegionUse& use = region.uses[i];
       const uint64_t sums = plan->sums.at(use.value);
       if (!use.product || std::popcount(sums) != 1) continue;
+      if (!row_blocks_ && !FitsPrivately(use, 2)) continue;
       const uint32_t sum = region.sums[static_cast<size_t>(std::countr_zero(sums))];
       const RangeSet axes = ReducedAxes(use, sum);
       const bool along = std::ranges::any_of(region.uses, [&](const RegionUse& other) {
@@ -168,8 +170,24 @@ class RegionPlanner {
         }
         sums[id] = all;
       }
-      if (use.product || above(use.value) != 0) kernel->cuts.insert(use.value);
+      for (const uint32_t id : LastOf(use)) {
+        if (use.product || above(id) != 0) kernel->cuts.insert(id);
+      }
     }
+  }
+
+  // What is kept last of a use: the value or, where products are added up, which fused
+  // multiply-adds do not round, their factors. So a sum has the same bits whether its terms are
+  // kept or not.
+  std::vector<uint32_t> LastOf(const RegionUse& use) const {
+    UOp value = graph_.at(use.value);
+    while (Is(value.op(), kMovement) || value.is(Op::kDetach)) value = value.src(0);
+    const bool adds = graph_.at(use.reduce).arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+    if (use.product || !adds || !value.is(Op::kMul)) return {use.value};
+    std::vector<uint32_t> factors;
+    std::ranges::copy_if(value.src_ids(), std::back_inserter(factors),
+                         [&](uint32_t id) { return use.access.contains(id); });
+    return factors;
   }
 
   // Several uses are of several kernels where one would keep too much.

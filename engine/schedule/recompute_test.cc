@@ -153,6 +153,34 @@ TEST(ExchangeSums, DividesByConstantsOnly) {
   EXPECT_EQ(TriplesOf(times("%20 = param f32 [64, 1, 1] slot=5")), 2);
 }
 
+// Or by the sum of a row's exponentials less its maximum, but not less those of other rows.
+TEST(ExchangeSums, DividesBySumsThatHaveATermOfOne) {
+  const auto divided = [](const std::string& maxima, const std::string& sign = "") {
+    return LineEdits{{"%12 = mul f32 [64, 64, 16] %11 %3",
+                      "%23 = param f32 [64, 64, 1] slot=5\n"
+                      "%24 = reduce f32 [64, 1, 1] %23 kind=max axes=[1]\n" +
+                          maxima +
+                          "\n%26 = sub f32 [64, 64, 1] %23 %25\n"
+                          "%31 = const f32 " +
+                          sign +
+                          "1.5\n%30 = mul f32 [64, 64, 1] %26 %31\n"
+                          "%27 = exp2 f32 [64, 64, 1] %30\n"
+                          "%20 = reduce f32 [64, 1, 1] %27 kind=add axes=[1]\n"
+                          "%21 = expand f32 [64, 64, 16] %20\n"
+                          "%22 = fdiv f32 [64, 64, 16] %11 %21\n"
+                          "%12 = mul f32 [64, 64, 16] %22 %3"}};
+  };
+  const std::string own = "%25 = expand f32 [64, 64, 1] %24";
+  EXPECT_EQ(TriplesOf(divided(own)), 1);
+  EXPECT_EQ(TriplesOf(divided("%28 = reshape f32 [64, 1] %24\n%29 = reshape f32 [64, 1, 1] %28\n"
+                              "%25 = expand f32 [64, 64, 1] %29")),
+            1);
+  EXPECT_EQ(TriplesOf(divided(own, "-")), 2);
+  EXPECT_EQ(TriplesOf(divided("%28 = reshape f32 [1, 64, 1] %24\n"
+                              "%25 = expand f32 [64, 64, 1] %28")),
+            2);
+}
+
 TEST(ExchangeSums, LeavesOthersAsTheyAre) {
   const std::string mul = "%12 = mul f32 [64, 64, 16] %11 %3";
   // Other values, weights, and axes; a factor of j; the largest term.

@@ -44,23 +44,26 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp sink, std::span<const VarValue> varia
 
 absl::StatusOr<Schedule> ScheduleKernels(const FrozenGraph& legal, Budget* budget,
                                          const ScheduleOptions& target) {
-  TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
-  const UOp sink = graph.graph.root();
+  TG_ASSIGN_OR_RETURN(ChosenRows chosen, ChooseRows(legal, target, budget));
+  const UOp sink = chosen.rows.graph.root();
   Budget::Held held(budget);
-  TG_RETURN_IF_ERROR(held.Grow(graph.graph.graph->bytes()));
+  TG_RETURN_IF_ERROR(held.Grow(sink.graph()->bytes()));
   const Budget::Doing doing(budget, "scheduling");
-  FusionOptions options = FusionOptionsFor(target);
-  options.rows = std::move(graph.rows);
-  options.fused = std::move(graph.fused);
-  options.apart = std::move(graph.statistics);
+  FusionOptions options = WithRows(FusionOptionsFor(target), chosen.rows);
   if (target.dots) {
+    const size_t fused = options.fused.size();
     SumsOfBytes bytes = FindSumsOfBytes(sink, budget);
     options.fused.merge(bytes.operands);
     options.sums_of_bytes = std::move(bytes.sums);
+    if (options.fused.size() != fused || !options.sums_of_bytes.empty()) chosen.plan.reset();
   }
   for (Caution caution : {Caution::kNone, Caution::kSplitStores, Caution::kSnapshotVersions}) {
     while (true) {
-      TG_ASSIGN_OR_RETURN(FusionPlan fusion, PlanFusion(sink, options, budget));
+      // What was planned to choose the rows is the first attempt.
+      if (!chosen.plan) {
+        TG_ASSIGN_OR_RETURN(chosen.plan, PlanFusion(sink, options, budget));
+      }
+      FusionPlan fusion = *std::exchange(chosen.plan, std::nullopt);
       TG_ASSIGN_OR_RETURN(Attempt attempt,
                           OrderKernels(sink, std::move(fusion), caution, target, budget));
       if (attempt.schedule.has_value()) return *std::move(attempt.schedule);

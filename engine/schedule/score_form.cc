@@ -13,21 +13,6 @@
 namespace telegrad {
 namespace {
 
-UOp BelowMovement(UOp u) {
-  while (Is(u.op(), kMovement)) u = u.src(0);
-  return u;
-}
-
-// A sum of products with more elements than each operand.
-bool Grows(UOp reduce) {
-  if (!IsFloat(reduce.dtype()) || !IsContraction(reduce)) return false;
-  const UOp product = BelowMovement(reduce.src(0));
-  return std::ranges::all_of(product.src_ids(), [&](uint32_t id) {
-    const UOp factor = BelowMovement(product.graph()->at(id));
-    return NumElements(factor.shape()) < NumElements(reduce.shape());
-  });
-}
-
 bool HasScores(const Graph& graph, std::span<const uint32_t> order) {
   std::vector<int64_t> sizes, softened;
   for (const uint32_t id : order) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/base/strings.h"
+#include "engine/frontend/autograd/gradient.h"
 #include "engine/lowering/lower.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/attention_cases.h"
@@ -122,6 +123,11 @@ void ExpectStep(const AttentionShape& s, CpuRunner* runner) {
   ExpectOutputs(want, got);
 }
 
+Target InFixedOrder(Target target) {
+  target.deterministic = true;
+  return target;
+}
+
 class AttentionStepTest : public AttentionTest {};
 
 TEST_F(AttentionStepTest, AgreesWithTheFormulasInDoubles) {
@@ -141,6 +147,23 @@ TEST_F(AttentionStepTest, AgreesWithTheFormulasInDoubles) {
              runner_);
   ExpectStep({.heads = 1, .groups = 1, .queries = 520, .keys = 520, .seen = Seen::kCausal},
              runner_);
+}
+
+TEST_F(AttentionStepTest, AgreesInAFixedOrder) {
+  auto runner = CpuRunner::Open({}, InFixedOrder(HostTarget(2)));
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+    for (const int64_t groups : {4, 2}) {
+      ExpectStep({.heads = 4,
+                  .groups = groups,
+                  .queries = 192,
+                  .keys = 192,
+                  .channels = 32,
+                  .seen = seen,
+                  .window = 50},
+                 runner->get());
+    }
+  }
 }
 
 // The rows of y have a factor that the sum over keys does not have, and that is 0.
@@ -166,13 +189,42 @@ TEST_F(AttentionStepTest, AgreesWhereARowOfTheResultIsHidden) {
   ExpectEvaluated(Root(plan), operands, 5);
 }
 
+// The sum by which y is divided is of exponentials less the maxima of other rows, so it may be 0.
+TEST_F(AttentionStepTest, AgreesWhereMaximaAreOfOtherRows) {
+  constexpr int64_t kRows = 64, kChannels = 16;
+  Builder b;
+  const Tensor weights = b.Param(DType::kFloat32, {kRows, kRows}, "weights");
+  const Tensor v = b.Param(DType::kFloat32, {kRows, kChannels}, "v");
+  const Tensor dy = b.Param(DType::kFloat32, {kRows, kChannels}, "dy");
+  const Tensor scores = b.Param(DType::kFloat32, {kRows, kRows}, "scores");
+  const Tensor maxima = scores.Max({1}, /*keepdim=*/true).Reshape({1, kRows});
+  const Tensor divisor = (scores - maxima).Exp2().Sum({1}, /*keepdim=*/true);
+  b.Output((weights / divisor).MatMul(v), "y");
+  b.Output((weights * dy.MatMul(v.Transpose(-1, -2))).Sum({-1}), "sums");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(13);
+  Slots operands = {Floats(kRows * kRows, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows * kChannels, random),
+                    Floats(kRows * kRows, random),
+                    std::vector<uint8_t>(4 * kRows * kChannels),
+                    std::vector<uint8_t>(4 * kRows)};
+  // Each row's maximum is 1000 but that of the first, whose others are far less.
+  const auto put = [&](int64_t row, int64_t key, float x) {
+    std::memcpy(operands[3].data() + 4 * (row * kRows + key), &x, 4);
+  };
+  for (int64_t key = 0; key < kRows; ++key) put(0, key, key == 1 ? 0.0F : -1000.0F);
+  for (int64_t row = 1; row < kRows; ++row) put(row, row, 1000.0F);
+  ExpectEvaluated(Root(plan), operands, 5);
+}
+
 // The largest temporary of the schedule, in bytes.
-int64_t LargestTemporary(const AttentionShape& s) {
-  const absl::StatusOr<Plan> plan = AttentionStep(s);
+int64_t LargestTemporary(const absl::StatusOr<Plan>& plan, const Target& target) {
   EXPECT_TRUE(plan.ok()) << plan.status();
   Budget budget;
   const absl::StatusOr<Schedule> schedule =
-      ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(Cpu(64)));
+      ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   int64_t most = 0;
   for (const Temporary& temporary : schedule->temporaries) most = std::max(most, temporary.bytes);
@@ -186,8 +238,105 @@ TEST_F(AttentionStepTest, HasNoTemporaryOfQueriesTimesKeys) {
         const AttentionShape s{
             .heads = 8, .groups = groups, .queries = length, .keys = length, .seen = seen};
         // Numbers of each row: the maximum, the sum, and what is subtracted.
-        EXPECT_LE(LargestTemporary(s), s.heads * length * 4) << Described(s);
+        EXPECT_LE(LargestTemporary(AttentionStep(s), Cpu(64)), s.heads * length * 4)
+            << Described(s);
+        EXPECT_LE(LargestTemporary(AttentionStep(s), InFixedOrder(Cpu(64))), s.heads * length * 4)
+            << Described(s) << ", the order of sums is fixed";
       }
+    }
+  }
+}
+
+// How a client may spell it: what the scores are sums of is computed, or they are 16-bit floats.
+enum class Spelling { kOne, kProducts, kScaledQueries, kWideScores, kProjected };
+constexpr Spelling kSpellings[] = {Spelling::kOne, Spelling::kProducts, Spelling::kScaledQueries,
+                                   Spelling::kWideScores, Spelling::kProjected};
+
+absl::StatusOr<Plan> SpelledStep(Spelling spelling, DType dtype, int64_t heads, int64_t length,
+                                 bool causal) {
+  constexpr int64_t kChannels = 64;
+  Builder b;
+  std::vector<Tensor> of;
+  for (const char* name : {"q", "k", "v", "dy"}) {
+    of.push_back(b.Param(dtype, {heads, length, kChannels}, name));
+  }
+  Tensor q = of[0], k = of[1], v = of[2], y;
+  if (spelling == Spelling::kProjected) {
+    const Tensor weight = b.Param(dtype, {kChannels, kChannels}, "w");
+    for (Tensor* x : {&q, &k, &v}) *x = x->MatMul(weight);
+  }
+  if (spelling == Spelling::kScaledQueries) q = q * 0.125;
+  if (spelling == Spelling::kOne) {
+    y = q.ScaledDotProductAttention(k, v, {}, causal);
+  } else {
+    Tensor scores = q.MatMul(k.Transpose(-1, -2));
+    if (spelling == Spelling::kWideScores) scores = scores.Cast(DType::kFloat32);
+    if (spelling != Spelling::kScaledQueries) scores = scores * 0.125;
+    const Tensor at = b.Iota(DType::kInt32, length);
+    if (causal) scores = at.Le(at.Unsqueeze(-1)).Where(scores, kNone);
+    y = scores.Softmax().Cast(dtype).MatMul(v);
+  }
+  const std::vector<Tensor> gradients =
+      Gradients(std::vector{y}, std::vector{of[3]}, std::span(of).first(3));
+  b.Output(y, "y");
+  for (size_t i = 0; i < gradients.size(); ++i) b.Output(gradients[i], StrCat("d", i));
+  return b.Finish();
+}
+
+// Nor where operands and results are 16-bit floats, or an operand is stored by a kernel that could
+// share loops with the one of the scores.
+TEST_F(AttentionStepTest, HasNoTemporaryOfScoresHoweverSpelled) {
+  for (const Spelling spelling : kSpellings) {
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+      for (const auto& [heads, length] : {std::pair(1, 256), std::pair(1, 1024), {12, 1024}}) {
+        for (const bool causal : {false, true}) {
+          for (const Target& target : {Cpu(64), Cpu(32), InFixedOrder(Cpu(64))}) {
+            const auto plan = SpelledStep(spelling, dtype, heads, length, causal);
+            ASSERT_TRUE(plan.ok()) << plan.status();
+            EXPECT_LE(LargestTemporary(plan, target), heads * length * 64 * 4)
+                << static_cast<int>(spelling) << ' ' << Name(dtype) << ' ' << heads << ' ' << length
+                << ' ' << causal << ' ' << target.deterministic;
+          }
+        }
+      }
+    }
+  }
+}
+
+// And has the results of the graph as it is.
+TEST_F(AttentionStepTest, AgreesHoweverSpelled) {
+  constexpr int64_t kHeads = 2, kLength = 64;
+  for (const Spelling spelling : kSpellings) {
+    const auto plan = SpelledStep(spelling, DType::kFloat16, kHeads, kLength, true);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    Slots operands;
+    for (const Slot& slot : plan->slots) {
+      std::vector<uint8_t>& bytes =
+          operands.emplace_back(2 * static_cast<size_t>(NumElements(slot.shape)));
+      for (size_t i = 0; i < bytes.size(); i += 2) {
+        const auto x = static_cast<_Float16>(normal(random) * 0.25F);
+        std::memcpy(bytes.data() + i, &x, 2);
+      }
+    }
+    Slots want = operands, got = operands;
+    Budget budget;
+    ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+    const absl::Status status = runner_->Run(Root(plan), {}, &got);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t slot = operands.size() - 4; slot < operands.size(); ++slot) {
+      double most = 0, error = 0;
+      for (size_t i = 0; i < want[slot].size(); i += 2) {
+        _Float16 x, y;
+        std::memcpy(&x, want[slot].data() + i, 2);
+        std::memcpy(&y, got[slot].data() + i, 2);
+        most = std::max(most, std::abs(static_cast<double>(x)));
+        const double off = std::abs(static_cast<double>(x) - static_cast<double>(y));
+        error = off <= error ? error : off;  // also no number
+      }
+      EXPECT_LE(error, 0x1p-9 * most) << static_cast<int>(spelling) << ' ' << slot;
+      EXPECT_GT(most, 0) << static_cast<int>(spelling) << ' ' << slot;
     }
   }
 }

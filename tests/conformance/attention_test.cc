@@ -110,6 +110,36 @@ TEST_F(AttentionTest, AgreesWhereOperandsAreNotFinite) {
   }
 }
 
+// docs/numerics.md: where a mask chooses, a hidden key is hidden whatever it is; where it is added,
+// no number stays none. The keys of the group are 64, of which one has a channel that is no number.
+TEST_F(AttentionTest, AKeyThatIsNoNumberIsHiddenByAChoice) {
+  constexpr int64_t kLength = 64, kKey = 40, kWindow = 8;
+  for (const Seen seen : {Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
+    AttentionShape s{.heads = 2, .groups = 2, .channels = 16, .seen = seen, .window = kWindow};
+    s.queries = s.keys = kLength;
+    SCOPED_TRACE(Print(s));
+    const absl::StatusOr<Plan> plan = Attention(s);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::mt19937 random(21);
+    Slots clean = Operands(s, random), odd = clean;
+    Put(&odd[1], kKey * s.channels + 3, std::numeric_limits<float>::quiet_NaN());
+    for (Slots* slots : {&clean, &odd}) {
+      const absl::Status status = runner_->Run(Root(plan), {}, slots);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    for (int64_t i = 0; i < 2 * kLength * s.channels; ++i) {
+      float want, got;
+      std::memcpy(&want, clean[3].data() + 4 * i, 4);
+      std::memcpy(&got, odd[3].data() + 4 * i, 4);
+      const int64_t query = i / s.channels % kLength, back = query - kKey;
+      const bool visible = back >= 0 && (seen == Seen::kCausal || back < kWindow);
+      const bool reaches = i < kLength * s.channels && (seen == Seen::kAlibi || visible);
+      ASSERT_TRUE(reaches ? std::isnan(got) : std::abs(want - got) <= 1e-6F)
+          << query << ' ' << want << ' ' << got;
+    }
+  }
+}
+
 // The last block has positions beyond the last key, which few queries see, or which are before
 // some.
 TEST_F(AttentionTest, AgreesWhereTheLastKeyIsNotFinite) {

@@ -19,6 +19,7 @@
 #include "engine/base/strings.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/frontend/autograd/gradient.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
@@ -47,6 +48,30 @@ Tensor Rows(Builder& b, int64_t batch, Shape row) {
 
 Tensor Weight(Builder& b, const Shape& shape, const char* name = "w") {
   return b.Param(DType::kFloat32, shape, name);
+}
+
+// By queries, keys and values, one after another. Which values of queries times keys are stored,
+// and which are computed again, may differ between batches.
+Tensor GradientsOfAttention(Builder& b, int64_t batch, int64_t keys, bool causal) {
+  std::vector<Tensor> parts;
+  const Tensor x = Rows(b, batch, {3, 2, keys, 12});
+  for (int64_t i = 0; i < 3; ++i) parts.push_back(x.Slice(1, i, i + 1).Squeeze(1));
+  const Tensor y = parts[0].ScaledDotProductAttention(parts[1], parts[2], {}, causal);
+  const Tensor seed = Weight(b, {1, 2, keys, 12}).Expand({batch, 2, keys, 12});
+  return Concat(Gradients(std::vector{y}, std::vector{seed}, parts), 1);
+}
+
+// The same by queries and keys as PyTorch spells them: what is subtracted from each row is a sum of
+// products of two values that kernels may keep.
+Tensor SpelledGradients(Builder& b, int64_t batch, int64_t keys) {
+  const Tensor x = Rows(b, batch, {4, 2, keys, 16});
+  std::vector<Tensor> of;
+  for (int64_t i = 0; i < 4; ++i) of.push_back(x.Slice(1, i, i + 1).Squeeze(1));
+  const Tensor weights = of[0].MatMul(of[1].Transpose(-1, -2)).Softmax();
+  const Tensor terms = of[3].MatMul(of[2].Transpose(-1, -2));
+  const Tensor scores = weights * (terms - (weights * terms).Sum({-1}, /*keepdim=*/true));
+  const Tensor parts[] = {scores.MatMul(of[1]), scores.Transpose(-1, -2).MatMul(of[0])};
+  return Concat(parts, 1);
 }
 
 // `n`: how long the sums are, about.
@@ -88,6 +113,14 @@ std::vector<Case> Cases(int64_t n) {
     const Tensor k = Weight(b, {1, 2, keys, channels}, "k").Expand({batch, 2, keys, channels});
     return q.ScaledDotProductAttention(k, k * 0.5, {}, /*causal=*/true);
   });
+  for (const bool causal : {false, true}) {
+    add(causal ? "gradients of a causal attention" : "gradients of an attention",
+        [n, causal](Builder& b, int64_t batch) {
+          return GradientsOfAttention(b, batch, n / 2 + 7, causal);
+        });
+  }
+  add("gradients of an attention, spelled",
+      [n](Builder& b, int64_t batch) { return SpelledGradients(b, batch, n / 2 + 8); });
   return cases;
 }
 
@@ -120,17 +153,22 @@ const std::vector<uint8_t>& Output(const Plan& plan, const Slots& slots) {
   return slots[static_cast<size_t>(at - plan.slots.begin())];
 }
 
-Target HostWith(bool deterministic, int threads) {
+// `vector_bytes`: of the registers that are used; 0: all.
+Target HostWith(bool deterministic, int threads, int vector_bytes = 0) {
   Target target = HostTarget(threads);
   target.deterministic = deterministic;
+  if (vector_bytes != 0 && vector_bytes < target.vector_bytes) {
+    target.vector_bytes = vector_bytes;
+    target.vector_registers = 16;
+  }
   return target;
 }
 
 // Compiles for this processor and runs.
 class Machine {
  public:
-  Machine(bool deterministic, int threads)
-      : runner_(*testing::CpuRunner::Open({}, HostWith(deterministic, threads))) {}
+  Machine(bool deterministic, int threads, int vector_bytes = 0)
+      : runner_(*testing::CpuRunner::Open({}, HostWith(deterministic, threads, vector_bytes))) {}
 
   std::vector<uint8_t> Run(const Plan& plan) {
     Slots slots = Operands(plan);
@@ -160,17 +198,20 @@ constexpr int64_t kMostRows = 16;  // with two threads; the others are compared 
 struct Ways {
   int threads;
   std::vector<int64_t> batches;
+  int vector_bytes = 0;
 };
 
-// What differs between batches and numbers of threads.
+// What differs between batches, numbers of threads and, in a fixed order, vectors.
 std::string FirstDifference(const Case& c, bool deterministic) {
   const std::vector<uint8_t> want = Machine(deterministic, 2).Run(PlanOf(c, kMostRows));
-  for (const auto& [threads, batches] : {Ways{1, {1, 3}}, Ways{2, {1, 2, 8}}, Ways{3, {1}}}) {
-    Machine machine(deterministic, threads);
+  for (const auto& [threads, batches, vector_bytes] :
+       {Ways{1, {1, 3}}, Ways{2, {1, 2, 8}}, Ways{3, {1}}, Ways{2, {2}, 32}}) {
+    Machine machine(deterministic, threads, vector_bytes);
     for (const int64_t batch : batches) {
       const std::string difference = Compare(want, machine.Run(PlanOf(c, batch)));
       if (!difference.empty()) {
-        return StrCat(c.name, ", batch ", batch, ", ", threads, " threads: ", difference);
+        return StrCat(c.name, ", batch ", batch, ", ", threads, " threads, vectors of ",
+                      vector_bytes, " bytes: ", difference);
       }
     }
   }
@@ -297,6 +338,20 @@ TEST(Deterministic, NoListOfMovesChangesABit) {
     }
   }
   EXPECT_GT(counts.moves, counts.lists);
+}
+
+// Without a cache of its own a thread keeps nothing for itself: the rows of an attention, and what
+// its gradients make of them, are stored.
+TEST(Deterministic, WhatIsStoredChangesNoBit) {
+  for (const Case& c : Cases(48)) {
+    const Plan plan = PlanOf(c, 2);
+    Slots want = Operands(plan), got = want;
+    ASSERT_TRUE(testing::RunLowered(plan.graph.root(), Processor(64), {}, &want).ok()) << c.name;
+    Target stores = Processor(64);
+    stores.cache_bytes = 0;
+    ASSERT_TRUE(testing::RunLowered(plan.graph.root(), stores, {}, &got).ok()) << c.name;
+    EXPECT_EQ(Compare(Output(plan, want), Output(plan, got)), "") << c.name;
+  }
 }
 
 // docs/numerics.md: a sum of n terms, added in any order, is at most (n - 1) u S / (1 - n u) from
