@@ -92,11 +92,25 @@ class TileSummer {
   int64_t channels() const { return Up(SizeOf(channel()), layout_.columns); }
   int64_t warps() const { return s_.rows() / kWarpRows; }
 
+  // An element that is 0 where there is none, as a load that is gated: then its copy is 0 there.
+  UOp WithGate(UOp value) {
+    const bool zero =
+        value.is(Op::kWhere) && value.src(2).is_const() && value.src(2).const_word() == 0;
+    const UOp inner = zero ? value.src(1) : UOp();
+    const UOp load = !zero ? UOp() : inner.is(Op::kCast) ? inner.src(0) : inner;
+    if (!zero || !load.is(Op::kLoad)) return value;
+    const UOp from = load.src(0);
+    const UOp gate = from.num_src() == 3 ? Both(from.src(2), value.src(0)) : value.src(0);
+    const UOp gated = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from.src(0), from.src(1), gate})});
+    return inner == load ? gated : b_.Make(Op::kCast, inner.dtype(), {gated});
+  }
+
   bool ChooseLayout() {
     constexpr int64_t kMostChannels = 128;  // of a block of all keys: sums take the registers
     if (products_ != Products::kDirect) {
       product_ = FindRowProduct(s_.scores, s_.row, s_.key);
-      value_ = FactorLoad(sum().value);
+      weighted_ = WithGate(sum().value);
+      value_ = FactorLoad(weighted_);
       if (value_.valid() && DependsOn(value_, sum().row)) value_ = {};
     }
     if (products_ == Products::kInstructions) {
@@ -431,7 +445,7 @@ class TileSummer {
     UOp value;
     if (operands_.value) {
       const UOp element = ElementOf(*operands_.value, walk.column, key.at);
-      value = Substitute(b_, sum().value, {{value_.id(), {element, {}}}});
+      value = Substitute(b_, weighted_, {{value_.id(), {element, {}}}});
     } else {
       value = Substitute(b_, sum().value,
                          {{s_.row.id(), {walk.row, {}}},
@@ -564,8 +578,9 @@ class TileSummer {
   int64_t next_range_, next_slot_ = 0;
   const DType dtype_;  // of scores and weights
   int64_t keys_ = 0, block_ = 0;
-  std::optional<RowProduct> product_;  // of the scores
-  UOp value_;                          // the LOAD that is weighted; invalid: it is computed
+  std::optional<RowProduct> product_;           // of the scores
+  UOp weighted_;                                // the sum's value, once its load is gated
+  UOp value_;                                   // the LOAD of it; invalid: it is computed
   std::optional<TileInstruction> instruction_;  // for both products
   TileLayout layout_;
   std::vector<UOp> threads_;  // warps, then the digits of a lane, the highest first

@@ -18,6 +18,7 @@
 #include "engine/lowering/affine.h"
 #include "engine/lowering/online_terms.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/shown_blocks.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -116,8 +117,15 @@ class RowSummer {
     }
     if (slot_ranges_.empty()) return false;
     neighbour_ = Fresh(AxisType::kLocal, neighbours);
-    const int64_t block = slots_ * kKeysTogether;
-    blocks_ = Fresh(AxisType::kReduce, (keys + block - 1) / block);
+    std::vector<UOp> all = slot_ranges_;
+    all.push_back(neighbour_);
+    const BlockWalk walk{.sums = s_,
+                         .value = FactorLoad(sum().value),
+                         .channel = channel(),
+                         .threads = all,
+                         .block = slots_ * kKeysTogether};
+    const UOp shown = BlocksShown(b_, target_, walk, &next_range_);
+    blocks_ = g_.Range(next_range_++, AxisType::kReduce, shown);
     return true;
   }
 

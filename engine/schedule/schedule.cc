@@ -13,6 +13,7 @@
 #include "engine/schedule/fixed_sums.h"
 #include "engine/schedule/fusion.h"
 #include "engine/schedule/legalize.h"
+#include "engine/schedule/mask_scores.h"
 #include "engine/schedule/order_kernels.h"
 #include "engine/schedule/scaled_sums.h"
 #include "engine/schedule/score_form.h"
@@ -44,11 +45,9 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           .fixed_sums = target.deterministic};
 }
 
-absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
-                                       Budget* budget, const ScheduleOptions& target) {
-  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
-  TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
-  TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
+// The steps between what clients may send and the plan of kernels.
+static absl::StatusOr<FrozenGraph> Simplify(FrozenGraph legal, const ScheduleOptions& target,
+                                            Budget* budget) {
   TG_ASSIGN_OR_RETURN(legal, SimplifyScores(std::move(legal), budget));
   TG_ASSIGN_OR_RETURN(legal, SimplifyWindowSums(std::move(legal), target.fixed_sums, budget));
   if (target.dots && !target.fixed_sums) {
@@ -69,6 +68,31 @@ absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue
     const bool only_weighted = target.private_bytes == 0;
     TG_ASSIGN_OR_RETURN(legal, StoreInOwnShape(std::move(legal), only_weighted, budget));
   }
+  return legal;
+}
+
+// With scores masked in place of reductions where kernels then keep all of their rows.
+static absl::StatusOr<FrozenGraph> SimplifyWithMasks(FrozenGraph legal,
+                                                     const ScheduleOptions& target,
+                                                     Budget* budget) {
+  if (target.row_bytes > 0) {
+    TG_ASSIGN_OR_RETURN(FrozenGraph masked, MaskScores(legal, budget));
+    if (masked.graph != legal.graph) {
+      TG_ASSIGN_OR_RETURN(masked, Simplify(std::move(masked), target, budget));
+      TG_ASSIGN_OR_RETURN(const FusionPlan plan,
+                          PlanFusion(masked.root(), FusionOptionsFor(target), budget));
+      if (KeepsMaskedRows(*masked.graph, plan)) return masked;
+    }
+  }
+  return Simplify(std::move(legal), target, budget);
+}
+
+absl::StatusOr<Schedule> ScheduleGraph(UOp client_sink, std::span<const VarValue> variables,
+                                       Budget* budget, const ScheduleOptions& target) {
+  TG_ASSIGN_OR_RETURN(FrozenGraph legal, Legalize(client_sink, variables, budget));
+  TG_ASSIGN_OR_RETURN(legal, CollapseReductions(legal.root(), budget));
+  TG_ASSIGN_OR_RETURN(legal, MasksOfResults(std::move(legal), budget));
+  TG_ASSIGN_OR_RETURN(legal, SimplifyWithMasks(std::move(legal), target, budget));
   TG_ASSIGN_OR_RETURN(RecomputedRows graph, ChooseRows(legal, target, budget));
   const UOp sink = graph.graph.root();
   Budget::Held held(budget);
