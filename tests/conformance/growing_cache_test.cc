@@ -153,10 +153,11 @@ TEST_P(GrowingCache, WorkFollowsTheLength) {
       before = *some;
       if (used < 64) EXPECT_LT(*some, *all * 3 / 5);
     }
-    // As much where the cache is longer.
+    // As much where the cache is longer; but rows of so many keys are divided into four parts
+    // (split_rows.h), each of which has a block of keys at least.
     const auto same = Steps(more, *long_plan, *longer, target, c.capacity);
     ASSERT_TRUE(same.ok()) << same.status();
-    EXPECT_LT(*same, *all * 21 / 20);
+    EXPECT_LT(*same, c.queries < 16 ? *all * 21 / 10 : *all * 21 / 20);
   }
 }
 
