@@ -1,9 +1,16 @@
 // Keys that a mask hides have a score of -inf, so a weight of 0 (online.h). Their blocks are left
-// out where 0 times their values is 0.
+// out where 0 times their values is 0. Where -inf is added to scores, these have to be numbers
+// below infinity: sums of products of operands that threads find to be bounded (hidden_values.h).
 #include "engine/lowering/shown_blocks.h"
 
 #include <algorithm>
+#include <bit>
+#include <optional>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "engine/lowering/affine.h"
+#include "engine/lowering/hidden_values.h"
 #include "engine/lowering/mask_bounds.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
@@ -16,7 +23,30 @@ bool IsZero(UOp u) { return u.valid() && u.is_const() && u.const_word() == 0; }
 // The keys of which some row sees one are below these numbers; invalid: all.
 struct KeyEnds {
   UOp any, if_finite;  // whatever the values are, and where those that are hidden are finite
+  // LOADs that scores are computed from: `if_finite` asks that these are bounded, too.
+  std::vector<UOp> bounded = {};
 };
+
+// Whether hidden elements are -inf, if what is added to `bounded` is; see hidden_values.h.
+bool IsHidden(Rewriter& b, UOp element, std::vector<UOp>* bounded) {
+  if (IsMinusInf(element)) return true;
+  if (!element.valid() || !element.is(Op::kAdd)) return false;
+  absl::flat_hash_map<uint32_t, HiddenValue> known;
+  std::vector<UOp> others;
+  for (const uint32_t id : PostOrder(element)) {
+    const UOp u = b.graph()->at(id);
+    const auto of = [&](int i) { return i < u.num_src() ? known[u.src(i).id()] : HiddenValue{}; };
+    if (u.is(Op::kLoad) && IsFloat(u.dtype())) {
+      known[id] = {Hidden::kBounded, 1};
+      bounded->push_back(u);
+    } else if (u.is(Op::kReduce)) {
+      known[id] = FoldHidden(u, of(0));
+    } else if (!u.is(Op::kLoad) && !u.is(Op::kIndex) && !u.is(Op::kRange)) {
+      known[id] = CombineHidden(b, u, of(0), of(1), of(2), &others);
+    }
+  }
+  return others.empty() && known[element.id()].is == Hidden::kMinusInf;
+}
 
 UOp Least(Rewriter& b, UOp x, UOp y) {
   const UOp minus = b.graph()->Index(-1);
@@ -54,10 +84,17 @@ KeyEnds FindEnds(Rewriter& b, const CoupledSums& s) {
       const auto mask = PositionMask::Of(compare, hides, s.key, s.row);
       if (!mask || mask->along >= 0) continue;
       const Replacements hidden{{id, {b.graph()->ConstWord(DType::kBool, hides), {}}}};
-      if (!IsMinusInf(Substitute(b, element, hidden))) continue;
+      std::vector<UOp> bounded;
+      if (!IsHidden(b, Substitute(b, element, hidden), &bounded)) continue;
       const auto bound = BoundOf(b, *mask, s.rows(), [&](UOp u) { return IsShared(s, u); });
       if (!bound) continue;
-      UOp& end = IsZero(Substitute(b, s.sums[0].value, hidden)) ? ends.any : ends.if_finite;
+      const bool zero = IsZero(Substitute(b, s.sums[0].value, hidden)) && bounded.empty();
+      UOp& end = zero ? ends.any : ends.if_finite;
+      for (const UOp load : bounded) {
+        if (std::ranges::find(ends.bounded, load) == ends.bounded.end()) {
+          ends.bounded.push_back(load);
+        }
+      }
       end = end.valid() ? Least(b, end, bound->end) : bound->end;
     }
   }
@@ -84,7 +121,13 @@ class BlockCounter {
     if (!ends.if_finite.valid() || !w_.value.valid()) return exist;
     UOp shown = BlocksBelow(ends.if_finite);
     if (ends.any.valid()) shown = Least(b_, shown, exist);
-    return b_.Make(Op::kWhere, {AreFinite(shown, exist), shown, exist});
+    UOp holds = AreFinite(shown, exist);
+    for (const UOp load : ends.bounded) {
+      const UOp bounded = IsBounded(load, shown, exist);
+      if (!bounded.valid()) return exist;
+      holds = b_.Make(Op::kAnd, {holds, bounded});
+    }
+    return b_.Make(Op::kWhere, {holds, shown, exist});
   }
 
  private:
@@ -99,17 +142,58 @@ class BlockCounter {
   }
 
   // Whether all values of the blocks from `first` to `end` are: the sum of 0 times each is no
-  // number else. Threads share the elements of a block, neighbouring ones those of a key.
+  // number else.
   UOp AreFinite(UOp first, UOp end) {
     const DType dtype = s_.maximum.dtype();
-    const int64_t size = SizeOf(w_.channel);
+    const Elements all{w_.value, s_.key, w_.channel, first, end};
+    const UOp nothing = Reduce(all, ReduceKind::kAdd, [&](UOp value) {
+      return g_.Make(Op::kMul, {g_.ConstFloat(dtype, 0.0), value});
+    });
+    return b_.Make(Op::kCmpLt, {g_.ConstFloat(dtype, -1.0), nothing});
+  }
+
+  // Whether an operand of the scores is, of the keys of those blocks, or, where it depends on no
+  // key, of all rows. Invalid where it depends on more than that and one range that is reduced.
+  UOp IsBounded(UOp load, UOp first, UOp end) {
+    const std::optional<Dependence> d = FindDependence(load);
+    if (!d) return {};
+    Elements all{load, {}, {}, g_.Index(0), g_.Index(1)};
+    for (RangeSet open = d->of[load.id()]; open != 0; open &= open - 1) {
+      const UOp range = d->ranges[static_cast<size_t>(std::countr_zero(open))];
+      if (std::ranges::find(s_.shared, range) != s_.shared.end()) continue;
+      UOp& to = range == s_.key || range == s_.row ? all.along : all.inner;
+      if (to.valid() || !range.src(0).is_const()) return {};
+      to = range;
+    }
+    if (!all.inner.valid()) return {};
+    if (all.along == s_.key) {
+      all.first = first;
+      all.end = end;
+    }
+    const UOp most = Reduce(all, ReduceKind::kMax, [&](UOp value) {
+      return b_.Make(Op::kMax, {value, b_.Make(Op::kNeg, {value})});
+    });
+    return b_.Make(Op::kCmpLt, {most, g_.ConstFloat(most.dtype(), kBoundedArgument)});
+  }
+
+  // Those of a LOAD: along the keys of the blocks from `first` to `end`, or all rows, or neither;
+  // and along another range.
+  struct Elements {
+    UOp load, along, inner, first, end;
+  };
+
+  // Threads share the elements of a block, neighbouring ones those of a key.
+  UOp Reduce(const Elements& all, ReduceKind kind, absl::FunctionRef<UOp(UOp)> body) {
+    const DType dtype = s_.maximum.dtype();
+    const int64_t size = SizeOf(all.inner), most = all.along.valid() ? SizeOf(all.along) : 1;
+    const int64_t block = all.along == s_.key ? w_.block : most;
     int64_t lanes =
-        std::min<int64_t>(target_.vector_bytes / ByteSize(w_.value.dtype()), target_.vector_lanes);
+        std::min<int64_t>(target_.vector_bytes / ByteSize(all.load.dtype()), target_.vector_lanes);
     while (size % lanes != 0) lanes /= 2;
     int64_t threads = 1;
     for (const UOp range : w_.threads) threads *= SizeOf(range);
-    const int64_t chunks = w_.block * size / lanes, steps = (chunks + threads - 1) / threads;
-    const UOp hidden = b_.Make(Op::kSub, {end, first});
+    const int64_t chunks = block * size / lanes, steps = (chunks + threads - 1) / threads;
+    const UOp hidden = b_.Make(Op::kSub, {all.end, all.first});
     std::vector<UOp> over{g_.Range(next_range_++, AxisType::kReduce, hidden)};
     UOp chunk = RowMajor(b_, w_.threads);
     if (steps > 1) {
@@ -117,25 +201,24 @@ class BlockCounter {
       chunk = Add(Mul(over.back(), threads), chunk);
     }
     const UOp row = g_.Index(size / lanes);
-    UOp channel = Mul(b_.Make(Op::kFloorMod, {chunk, row}), lanes);
+    UOp inner = Mul(b_.Make(Op::kFloorMod, {chunk, row}), lanes);
     if (lanes > 1) {
       over.push_back(g_.Range(next_range_++, AxisType::kVector, g_.Index(lanes)));
-      channel = Add(channel, over.back());
+      inner = Add(inner, over.back());
     }
     const UOp in_block = b_.Make(Op::kFloorDiv, {chunk, row});
-    const UOp key = Add(Mul(Add(first, over[0]), w_.block), in_block);
-    const UOp from = Substitute(b_, w_.value.src(0),
-                                {{s_.key.id(), {key, {}}}, {w_.channel.id(), {channel, {}}}});
-    UOp exists = b_.Make(Op::kCmpLt, {key, g_.Index(keys_)});
+    const UOp along = Add(Mul(Add(all.first, over[0]), block), in_block);
+    Replacements at{{all.inner.id(), {inner, {}}}};
+    if (all.along.valid()) at[all.along.id()] = {along, {}};
+    const UOp from = Substitute(b_, all.load.src(0), at);
+    UOp exists = b_.Make(Op::kCmpLt, {along, g_.Index(most)});
     if (from.num_src() == 3) exists = g_.Make(Op::kAnd, {from.src(2), exists});
     UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from.src(0), from.src(1), exists})});
     if (value.dtype() != dtype) value = b_.Make(Op::kCast, dtype, {value});
-    std::vector<UOp> sum{g_.Make(Op::kMul, {g_.ConstFloat(dtype, 0.0), value})};
-    sum.insert(sum.end(), over.begin(), over.end());
-    sum.insert(sum.end(), w_.threads.begin(), w_.threads.end());
-    const UOp nothing = g_.Make(Op::kReduce, DType::kVoid, sum,
-                                std::vector{static_cast<int64_t>(ReduceKind::kAdd)});
-    return b_.Make(Op::kCmpLt, {g_.ConstFloat(dtype, -1.0), nothing});
+    std::vector<UOp> reduce{body(value)};
+    reduce.insert(reduce.end(), over.begin(), over.end());
+    reduce.insert(reduce.end(), w_.threads.begin(), w_.threads.end());
+    return g_.Make(Op::kReduce, DType::kVoid, reduce, std::vector{static_cast<int64_t>(kind)});
   }
 
   Rewriter& b_;

@@ -133,8 +133,9 @@ class TileSummer {
   }
 
   // Of local memory, at most, what threads tell each other through it (workgroup_reduce.h): whether
-  // hidden values are finite, of all lanes that exchange it themselves one number, and where lanes
-  // that have parts of a row do not exchange its maximum and its sum, a number of each lane's rows.
+  // hidden values are finite and operands of scores bounded (shown_blocks.h), of all lanes that
+  // exchange it themselves one number, and where lanes that have parts of a row do not exchange its
+  // maximum and its sum, a number of each lane's rows.
   int64_t ExchangedBytes() const {
     const int64_t threads = warps() * target_.warp;
     int64_t lanes = 1;  // neighbours that have parts of a row
@@ -145,7 +146,7 @@ class TileSummer {
     const bool row_last =
         std::ranges::all_of(std::span(layout_.threads).subspan(i), &TileDigit::row);
     const bool exchanged = row_last && std::has_single_bit(static_cast<uint64_t>(lanes));
-    const int64_t numbers = threads / (target_.warp & -target_.warp);
+    const int64_t numbers = 3 * threads / (target_.warp & -target_.warp);
     return Up(BytesOf(dtype_, numbers + (exchanged ? 0 : 2 * threads * layout_.rows())),
               kLocalAlign);
   }
