@@ -4,17 +4,17 @@
 #include <array>
 #include <span>
 
+#include "engine/schedule/range_facts.h"
+
 namespace telegrad {
 namespace {
-
-int64_t Size(UOp range) { return range.src(0).const_word(); }
 
 UOp BufferOf(UOp memory) {
   while (memory.is(Op::kAfter)) memory = memory.src(0);
   return memory;
 }
 
-bool IsReduce(UOp u, ReduceKind kind) {
+bool IsFoldOf(UOp u, ReduceKind kind) {
   return u.is(Op::kReduce) && u.num_src() == 2 && u.arg(0) == static_cast<int64_t>(kind) &&
          u.src(1).src(0).is_const() && u.dtype() == DType::kFloat32;
 }
@@ -27,16 +27,17 @@ std::optional<RowNest> NestOf(UOp end, std::span<const UOp> shared) {
   const bool own = memory.is(Op::kAfter) && memory.src(0).is(Op::kBuffer) &&
                    memory.num_src() == 1 + static_cast<int>(shared.size()) &&
                    index.num_src() == 2 && index.src(1) == nest.range &&
-                   nest.range.src(0).is_const() && memory.src(0).arg(2) == Size(nest.range);
+                   nest.range.src(0).is_const() &&
+                   memory.src(0).arg(2) == RangeFacts::Size(nest.range);
   for (size_t i = 0; own && i < shared.size(); ++i) {
     if (memory.src(static_cast<int>(i) + 1) != shared[i]) return std::nullopt;
   }
   return own ? std::optional(nest) : std::nullopt;
 }
 
-class Finder {
+class RowNestFinder {
  public:
-  explicit Finder(const FrozenGraph& kernel) : sink_(kernel.root()), g_(*kernel.graph) {}
+  explicit RowNestFinder(const FrozenGraph& kernel) : sink_(kernel.root()), g_(*kernel.graph) {}
 
   std::optional<RowNests> Run() {
     const bool found = FindNests() && FindWeighted() && FindWeights() && IsAlone();
@@ -59,10 +60,11 @@ class Finder {
     }
     for (const UOp loop : out_.shared) {
       if (!loop.src(0).is_const()) return false;
-      out_.rows *= Size(loop);
+      out_.rows *= RangeFacts::Size(loop);
     }
     const auto scores = NestOf(ends[0], out_.shared), weights = NestOf(ends[1], out_.shared);
-    if (!scores || !weights || Size(scores->range) != Size(weights->range)) return false;
+    if (!scores || !weights || RangeFacts::Size(scores->range) != RangeFacts::Size(weights->range))
+      return false;
     out_.scores = *scores;
     out_.weights = *weights;
     const UOp last = ends[2];
@@ -75,7 +77,7 @@ class Finder {
 
   bool FindWeighted() {
     for (const UOp u : NodesOf(out_.root.src(1))) {
-      if (!IsReduce(u, ReduceKind::kAdd) || !u.src(0).is(Op::kMul)) continue;
+      if (!IsFoldOf(u, ReduceKind::kAdd) || !u.src(0).is(Op::kMul)) continue;
       for (int i = 0; i < 2; ++i) {
         if (!out_.weights.Stores(u.src(0).src(i), u.src(1))) continue;
         if (out_.weighted.valid()) return false;
@@ -83,7 +85,8 @@ class Finder {
         out_.value = u.src(0).src(1 - i);
       }
     }
-    return out_.weighted.valid() && Size(out_.weighted.src(1)) == Size(out_.scores.range);
+    return out_.weighted.valid() &&
+           RangeFacts::Size(out_.weighted.src(1)) == RangeFacts::Size(out_.scores.range);
   }
 
   // The exponential of the weights, the maximum that its argument has, and the sum.
@@ -93,10 +96,10 @@ class Finder {
       if (u.is(Op::kExp2)) {
         if (out_.exponential.valid()) return false;
         out_.exponential = u;
-      } else if (IsReduce(u, ReduceKind::kMax)) {
+      } else if (IsFoldOf(u, ReduceKind::kMax)) {
         if (out_.maximum.valid()) return false;
         out_.maximum = u;
-      } else if (IsReduce(u, ReduceKind::kAdd)) {
+      } else if (IsFoldOf(u, ReduceKind::kAdd)) {
         if (out_.sum.valid()) return false;
         out_.sum = u;
       } else if (u.is(Op::kReduce)) {
@@ -210,6 +213,8 @@ std::vector<UOp> NodesOf(UOp value) {
   return nodes;
 }
 
-std::optional<RowNests> FindRowNests(const FrozenGraph& kernel) { return Finder(kernel).Run(); }
+std::optional<RowNests> FindRowNests(const FrozenGraph& kernel) {
+  return RowNestFinder(kernel).Run();
+}
 
 }  // namespace telegrad

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/strings.h"
+#include "engine/schedule/range_facts.h"
 #include "engine/schedule/row_nests.h"
 
 namespace telegrad {
@@ -18,8 +19,6 @@ constexpr int64_t kLeastKeys = 512;   // of a part: shorter ones take less time 
 constexpr int64_t kGroupsAtOnce = 2;  // workgroups that each processor should have
 
 constexpr int kMaxima = ~0, kSums = ~1, kWeighted = ~2;  // the temporaries
-
-int64_t Size(UOp range) { return range.src(0).const_word(); }
 
 class RowSplitter {
  public:
@@ -57,7 +56,7 @@ class RowSplitter {
     Loops loops{.shared = {}, .row = k.g().Index(0)};
     for (const UOp loop : n_.shared) {
       loops.shared.push_back(k.Copy(loop, {}, {}));
-      loops.row = k.Add(k.Times(loops.row, Size(loop)), loops.shared.back());
+      loops.row = k.Add(k.Times(loops.row, RangeFacts::Size(loop)), loops.shared.back());
     }
     return loops;
   }
