@@ -158,13 +158,13 @@ void AddKernel(const Kernel& kernel, const ScheduledKernel& scheduled, const Sch
 
 // The kernels that read the values of variables, which are in `slot`.
 absl::StatusOr<RunParts> PartsOf(const Schedule& schedule, const Kernels& kernels, size_t slot,
-                                 Budget* budget) {
+                                 const Target& target, Budget* budget) {
   RunParts parts;
   for (size_t k = 0; k < kernels.size(); ++k) {
     const ScheduledKernel& scheduled = schedule.kernels[k];
     const int64_t values = ArgumentOfSlot(scheduled, static_cast<int64_t>(slot));
     if (values < 0) continue;
-    TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOf(scheduled.graph, values, budget));
+    TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOf(scheduled.graph, values, target, budget));
     VaryingKernel& own = parts.kernels.emplace_back();
     own.kernel = k;
     own.least_share = work.most > 0 ? work.least / work.most : 1;
@@ -212,7 +212,8 @@ absl::StatusOr<Built> Build(const Digest& hash, const FrozenGraph& graph,
     AddKernel(*kernels[k], schedule.kernels[k], schedule, &plan);
   }
   if (!values.empty()) {
-    TG_ASSIGN_OR_RETURN(plan.parts, PartsOf(schedule, kernels, plan.slots.size() - 1, budget));
+    TG_ASSIGN_OR_RETURN(plan.parts,
+                        PartsOf(schedule, kernels, plan.slots.size() - 1, device.target(), budget));
     plan.parts.variables.assign(values.begin(), values.end());
   }
   TG_ASSIGN_OR_RETURN(out.executable, PlannedExecutable::Create(std::move(plan), std::move(runs)));

@@ -20,11 +20,12 @@ constexpr int64_t kShareOfDevice = 16;  // of its memory, for temporaries
 constexpr double kMostTimes = 2, kMostIterations = 1 << 16;
 
 // `slot`: where the values of the variables are; -1: nowhere.
-absl::StatusOr<KernelWork> WorkOfAll(const Schedule& schedule, int64_t slot, Budget* budget) {
+absl::StatusOr<KernelWork> WorkOfAll(const Schedule& schedule, int64_t slot, const Target& target,
+                                     Budget* budget) {
   KernelWork work;
   for (const ScheduledKernel& kernel : schedule.kernels) {
     TG_ASSIGN_OR_RETURN(const KernelWork own,
-                        WorkOf(kernel.graph, ArgumentOfSlot(kernel, slot), budget));
+                        WorkOf(kernel.graph, ArgumentOfSlot(kernel, slot), target, budget));
     work.least += own.least;
     work.most += own.most;
   }
@@ -55,8 +56,8 @@ absl::StatusOr<WholeForm> DescribeWholeForm(const Digest& hash, const FrozenGrap
   std::vector<VarValue> values;
   for (const VarRange& range : ranges) values.push_back({range.id, range.min});
   TG_ASSIGN_OR_RETURN(const auto least, schedules.Get(hash, graph.root(), values, budget, options));
-  TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOfAll(whole, form.slot, budget));
-  TG_ASSIGN_OR_RETURN(const KernelWork needed, WorkOfAll(*least, -1, budget));
+  TG_ASSIGN_OR_RETURN(const KernelWork work, WorkOfAll(whole, form.slot, device.target(), budget));
+  TG_ASSIGN_OR_RETURN(const KernelWork needed, WorkOfAll(*least, -1, device.target(), budget));
   return WholeForm{.serves = work.least <= kMostTimes * needed.most + kMostIterations,
                    .least_share = work.most > 0 ? work.least / work.most : 1};
 }

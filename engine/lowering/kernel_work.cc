@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "engine/lowering/affine.h"
+#include "engine/lowering/online_match.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/runtime_ends.h"
 #include "engine/lowering/runtime_window.h"
+#include "engine/lowering/shown_blocks.h"
+#include "engine/lowering/substitute.h"
 #include "engine/rules/algebra.h"
 #include "engine/rules/divmod.h"
 
@@ -24,14 +27,38 @@ bool FollowsValues(UOp end, int64_t values) {
   });
 }
 
+// The loops over rows of scores end where the threads of a workgroup end them (shown_blocks.h).
+UOp EndRows(Rewriter& b, UOp root) {
+  const std::optional<CoupledSums> sums = MatchCoupledSums(b, root);
+  if (!sums) return root;
+  const UOp keys = KeysShown(b, *sums);
+  if (!keys.valid()) return root;
+  Replacements with;
+  for (const uint32_t id : PostOrder(root)) {
+    const UOp index = b.graph()->at(id);
+    if (!index.is(Op::kIndex) || !Memory(index).is(Op::kBuffer)) continue;
+    for (const uint32_t r : PostOrder(index.src(1))) {
+      const UOp range = b.graph()->at(r);
+      const bool along = range.is(Op::kRange) && range.src(0) == sums->key.src(0) &&
+                         StrideOf(index.src(1), range) == sums->rows();
+      if (!along || with.contains(r)) continue;
+      const UOp ended = b.graph()->Range(range.arg(0), static_cast<AxisType>(range.arg(1)), keys);
+      with[r] = {ended, {ended}};
+    }
+  }
+  return Substitute(b, root, with);
+}
+
 }  // namespace
 
-absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, int64_t values, Budget* budget) {
+absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, int64_t values, const Target& target,
+                                  Budget* budget) {
   Graph graph;
   graph.LimitSize(budget);
   UOp root = CopyLive(kernel.root(), &graph);
   Rewriter b(&graph, {&kAlgebra, &kDivMod}, budget);
   if (root.valid()) root = MoveWindows(b, root);
+  if (root.valid() && target.has(ParallelLevel::kThreads)) root = EndRows(b, root);
   if (root.valid()) root = EndLoops(b, root);
   TG_RETURN_IF_ERROR(graph.status());
   const std::optional<Dependence> d = FindDependence(root);

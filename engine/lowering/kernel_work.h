@@ -4,6 +4,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
 #include "engine/ir/graph.h"
+#include "engine/types/target.h"
 
 namespace telegrad {
 
@@ -15,8 +16,9 @@ struct KernelWork {
   double least = 0, most = 0;
 };
 
-// Of a scheduled kernel. `values`: the number of the argument that has the values of the variables;
-// -1: none.
-absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, int64_t values, Budget* budget);
+// Of a scheduled kernel, on a target. `values`: the number of the argument that has the values of
+// the variables; -1: none.
+absl::StatusOr<KernelWork> WorkOf(const FrozenGraph& kernel, int64_t values, const Target& target,
+                                  Budget* budget);
 
 }  // namespace telegrad

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "absl/functional/function_ref.h"
 #include "engine/lowering/position_form.h"
@@ -34,14 +33,9 @@ struct MaskBound {
   UOp first, end;
 };
 
-// The keys that the mask shows for one of so many rows at least. nullopt where the key is taken
-// other than 1 or -1 times, or the rest depends on anything but what `is_shared` admits.
+// The keys that the mask shows for one of so many rows at least. nullopt where the key does
+// not count, or the rest depends on anything but what `is_shared` admits.
 std::optional<MaskBound> BoundOf(Rewriter& b, const PositionMask& mask, int64_t rows,
                                  absl::FunctionRef<bool(UOp)> is_shared);
-
-// The number of keys of which some row shows one, at most, where comparisons of positions make
-// `value` -inf at the others. It depends on nothing but the ranges `shared`. Invalid: no mask says
-// that.
-UOp KeysShown(Rewriter& b, UOp value, UOp row, UOp key, std::span<const UOp> shared);
 
 }  // namespace telegrad

@@ -23,6 +23,7 @@
 #include "engine/lowering/tile_layout.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/lowering/workgroup_operands.h"
+#include "engine/lowering/workgroup_rows.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -34,13 +35,6 @@ int64_t Up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 bool IsNarrow(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// Some of a thread's elements of a tile of the workgroup's rows.
-struct Walk {
-  UOp row, column;  // in the workgroup's tile
-  UOp at, row_at;   // the numbers of the element and of its row, among the thread's
-  std::vector<UOp> rows = {}, columns = {};  // ranges
-};
-
 // How the products are computed.
 enum class Products : uint8_t {
   kInstructions,  // by matrix instructions
@@ -48,17 +42,14 @@ enum class Products : uint8_t {
   kDirect,        // of operands where they are
 };
 
-class TileSummer {
+class TileSummer : WorkgroupRows {
  public:
   TileSummer(Rewriter& b, const Target& target, const CoupledSums& sums, Products products)
-      : b_(b),
-        g_(*b.graph()),
+      : WorkgroupRows(b, sums.maximum.dtype(), sums.next_range),
         target_(target),
         products_(products),
         s_(sums),
-        terms_(b, s_, s_.maximum),
-        next_range_(s_.next_range),
-        dtype_(s_.maximum.dtype()) {}
+        terms_(b, s_, s_.maximum) {}
 
   UOp Run() {
     if (!s_.row.valid() || s_.rows() % kWarpRows != 0 || s_.blocks.valid()) return {};
@@ -66,7 +57,8 @@ class TileSummer {
     if (s_.sums.size() != 1 || s_.sums[0].kept.size() != 2) return {};
     keys_ = SizeOf(s_.key);
     if (!ChooseLayout()) return {};
-    MakeThreads();
+    MakeThreads(layout_, warps());
+    PlaceFragments();
     for (; block_ >= layout_.columns; block_ /= 2) {
       if (block_ % layout_.columns != 0) return {};
       const int64_t weights = instruction_ ? 0 : BytesOf(dtype_, block_ * WeightStride());
@@ -92,11 +84,25 @@ class TileSummer {
   int64_t channels() const { return Up(SizeOf(channel()), layout_.columns); }
   int64_t warps() const { return s_.rows() / kWarpRows; }
 
+  // An element that is 0 where there is none, as a load that is gated: then its copy is 0 there.
+  UOp WithGate(UOp value) {
+    const bool zero =
+        value.is(Op::kWhere) && value.src(2).is_const() && value.src(2).const_word() == 0;
+    const UOp inner = zero ? value.src(1) : UOp();
+    const UOp load = !zero ? UOp() : inner.is(Op::kCast) ? inner.src(0) : inner;
+    if (!zero || !load.is(Op::kLoad)) return value;
+    const UOp from = load.src(0);
+    const UOp gate = from.num_src() == 3 ? Both(from.src(2), value.src(0)) : value.src(0);
+    const UOp gated = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from.src(0), from.src(1), gate})});
+    return inner == load ? gated : b_.Make(Op::kCast, inner.dtype(), {gated});
+  }
+
   bool ChooseLayout() {
     constexpr int64_t kMostChannels = 128;  // of a block of all keys: sums take the registers
     if (products_ != Products::kDirect) {
       product_ = FindRowProduct(s_.scores, s_.row, s_.key);
-      value_ = FactorLoad(sum().value);
+      weighted_ = WithGate(sum().value);
+      value_ = FactorLoad(weighted_);
       if (value_.valid() && DependsOn(value_, sum().row)) value_ = {};
     }
     if (products_ == Products::kInstructions) {
@@ -119,8 +125,9 @@ class TileSummer {
   }
 
   // Of local memory, at most, what threads tell each other through it (workgroup_reduce.h): whether
-  // hidden values are finite, of all lanes that exchange it themselves one number, and where lanes
-  // that have parts of a row do not exchange its maximum and its sum, a number of each lane's rows.
+  // hidden values are finite and operands of scores bounded (shown_blocks.h), of all lanes that
+  // exchange it themselves one number, and where lanes that have parts of a row do not exchange its
+  // maximum and its sum, a number of each lane's rows.
   int64_t ExchangedBytes() const {
     const int64_t threads = warps() * target_.warp;
     int64_t lanes = 1;  // neighbours that have parts of a row
@@ -131,21 +138,13 @@ class TileSummer {
     const bool row_last =
         std::ranges::all_of(std::span(layout_.threads).subspan(i), &TileDigit::row);
     const bool exchanged = row_last && std::has_single_bit(static_cast<uint64_t>(lanes));
-    const int64_t numbers = threads / (target_.warp & -target_.warp);
+    const int64_t numbers = 3 * threads / (target_.warp & -target_.warp);
     return Up(BytesOf(dtype_, numbers + (exchanged ? 0 : 2 * threads * layout_.rows())),
               kLocalAlign);
   }
 
-  // Digits are ranges of their own, so that a sum over some of them is one over lanes.
-  void MakeThreads() {
-    threads_.push_back(Fresh(AxisType::kLocal, warps()));
-    lane_ = g_.Index(0);
-    for (size_t i = layout_.threads.size(); i-- > 0;) {
-      const TileDigit& digit = layout_.threads[i];
-      threads_.push_back(Fresh(AxisType::kLocal, digit.size));
-      lane_ = Add(Mul(lane_, digit.size), threads_.back());
-      (digit.row ? row_lanes_ : column_lanes_).push_back(threads_.back());
-    }
+  // Where the threads' elements of the instruction's operands are.
+  void PlaceFragments() {
     if (!instruction_) return;
     const std::optional<Fragments> f =
         FragmentsFor(b_, target_.matrix, value_.dtype(), kWarpRows, next_range_++);
@@ -162,36 +161,6 @@ class TileSummer {
     zero_ = f->zero;
   }
 
-  UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }
-  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
-  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, g_.Index(y)}); }
-  UOp Store(UOp memory, UOp index, UOp value) {
-    return g_.Make(Op::kStore, {g_.Make(Op::kIndex, {memory, index}), value});
-  }
-  UOp Load(UOp memory, UOp index) {
-    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {memory, index})});
-  }
-  UOp After(UOp memory, std::initializer_list<UOp> what) {
-    std::vector<UOp> src{memory};
-    src.insert(src.end(), what.begin(), what.end());
-    return g_.Make(Op::kAfter, DType::kVoid, src);
-  }
-  UOp Nest(UOp store, std::initializer_list<std::span<const UOp>> loops) {
-    std::vector<UOp> src{store};
-    for (const std::span<const UOp> some : loops) src.insert(src.end(), some.begin(), some.end());
-    return src.size() == 1 ? store : g_.Make(Op::kEnd, DType::kVoid, src);
-  }
-  UOp Reduce(ReduceKind kind, UOp body, std::initializer_list<std::span<const UOp>> over) {
-    std::vector<UOp> src{body};
-    for (const std::span<const UOp> some : over) src.insert(src.end(), some.begin(), some.end());
-    if (src.size() == 1) return body;
-    return g_.Make(Op::kReduce, DType::kVoid, src, std::vector{static_cast<int64_t>(kind)});
-  }
-
-  UOp Memory(AddressSpace space, DType dtype, int64_t elements) {
-    return g_.Make(Op::kBuffer, dtype, {}, {static_cast<int64_t>(space), next_slot_++, elements});
-  }
-  UOp Private(int64_t elements) { return Memory(AddressSpace::kRegister, dtype_, elements); }
   UOp OfBlock(int64_t elements) { return After(Private(elements), {operands_.blocks}); }
 
   // `memory` in the loop over blocks, where it has `first` in the beginning.
@@ -200,42 +169,6 @@ class TileSummer {
     return After(memory, {Nest(Store(memory, each, first), {{&each, 1}}), operands_.blocks});
   }
   UOp InLoop(UOp nest) { return g_.Make(Op::kEnd, {nest, operands_.blocks}); }
-
-  // Of a tile of so many columns, a multiple of the layout's. `lowest`: of the columns that are
-  // neighbours.
-  Walk Over(int64_t columns, AxisType of_rows, AxisType of_columns,
-            std::optional<AxisType> lowest = {}) {
-    Walk walk;
-    walk.row = Mul(threads_[0], kWarpRows);
-    walk.row_at = walk.column = walk.at = g_.Index(0);
-    if (columns > layout_.columns) {
-      const UOp tile = Fresh(of_columns, columns / layout_.columns);
-      walk.columns.push_back(tile);
-      walk.column = Mul(tile, layout_.columns);
-      walk.at = Mul(tile, layout_.size());
-    }
-    for (size_t i = 0; i < layout_.threads.size(); ++i) {
-      const TileDigit& digit = layout_.threads[i];
-      UOp& along = digit.row ? walk.row : walk.column;
-      along = Add(along, Mul(threads_[threads_.size() - 1 - i], digit.stride));
-    }
-    int64_t below = 1, rows_below = 1;
-    for (const TileDigit& digit : layout_.elements) {
-      AxisType type = digit.row ? of_rows : of_columns;
-      if (!digit.row && digit.stride == 1 && below == 1 && lowest) type = *lowest;
-      const UOp range = Fresh(type, digit.size);
-      UOp& along = digit.row ? walk.row : walk.column;
-      along = Add(along, Mul(range, digit.stride));
-      walk.at = Add(walk.at, Mul(range, below));
-      if (digit.row) {
-        walk.row_at = Add(walk.row_at, Mul(range, rows_below));
-        rows_below *= digit.size;
-      }
-      (digit.row ? walk.rows : walk.columns).push_back(range);
-      below *= digit.size;
-    }
-    return walk;
-  }
 
   // Rows of weights that threads exchange lie side by side, with a gap that a vector is aligned by.
   int64_t WeightStride() const { return s_.rows() + 4; }
@@ -251,7 +184,7 @@ class TileSummer {
   }
 
   // The ranges of the scores at a place.
-  Replacements At(const Walk& walk) {
+  Replacements At(const TileWalk& walk) {
     return {{s_.row.id(), {walk.row, {walk.row}}},
             {s_.key.id(), {Add(Mul(operands_.blocks, block_), walk.column), {walk.column}}}};
   }
@@ -326,7 +259,7 @@ class TileSummer {
   }
 
   // What becomes of the scores' sum of products; nothing where they have none.
-  void PutProduct(const Walk& walk, UOp products, Replacements* with) {
+  void PutProduct(const TileWalk& walk, UOp products, Replacements* with) {
     if (!product_) return;
     const UOp reduce = product_->reduce;
     if (products.valid()) {
@@ -343,7 +276,7 @@ class TileSummer {
 
   void StoreScores() {
     const UOp products = instruction_ ? StoreProducts() : UOp();
-    const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
     Replacements with = At(walk);
     PutProduct(walk, products, &with);
     const UOp score = Substitute(b_, s_.scores, with);
@@ -357,7 +290,7 @@ class TileSummer {
   }
 
   void UpdateMaxima() {
-    const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUnroll);
+    const TileWalk walk = Over(block_, AxisType::kUpcast, AxisType::kUnroll);
     maxima_ = Private(layout_.rows());
     const UOp carried = Carried(maxima_, layout_.rows(), terms_.Lowest());
     const UOp old = Load(carried, walk.row_at);
@@ -371,7 +304,7 @@ class TileSummer {
   }
 
   void StoreWeights() {
-    const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
     const UOp maximum = Load(After(maxima_, {maxima_done_}), walk.row_at);
     const UOp weight = terms_.Exponential(Load(elements_, walk.at), terms_.Shift(maximum));
     const UOp memory = OfBlock(block_ / layout_.columns * layout_.size());
@@ -379,7 +312,7 @@ class TileSummer {
   }
 
   void AddWeights() {
-    const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUnroll);
+    const TileWalk walk = Over(block_, AxisType::kUpcast, AxisType::kUnroll);
     sums_ = Private(layout_.rows());
     const UOp carried = Carried(sums_, layout_.rows(), g_.ConstFloat(dtype_, 0.0));
     const UOp before = b_.Make(Op::kMul, {Load(carried, walk.row_at), Load(scales_, walk.row_at)});
@@ -397,7 +330,7 @@ class TileSummer {
 
   void MultiplyFragments() {
     const UOp carried = CarriedOutput();
-    const Walk walk = Over(channels(), AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(channels(), AxisType::kUpcast, AxisType::kUpcast);
     const UOp rescaled = b_.Make(Op::kMul, {Load(carried, walk.at), Load(scales_, walk.row_at)});
     const UOp scaled =
         After(output_, {Nest(Store(carried, walk.at, rescaled), {walk.rows, walk.columns})});
@@ -417,7 +350,7 @@ class TileSummer {
   UOp ShareWeights() {
     const UOp memory =
         After(Memory(AddressSpace::kLocal, dtype_, block_ * WeightStride()), {operands_.blocks});
-    const Walk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(block_, AxisType::kUpcast, AxisType::kUpcast);
     const UOp at = Add(Mul(walk.column, WeightStride()), walk.row);
     const UOp store = Store(memory, at, Load(weights_, walk.at));
     return After(memory, {Nest(store, {threads_, walk.columns, walk.rows})});
@@ -425,13 +358,13 @@ class TileSummer {
 
   void AddProducts() {
     const UOp carried = CarriedOutput(), shared = ShareWeights();
-    const Walk walk = Over(channels(), AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(channels(), AxisType::kUpcast, AxisType::kUpcast);
     const Terms key = TermsOf(block_);
     const UOp weight = Load(shared, Add(Mul(key.at, WeightStride()), walk.row));
     UOp value;
     if (operands_.value) {
       const UOp element = ElementOf(*operands_.value, walk.column, key.at);
-      value = Substitute(b_, sum().value, {{value_.id(), {element, {}}}});
+      value = Substitute(b_, weighted_, {{value_.id(), {element, {}}}});
     } else {
       value = Substitute(b_, sum().value,
                          {{s_.row.id(), {walk.row, {}}},
@@ -452,7 +385,7 @@ class TileSummer {
   // What all lanes of a row have added up.
   UOp TotalSums() {
     const UOp done = After(sums_, {sums_done_});
-    const Walk walk = Over(layout_.columns, AxisType::kUpcast, AxisType::kUpcast);
+    const TileWalk walk = Over(layout_.columns, AxisType::kUpcast, AxisType::kUpcast);
     const UOp memory = Private(layout_.rows());
     const UOp total = Reduce(ReduceKind::kAdd, Load(done, walk.row_at), {column_lanes_});
     return After(memory, {Nest(Store(memory, walk.row_at, total), {walk.rows})});
@@ -484,8 +417,8 @@ class TileSummer {
     if (row.size() != 1 || column.size() > 1) return {};
     const bool each = column.size() == 1;
     if (each && SizeOf(column[0]) != SizeOf(channel())) return {};
-    const Walk walk = Over(each ? channels() : layout_.columns, AxisType::kUpcast,
-                           AxisType::kUpcast, AxisType::kVector);
+    const TileWalk walk = Over(each ? channels() : layout_.columns, AxisType::kUpcast,
+                               AxisType::kUpcast, AxisType::kVector);
     Replacements with{{row[0].id(), {walk.row, {}}}};
     if (each) with[column[0].id()] = {walk.column, {}};
     for (uint32_t id : PostOrder(store)) {
@@ -547,7 +480,7 @@ class TileSummer {
   }
 
   // What a load of the memory that stands for a result becomes.
-  UOp Result(UOp memory, const Walk& walk) {
+  UOp Result(UOp memory, const TileWalk& walk) {
     if (memory == s_.maximum_memory) return Load(maxima_, walk.row_at);
     const bool sums = s_.sum_memory.valid() && memory == s_.sum_memory;
     if (!sums && memory != sum().memory) return {};
@@ -555,22 +488,16 @@ class TileSummer {
     return terms_.Corrected(value, Load(maxima_, walk.row_at), !sums && sum().hides_rows);
   }
 
-  Rewriter& b_;
-  Graph& g_;
   const Target& target_;
   const Products products_;
   const CoupledSums& s_;
   OnlineTerms terms_;
-  int64_t next_range_, next_slot_ = 0;
-  const DType dtype_;  // of scores and weights
   int64_t keys_ = 0, block_ = 0;
-  std::optional<RowProduct> product_;  // of the scores
-  UOp value_;                          // the LOAD that is weighted; invalid: it is computed
+  std::optional<RowProduct> product_;           // of the scores
+  UOp weighted_;                                // the sum's value, once its load is gated
+  UOp value_;                                   // the LOAD of it; invalid: it is computed
   std::optional<TileInstruction> instruction_;  // for both products
-  TileLayout layout_;
-  std::vector<UOp> threads_;  // warps, then the digits of a lane, the highest first
-  std::vector<UOp> row_lanes_, column_lanes_;  // of them
-  UOp lane_, zero_;
+  UOp zero_;
   FragmentPlace of_rows_, of_columns_;  // of the instruction's operands
   StagedOperands operands_;
   UOp elements_, scales_, weights_;  // of a block

@@ -16,8 +16,10 @@
 #include <span>
 
 #include "engine/lowering/affine.h"
+#include "engine/lowering/online_nodes.h"
 #include "engine/lowering/online_terms.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/shown_blocks.h"
 #include "engine/lowering/workgroup_matmul.h"
 #include "engine/types/machine_costs.h"
 
@@ -32,16 +34,13 @@ struct AxisShare {
   int64_t lanes = 1, steps = 1;
 };
 
-class RowSummer {
+class RowSummer : OnlineNodes {
  public:
   RowSummer(Rewriter& b, const Target& target, const CoupledSums& sums)
-      : b_(b),
-        g_(*b.graph()),
+      : OnlineNodes(b, sums.maximum.dtype(), sums.next_range),
         target_(target),
         s_(sums),
-        terms_(b, s_, s_.maximum),
-        next_range_(s_.next_range),
-        dtype_(s_.maximum.dtype()) {}
+        terms_(b, s_, s_.maximum) {}
 
   UOp Run() {
     if (s_.row.valid() || s_.blocks.valid() || s_.sums.size() != 1) return {};
@@ -116,52 +115,36 @@ class RowSummer {
     }
     if (slot_ranges_.empty()) return false;
     neighbour_ = Fresh(AxisType::kLocal, neighbours);
-    const int64_t block = slots_ * kKeysTogether;
-    blocks_ = Fresh(AxisType::kReduce, (keys + block - 1) / block);
+    std::vector<UOp> all = slot_ranges_;
+    all.push_back(neighbour_);
+    const BlockWalk walk{.sums = s_,
+                         .value = FactorLoad(sum().value),
+                         .channel = channel(),
+                         .threads = all,
+                         .block = slots_ * kKeysTogether};
+    const UOp shown = BlocksShown(b_, target_, walk, &next_range_);
+    blocks_ = g_.Range(next_range_++, AxisType::kReduce, shown);
     return true;
   }
 
-  UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }
-  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
-  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, g_.Index(y)}); }
   UOp Times(UOp x, UOp y) { return b_.Make(Op::kMul, {x, y}); }
   UOp Number(double value) { return g_.ConstFloat(dtype_, value); }
-  UOp Store(UOp memory, UOp index, UOp value) {
-    return g_.Make(Op::kStore, {g_.Make(Op::kIndex, {memory, index}), value});
-  }
-  UOp Load(UOp memory, UOp index) {
-    return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {memory, index})});
-  }
   UOp Only(UOp memory) { return Load(memory, g_.Index(0)); }
-  UOp Nest(UOp store, std::span<const UOp> loops) {
-    std::vector<UOp> src{store};
-    src.insert(src.end(), loops.begin(), loops.end());
-    return g_.Make(Op::kEnd, DType::kVoid, src);
-  }
-  UOp Reduce(ReduceKind kind, UOp body, std::span<const UOp> over) {
-    std::vector<UOp> src{body};
-    src.insert(src.end(), over.begin(), over.end());
-    return g_.Make(Op::kReduce, DType::kVoid, src, std::vector{static_cast<int64_t>(kind)});
-  }
-  UOp Private(int64_t elements) {
-    return g_.Make(Op::kBuffer, dtype_, {},
-                   {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, elements});
-  }
   // Memory that each block has anew, filled by one store for each of `loops`.
   UOp OfBlock(int64_t elements, UOp index, UOp value, std::span<const UOp> loops) {
     const UOp memory = g_.Make(Op::kAfter, {Private(elements), blocks_});
-    return g_.Make(Op::kAfter, {memory, Nest(Store(memory, index, value), loops)});
+    return g_.Make(Op::kAfter, {memory, Nest(Store(memory, index, value), {loops})});
   }
   // `memory` in the loop over blocks, where it has `first` in the beginning.
   UOp Carried(UOp memory, int64_t elements, UOp first) {
     const UOp each = Fresh(AxisType::kUpcast, elements);
-    return g_.Make(Op::kAfter, {memory, Nest(Store(memory, each, first), {&each, 1}), blocks_});
+    return g_.Make(Op::kAfter, {memory, Nest(Store(memory, each, first), {{&each, 1}}), blocks_});
   }
   UOp InLoop(UOp nest) { return g_.Make(Op::kEnd, {nest, blocks_}); }
   // A nest of one store.
   UOp Once(UOp store) {
     const UOp once = Fresh(AxisType::kUpcast, 1);
-    return Nest(store, {&once, 1});
+    return Nest(store, {{&once, 1}});
   }
 
   UOp KeyAt(UOp each) {
@@ -211,8 +194,8 @@ class RowSummer {
       const UOp body = Substitute(b_, product_.src(0),
                                   {{s_.key.id(), {key, {}}}, {terms_of_.axis.id(), {walk.at, {}}}});
       walk.ranges.push_back(neighbour_);
-      with[product_.id()] = {Reduce(ReduceKind::kAdd, ZeroWithout(body, walk.exists), walk.ranges),
-                             {}};
+      with[product_.id()] = {
+          Reduce(ReduceKind::kAdd, ZeroWithout(body, walk.exists), {walk.ranges}), {}};
     }
     const UOp score = Substitute(b_, s_.scores, with);
     UOp element =
@@ -226,7 +209,7 @@ class RowSummer {
     maximum_ = Private(1);
     const UOp carried = Carried(maximum_, 1, terms_.Lowest()), old = Only(carried);
     const UOp each = Fresh(AxisType::kUnroll, kKeysTogether);
-    const UOp most = Reduce(ReduceKind::kMax, Load(elements_, each), {&each, 1});
+    const UOp most = Reduce(ReduceKind::kMax, Load(elements_, each), {{&each, 1}});
     const UOp maximum = b_.Make(Op::kMax, {old, most});
     maximum_done_ = Once(Store(carried, g_.Index(0), maximum));
     const UOp once = Fresh(AxisType::kUpcast, 1);
@@ -245,7 +228,7 @@ class RowSummer {
     const UOp carried = Carried(sum_, 1, Number(0));
     const UOp before = Times(Only(carried), Only(scale_));
     const UOp each = Fresh(AxisType::kUnroll, kKeysTogether);
-    const UOp more = Reduce(ReduceKind::kAdd, Load(weights_, each), {&each, 1});
+    const UOp more = Reduce(ReduceKind::kAdd, Load(weights_, each), {{&each, 1}});
     const UOp store = Store(carried, g_.Index(0), Add(before, more));
     sum_done_ = InLoop(Once(store));
   }
@@ -259,27 +242,28 @@ class RowSummer {
     UOp value =
         Substitute(b_, sum().value, {{s_.key.id(), {key, {}}}, {channel().id(), {walk.at, {}}}});
     value = ZeroWithout(ZeroWithout(value, Exists(key)), walk.exists);
-    const UOp more = Reduce(ReduceKind::kAdd, Times(Load(weights_, each), value), {&each, 1});
+    const UOp more = Reduce(ReduceKind::kAdd, Times(Load(weights_, each), value), {{&each, 1}});
     const UOp before = Times(Load(carried, walk.number), Only(scale_));
-    output_done_ = InLoop(Nest(Store(carried, walk.number, Add(before, more)), walk.ranges));
+    output_done_ = InLoop(Nest(Store(carried, walk.number, Add(before, more)), {walk.ranges}));
   }
 
   // What all threads have added up.
   void PutTogether() {
     const UOp own = g_.Make(Op::kAfter, {maximum_, InLoop(maximum_done_)});
     const UOp most = Private(1), factor = Private(1), total = Private(1);
-    const UOp all = Reduce(ReduceKind::kMax, Only(own), slot_ranges_);
+    const UOp all = Reduce(ReduceKind::kMax, Only(own), {slot_ranges_});
     maximum_ = g_.Make(Op::kAfter, {most, Once(Store(most, g_.Index(0), all))});
     const UOp by = terms_.Rescaling(Only(own), Only(maximum_));
     scale_ = g_.Make(Op::kAfter, {factor, Once(Store(factor, g_.Index(0), by))});
     const UOp mine = Only(g_.Make(Op::kAfter, {sum_, sum_done_}));
-    const UOp added = Reduce(ReduceKind::kAdd, Times(mine, Only(scale_)), slot_ranges_);
+    const UOp added = Reduce(ReduceKind::kAdd, Times(mine, Only(scale_)), {slot_ranges_});
     sum_ = g_.Make(Op::kAfter, {total, Once(Store(total, g_.Index(0), added))});
     const int64_t elements = value_.steps * value_.lanes;
     const UOp part = g_.Make(Op::kAfter, {output_, output_done_}), whole = Private(elements);
     const UOp each = Fresh(AxisType::kUpcast, elements);
-    const UOp sums = Reduce(ReduceKind::kAdd, Times(Load(part, each), Only(scale_)), slot_ranges_);
-    output_ = g_.Make(Op::kAfter, {whole, Nest(Store(whole, each, sums), {&each, 1})});
+    const UOp sums =
+        Reduce(ReduceKind::kAdd, Times(Load(part, each), Only(scale_)), {slot_ranges_});
+    output_ = g_.Make(Op::kAfter, {whole, Nest(Store(whole, each, sums), {{&each, 1}})});
   }
 
   UOp Finish() {
@@ -328,7 +312,7 @@ class RowSummer {
     loops.insert(loops.end(), slot_ranges_.begin(), slot_ranges_.end());
     loops.push_back(neighbour_);
     loops.insert(loops.end(), walk.ranges.begin(), walk.ranges.end());
-    return Nest(store, loops);
+    return Nest(store, {loops});
   }
 
   // What a load of the memory that stands for a result becomes.
@@ -340,13 +324,9 @@ class RowSummer {
     return terms_.Corrected(value, Only(maximum_), !sums && sum().hides_rows);
   }
 
-  Rewriter& b_;
-  Graph& g_;
   const Target& target_;
   const CoupledSums& s_;
   OnlineTerms terms_;
-  int64_t next_range_, next_slot_ = 0;
-  const DType dtype_;           // of scores and weights
   UOp product_;                 // REDUCE; invalid: the scores have none
   AxisShare terms_of_, value_;  // of the product, and of the weighted sums
   int64_t slots_ = 0;           // keys that threads have at a time

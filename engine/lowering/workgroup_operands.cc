@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/lowering/mask_bounds.h"
 #include "engine/lowering/panel_order.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/shown_blocks.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -30,7 +30,13 @@ class OperandStager {
         count_((keys_ + plan.block - 1) / plan.block) {}
 
   StagedOperands Run() {
-    out_.blocks = g_.Range(next_range_++, AxisType::kReduce, BlocksShown());
+    const BlockWalk walk{.sums = s_,
+                         .value = p_.value,
+                         .channel = p_.channel,
+                         .threads = p_.threads,
+                         .block = p_.block};
+    const UOp shown = BlocksShown(b_, target_, walk, &next_range_);
+    out_.blocks = g_.Range(next_range_++, AxisType::kReduce, shown);
     MakePanels(1);
     const auto in_pieces = [&](const std::optional<Panel>& panel) {
       const Staging& s = panel->staging;
@@ -49,66 +55,6 @@ class OperandStager {
   }
 
  private:
-  UOp Add(UOp x, UOp y) { return b_.Make(Op::kAdd, {x, y}); }
-  UOp Mul(UOp x, int64_t y) { return b_.Make(Op::kMul, {x, g_.Index(y)}); }
-  UOp Least(UOp x, UOp y) {
-    const UOp back = Mul(x, -1);
-    return Mul(b_.Make(Op::kMax, {back, Mul(y, -1)}), -1);
-  }
-
-  // How many blocks have a key that a mask shows to some of the rows; all, if a value that it hides
-  // is no finite number: 0 times that is none either.
-  UOp BlocksShown() {
-    const UOp all = g_.Index(count_);
-    const UOp element = Substitute(b_, s_.element, {{s_.score.id(), {s_.scores, {}}}});
-    const UOp keys = KeysShown(b_, element, s_.row, s_.key, s_.shared);
-    if (!keys.valid() || !p_.value.valid() || count_ == 1) return all;
-    const UOp some = b_.Make(Op::kMax, {keys, g_.Index(1)});
-    const UOp up = Add(Least(some, g_.Index(keys_)), g_.Index(p_.block - 1));
-    const UOp shown = b_.Make(Op::kFloorDiv, {up, g_.Index(p_.block)});
-    return b_.Make(Op::kWhere, {AreFinite(shown), shown, all});
-  }
-
-  // Whether all values from the block `first` on are: the sum of 0 times each is no number else.
-  // Threads share the elements of a block, neighbouring ones those of a key.
-  UOp AreFinite(UOp first) {
-    const DType dtype = s_.maximum.dtype();
-    const int64_t size = SizeOf(p_.channel);
-    int64_t lanes =
-        std::min<int64_t>(target_.vector_bytes / ByteSize(p_.value.dtype()), target_.vector_lanes);
-    while (size % lanes != 0) lanes /= 2;
-    int64_t threads = 1;
-    for (const UOp range : p_.threads) threads *= SizeOf(range);
-    const int64_t chunks = p_.block * size / lanes, steps = (chunks + threads - 1) / threads;
-    const UOp hidden = b_.Make(Op::kSub, {g_.Index(count_), first});
-    std::vector<UOp> over{g_.Range(next_range_++, AxisType::kReduce, hidden)};
-    UOp chunk = RowMajor(b_, p_.threads);
-    if (steps > 1) {
-      over.push_back(g_.Range(next_range_++, AxisType::kReduce, g_.Index(steps)));
-      chunk = Add(Mul(over.back(), threads), chunk);
-    }
-    const UOp row = g_.Index(size / lanes);
-    UOp channel = Mul(b_.Make(Op::kFloorMod, {chunk, row}), lanes);
-    if (lanes > 1) {
-      over.push_back(g_.Range(next_range_++, AxisType::kVector, g_.Index(lanes)));
-      channel = Add(channel, over.back());
-    }
-    const UOp in_block = b_.Make(Op::kFloorDiv, {chunk, row});
-    const UOp key = Add(Mul(Add(first, over[0]), p_.block), in_block);
-    const UOp from = Substitute(b_, p_.value.src(0),
-                                {{s_.key.id(), {key, {}}}, {p_.channel.id(), {channel, {}}}});
-    UOp exists = b_.Make(Op::kCmpLt, {key, g_.Index(keys_)});
-    if (from.num_src() == 3) exists = g_.Make(Op::kAnd, {from.src(2), exists});
-    UOp value = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from.src(0), from.src(1), exists})});
-    if (value.dtype() != dtype) value = b_.Make(Op::kCast, dtype, {value});
-    std::vector<UOp> sum{g_.Make(Op::kMul, {g_.ConstFloat(dtype, 0.0), value})};
-    sum.insert(sum.end(), over.begin(), over.end());
-    sum.insert(sum.end(), p_.threads.begin(), p_.threads.end());
-    const UOp nothing = g_.Make(Op::kReduce, DType::kVoid, sum,
-                                std::vector{static_cast<int64_t>(ReduceKind::kAdd)});
-    return b_.Make(Op::kCmpLt, {g_.ConstFloat(dtype, -1.0), nothing});
-  }
-
   SplitRange Split(UOp range, int64_t tile, UOp outer) {
     SplitRange out;
     out.range = range;

@@ -33,8 +33,7 @@ struct StagedOperands {
 };
 
 // Queries are copied once, keys and values for each block: asynchronously, as a ring, where two
-// such workgroups have room. A loop ends behind the last block that a mask shows to some row.
-// *next_slot becomes the number of a BUFFER that is free.
+// such workgroups have room. *next_slot becomes the number of a BUFFER that is free.
 StagedOperands StageOperands(Rewriter& b, const Target& target, const OperandPlan& plan,
                              int64_t* next_range, int64_t* next_slot);
 

@@ -1,13 +1,18 @@
 #include "engine/schedule/graph_steps.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/status.h"
 #include "engine/schedule/byte_products.h"
 #include "engine/schedule/channels_last.h"
+#include "engine/schedule/choose_rows.h"
 #include "engine/schedule/collapse.h"
 #include "engine/schedule/exchange_sums.h"
 #include "engine/schedule/fixed_sums.h"
+#include "engine/schedule/fusion.h"
+#include "engine/schedule/mask_scores.h"
 #include "engine/schedule/scaled_sums.h"
 #include "engine/schedule/score_form.h"
 #include "engine/schedule/sign_masks.h"
@@ -21,6 +26,8 @@ namespace {
 using Result = absl::StatusOr<FrozenGraph>;
 using Options = ScheduleOptions;
 
+Result MaskWhereRowsStay(FrozenGraph graph, const Options& options, Budget* budget);
+
 constexpr auto kAlways = [](const Options&) { return true; };
 
 constexpr GraphStep kSteps[kGraphSteps] = {
@@ -32,6 +39,9 @@ constexpr GraphStep kSteps[kGraphSteps] = {
      [](FrozenGraph graph, const Options&, Budget* budget) -> Result {
        return MasksOfResults(std::move(graph), budget);
      }},
+    {"mask-scores",
+     "masks scores in place of reductions, where kernels then keep all of their rows",
+     [](const Options& options) { return options.row_bytes > 0; }, MaskWhereRowsStay},
     {"scores", "gives what is around the scores of an attention one form", kAlways,
      [](FrozenGraph graph, const Options&, Budget* budget) -> Result {
        return SimplifyScores(std::move(graph), budget);
@@ -76,6 +86,19 @@ constexpr GraphStep kSteps[kGraphSteps] = {
        return StoreInOwnShape(std::move(graph), options.private_bytes == 0, budget);
      }},
 };
+
+// Whether they stay is known only of the plan, so the steps behind this one are tried.
+Result MaskWhereRowsStay(FrozenGraph graph, const Options& options, Budget* budget) {
+  TG_ASSIGN_OR_RETURN(FrozenGraph masked, MaskScores(graph, budget));
+  if (masked.graph == graph.graph) return graph;
+  const auto* const self = std::ranges::find(kSteps, &MaskWhereRowsStay, &GraphStep::run);
+  TG_ASSIGN_OR_RETURN(
+      const FrozenGraph tried,
+      RunGraphSteps(masked, std::span(self + 1, std::end(kSteps)), options, budget));
+  TG_ASSIGN_OR_RETURN(const FusionPlan plan,
+                      PlanFusion(tried.root(), FusionOptionsFor(options), budget));
+  return KeepsMaskedRows(*tried.graph, plan) ? masked : graph;
+}
 
 }  // namespace
 

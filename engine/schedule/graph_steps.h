@@ -22,7 +22,7 @@ struct GraphStep {
   absl::StatusOr<FrozenGraph> (*run)(FrozenGraph, const ScheduleOptions&, Budget*);
 };
 
-inline constexpr size_t kGraphSteps = 11;
+inline constexpr size_t kGraphSteps = 12;
 std::span<const GraphStep, kGraphSteps> GraphSteps();
 
 // Runs those of `steps` that apply.

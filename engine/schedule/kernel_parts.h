@@ -54,6 +54,7 @@ class PartWriter {
   UOp Copy(UOp root, const Replaced& with, UOp gate);
 
   void Store(UOp address, UOp value, std::span<const UOp> loops);
+  void Nest(UOp end) { nests_.push_back(end); }
 
   absl::StatusOr<KernelPart> Finish(std::string reason);
   // A kernel that is the other one's sink with nodes replaced.

@@ -21,6 +21,7 @@
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/memory_plan.h"
 #include "engine/schedule/split_product.h"
+#include "engine/schedule/split_rows.h"
 #include "engine/schedule/winograd.h"
 
 namespace telegrad {
@@ -370,6 +371,9 @@ class KernelOrder {
       }
       if (!parts) {
         TG_ASSIGN_OR_RETURN(parts, SplitProduct(item.kernel.graph, target_, budget_));
+      }
+      if (!parts) {
+        TG_ASSIGN_OR_RETURN(parts, SplitRows(item.kernel.graph, target_, budget_));
       }
       if (parts) {
         EmitParts(item, *std::move(parts), &schedule, &lifetimes);

@@ -81,6 +81,21 @@ class GpuGraphs : public ::testing::Test {
     return absl::OkStatus();
   }
 
+  // All steps run what the first one compiled.
+  void ExpectDecoding(const DecoderShape& shape, int tokens) {
+    uint64_t compiled = 0;
+    const auto run = [&](UOp sink, std::span<const VarValue> values, Slots* slots) {
+      return RunOnGpu(sink, values, slots);
+    };
+    DecodeText(shape, tokens, run, [&](int steps) {
+      const ExecutableCache::Stats stats = cache_.stats();
+      if (steps == 1) compiled = stats.kernels_compiled;
+      ASSERT_GT(compiled, 0u);
+      ASSERT_EQ(stats.kernels_compiled, compiled) << steps;
+      ASSERT_EQ(stats.misses, 1u) << steps;
+    });
+  }
+
   // All slots of a plan: inputs are random.
   void ExpectSame(const Plan& plan) {
     std::mt19937_64 rng(5);
@@ -159,19 +174,14 @@ TEST_F(GpuGraphs, Product) {
 
 // Each token has another position, a variable that the kernels read: nothing is compiled for it.
 TEST_F(GpuGraphs, DecodingCompilesOnce) {
-  const DecoderShape shape =
-      fake_ ? DecoderShape{.layers = 1, .heads = 1, .channels = 4, .tokens = 8} : DecoderShape{};
-  uint64_t compiled = 0;
-  const auto run = [&](UOp sink, std::span<const VarValue> values, Slots* slots) {
-    return RunOnGpu(sink, values, slots);
-  };
-  DecodeText(shape, 1000, run, [&](int steps) {
-    const ExecutableCache::Stats stats = cache_.stats();
-    if (steps == 1) compiled = stats.kernels_compiled;
-    ASSERT_GT(compiled, 0u);
-    ASSERT_EQ(stats.kernels_compiled, compiled) << steps;
-    ASSERT_EQ(stats.misses, 1u) << steps;
-  });
+  ExpectDecoding(
+      fake_ ? DecoderShape{.layers = 1, .heads = 1, .channels = 4, .tokens = 8} : DecoderShape{},
+      1000);
+}
+
+// Of so many heads, each has a workgroup that goes over the keys up to the position.
+TEST_F(GpuGraphs, DecodingByHeadsCompilesOnce) {
+  ExpectDecoding({.layers = 1, .heads = 16, .channels = 256, .tokens = 8}, fake_ ? 12 : 1000);
 }
 
 }  // namespace

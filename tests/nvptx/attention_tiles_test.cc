@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
@@ -32,6 +33,7 @@ struct Case {
   int64_t heads, groups, queries, keys, channels;
   bool causal = false;
   int64_t window = 0;  // causal, of so many keys; 0: of all
+  bool added = false;  // what hides a key is -inf that is added to its score
 
   bool Sees(int64_t query, int64_t key) const {
     return !causal || (key <= query && (window == 0 || query - key < window));
@@ -49,6 +51,7 @@ constexpr Case kCases[] = {
     {"bf16_causal_of_groups", DType::kBFloat16, 8, 2, 128, 128, 128, true},
     {"f16_window", DType::kFloat16, 8, 8, 128, 128, 64, true, 40},
     {"bf16_window_no_multiples", DType::kBFloat16, 8, 4, 101, 101, 128, true, 33},
+    {"f16_causal_added", DType::kFloat16, 8, 8, 128, 128, 64, true, 0, true},
     {"not_aligned", DType::kBFloat16, 8, 8, 33, 65, 23},
     {"f32", DType::kFloat32, 8, 8, 64, 128, 64},
     {"f32_causal_of_groups", DType::kFloat32, 8, 4, 75, 75, 32, true},
@@ -79,8 +82,15 @@ Attention Lowered(const Case& c, const Target& target) {
     const Tensor row = b.Iota(DType::kInt32, c.queries).Unsqueeze(-1);
     const Tensor back = row - b.Iota(DType::kInt32, c.keys);
     mask = back.Ge(0) & back.Lt(c.window);
+  } else if (c.added) {
+    const Tensor row = b.Iota(DType::kInt32, c.queries).Unsqueeze(-1);
+    const Tensor seen = (row - b.Iota(DType::kInt32, c.keys)).Ge(0);
+    const Tensor zero = b.Iota(DType::kInt32, 1).Cast(DType::kFloat32);
+    mask = seen.Where(zero, -std::numeric_limits<double>::infinity());
   }
-  b.Output(q.ScaledDotProductAttention(k, v, mask, c.causal && c.window == 0, {}, grouped), "y");
+  b.Output(
+      q.ScaledDotProductAttention(k, v, mask, c.causal && c.window == 0 && !c.added, {}, grouped),
+      "y");
   const auto plan = b.Finish();
   EXPECT_TRUE(plan.ok()) << plan.status();
   Budget budget;
@@ -330,27 +340,35 @@ TEST(AttentionCounts, BothProductsAreMatrixInstructions) {
 }
 
 // Of the blocks that a mask hides from all rows of a workgroup nothing is computed, unless a value
-// there is infinite: 0 times that is no number.
+// there is infinite, because 0 times that is no number, or, where the mask is added, an operand of
+// a score is, whose sum with -inf may be none.
 TEST(AttentionCounts, BlocksThatAMaskHidesAreNotComputed) {
   if (CounterFunction() == nullptr) GTEST_SKIP() << "only the fake driver counts";
-  const Case c{"counted", DType::kFloat16, 8, 8, 512, 512, 64, true};
-  const Target target = OneProcessor();
-  const Attention attention = Lowered(c, target);
-  const auto image = CompileKernel(attention.program, target);
-  ASSERT_TRUE(image.ok()) << image.status();
-  EXPECT_EQ(attention.program.iterations, 8 * 8);
-  for (const bool infinite : {false, true}) {
-    std::vector<Bytes> arguments = ArgumentsOf(attention.program);
-    const int64_t last = (511 * 64 + 5) * 2;  // of the first head's values
-    const uint16_t infinity = 0x7c00;
-    if (infinite) std::memcpy(arguments[3].data() + last, &infinity, 2);
-    const IssueCounts before(CounterFunction());
-    ASSERT_EQ((*Driver())->Run(*image, {{0, 8}}, &arguments), absl::OkStatus());
-    const IssueCounts counts = IssueCounts(CounterFunction()) - before;
-    const int64_t blocks = infinite ? 8 * 8 : 8 * 9 / 2;  // of 8 tiles of rows
-    EXPECT_EQ(counts.matrix(), blocks * 2 * 4 * 4 * 4 * 2);
-    EXPECT_EQ(std::isnan(At(arguments[2], c.dtype, 5)), infinite);
-    EXPECT_FALSE(std::isnan(At(arguments[2], c.dtype, 6)));
+  for (const bool added : {false, true}) {
+    const Case c{"counted", DType::kFloat16, 8, 8, 512, 512, 64, true, 0, added};
+    const Target target = OneProcessor();
+    const Attention attention = Lowered(c, target);
+    const auto image = CompileKernel(attention.program, target);
+    ASSERT_TRUE(image.ok()) << image.status();
+    EXPECT_EQ(attention.program.iterations, 8 * 8);
+    // In no argument, in the values and in the keys of the first head.
+    for (const int infinite : {-1, 3, 1}) {
+      if (infinite == 1 && !added) continue;
+      std::vector<Bytes> arguments = ArgumentsOf(attention.program);
+      const int64_t last = (511 * 64 + 5) * 2;
+      const uint16_t infinity = 0x7c00;
+      if (infinite >= 0) {
+        std::memcpy(arguments[static_cast<size_t>(infinite)].data() + last, &infinity, 2);
+      }
+      const IssueCounts before(CounterFunction());
+      ASSERT_EQ((*Driver())->Run(*image, {{0, 8}}, &arguments), absl::OkStatus());
+      const IssueCounts counts = IssueCounts(CounterFunction()) - before;
+      const int64_t blocks = infinite >= 0 ? 8 * 8 : 8 * 9 / 2;  // of 8 tiles of rows
+      EXPECT_EQ(counts.matrix(), blocks * 2 * 4 * 4 * 4 * 2) << infinite << added;
+      if (infinite == 1) continue;
+      EXPECT_EQ(std::isnan(At(arguments[2], c.dtype, 5)), infinite == 3);
+      EXPECT_FALSE(std::isnan(At(arguments[2], c.dtype, 6)));
+    }
   }
 }
 
