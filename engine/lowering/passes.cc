@@ -11,6 +11,7 @@
 #include "engine/lowering/derive.h"
 #include "engine/lowering/expand.h"
 #include "engine/lowering/heuristic.h"
+#include "engine/lowering/independence_proof.h"
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/merge_ranges.h"
@@ -271,7 +272,7 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   return program;
 }
 
-absl::Status Prove(PassContext& c, const Program& program) {
+absl::Status ProveInside(PassContext& c, const Program& program) {
   TG_ASSIGN_OR_RETURN(const BoundsReport bounds,
                       ProveBounds(*program.graph, program.order, c.budget()));
   const std::vector<UOp>& unproved = bounds.unproved;
@@ -279,6 +280,20 @@ absl::Status Prove(PassContext& c, const Program& program) {
   const auto at = std::ranges::find(program.order, unproved.front().id());
   return Internal("node ", at - program.order.begin(), " (index): of ", program.name,
                   " is not proved to stay inside its buffer, and not gated");
+}
+
+absl::Status Prove(PassContext& c, const Program& program) {
+  TG_RETURN_IF_ERROR(ProveInside(c, program));
+  TG_ASSIGN_OR_RETURN(const IndependenceReport report, ProveIndependence(program, c.budget()));
+  if (report.unproved.empty()) return absl::OkStatus();
+  const IndependenceReport::Pair& pair = report.unproved.front();
+  const auto position = [&](UOp u) {
+    return std::ranges::find(program.order, u.id()) - program.order.begin();
+  };
+  return Internal("node ", position(pair.store), " (index): what ", program.name,
+                  " stores there is not proved to be apart from what another iteration of node ",
+                  position(pair.range), " (range) ", pair.other_stores ? "stores" : "loads",
+                  " at node ", position(pair.other), " (index)");
 }
 
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
@@ -337,7 +352,7 @@ constexpr PassRow kPasses[] = {
      {},
      LinearPass{LinearizeKernel}},
     {"prove",
-     "fails unless each access is checked or proved inside its buffer",
+     "fails unless each access is proved inside its buffer, and parallel iterations independent",
      kProgramLevel,
      kProgramLevel,
      {},
