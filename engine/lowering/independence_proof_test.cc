@@ -137,6 +137,19 @@ TEST_F(IndependenceProofTest, TheLastTileBeginsEarlier) {
   EXPECT_FALSE(Prove({store(8, 16)}).unproved.empty());  // all tiles overlap
 }
 
+// A launch counts in i64, an index may be an i32.
+TEST_F(IndependenceProofTest, NarrowIndices) {
+  const auto store = [&](UOp t) {
+    const auto i32 = [&](int64_t x) { return g_->Const(DType::kInt32, x); };
+    const UOp tile = g_->Make(Op::kMul, {g_->Make(Op::kCast, DType::kInt32, {t}), i32(-8)});
+    const UOp begin = g_->Make(Op::kMul, {g_->Make(Op::kMax, {tile, i32(-12)}), i32(-1)});
+    const UOp lanes = g_->Make(Op::kIota, DType::kInt32, {}, {8});
+    return Store(g_->Make(Op::kAdd, {begin, lanes}), {});
+  };
+  EXPECT_EQ(Prove({store(Thread(3))}).repeated, 1);
+  EXPECT_FALSE(Prove({store(Thread(int64_t{1} << 40))}).unproved.empty());  // the cast wraps
+}
+
 TEST_F(IndependenceProofTest, BarriersOrderThreads) {
   const UOp t = Range(0, AxisType::kLocal, 8);
   const UOp local = g_->Make(Op::kBuffer, DType::kFloat32, {},

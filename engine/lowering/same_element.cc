@@ -49,11 +49,22 @@ bool SameElement::IsFixed(UOp u, int depth) const {
   return std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return IsFixed(g_.at(s), depth + 1); });
 }
 
+bool SameElement::KeepsValue(UOp cast) {
+  const UOp x = cast.src(0);
+  if (!IsInt(x.dtype()) || !IsInt(cast.dtype())) return false;
+  const WideBounds all = ValuesOf(cast.dtype());
+  return Info(cast.dtype()).bits >= Info(x.dtype()).bits ||
+         (a_.Value(x).within(all) && b_.Value(x).within(all));
+}
+
 void SameElement::MarkSame(UOp u) {
-  if (!same_.insert(u.id()).second) return;
-  bases_.push_back(u);
-  const Digit digit = DigitOf(u);
-  if (digit.base != u && digits_.size() < kMaxDigits) digits_.push_back(digit);
+  while (same_.insert(u.id()).second) {
+    bases_.push_back(u);
+    const Digit digit = DigitOf(u);
+    if (digit.base != u && digits_.size() < kMaxDigits) digits_.push_back(digit);
+    if (!u.is(Op::kCast) || !KeepsValue(u)) return;
+    u = u.src(0);
+  }
 }
 
 // A digit and the one above it are one; one without a rest, of nothing less, is its base.
@@ -224,11 +235,6 @@ void SameElement::Solve(const LinearForm& a, const LinearForm& b, int64_t width,
       const UOp base = bases_.back();
       bases_.pop_back();
       if (base.is(Op::kRange) || IsDivision(base)) continue;
-      if (base.is(Op::kCast) && IsInt(base.src(0).dtype()) && IsInt(base.dtype()) &&
-          Info(base.dtype()).bits >= Info(base.src(0).dtype()).bits) {
-        MarkSame(base.src(0));
-        continue;
-      }
       if (const UOp range = MovedBack(base); range.valid()) {
         MarkSame(range);
         continue;

@@ -69,6 +69,8 @@ class SameElement {
   static Digit DigitOf(UOp u, int depth = 0);
   // Whether `u` has the same value in both executions.
   bool IsFixed(UOp u, int depth = 0) const;
+  // Whether different values of the integer become different ones.
+  bool KeepsValue(UOp cast);
   void MarkSame(UOp u);
   void JoinDigits();
   // The terms of the difference, the largest coefficients first.

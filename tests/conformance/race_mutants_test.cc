@@ -83,6 +83,9 @@ class RaceMutants : public ::testing::Test {
   }
 
   void MutateProgram(const Program& program, int times) {
+    Budget whole_budget;
+    const auto proof = ProveIndependence(program, &whole_budget);
+    ASSERT_TRUE(proof.ok() && proof->unproved.empty()) << proof.status() << "\n" << Print(program);
     const Program whole = AsWorkgroups(program);
     if (!Verify(whole).ok() || !Interpret(whole).ok()) {  // too long; or tiles overlap
       ++left_out_;
