@@ -5,12 +5,18 @@
 #include <utility>
 
 #include "engine/base/checked.h"
+#include "engine/lowering/gated_bounds.h"
+#include "engine/lowering/ranges.h"
 
 namespace telegrad::testing {
 namespace {
 
 bool IsIndexConst(UOp u) {
   return u.is_const() && (u.dtype() == DType::kInt64 || u.dtype() == DType::kInt32);
+}
+
+bool IsRegister(UOp memory) {
+  return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kRegister);
 }
 
 }  // namespace
@@ -55,6 +61,12 @@ bool Mutator::Suits(Mutation kind, UOp u) const {
     case kConstant:
       return Is(u.op(), kAlu) && u.num_src() == 2 &&
              (IsIndexConst(u.src(0)) || IsIndexConst(u.src(1)));
+    case kDropTerm:
+    case kSwapTerms:
+      return u.is(Op::kStore) && !IsRegister(Memory(u.src(0))) &&
+             FormOf(u.src(0).src(1)).terms.size() >= (kind == kSwapTerms ? 2 : 1);
+    case kBarrier:
+      return u.is(Op::kBarrier) && u.arg(0) != static_cast<int64_t>(Scope::kThread);
     default:
       return u.is(Op::kParam) && from_.arguments[u.arg(0)].elements > 1;
   }
@@ -117,6 +129,17 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       (*src)[at] = Place(graph_->Const(u.src(at).dtype(), changed));
       break;
     }
+    case kDropTerm:
+    case kSwapTerms: {
+      const UOp address = (*src)[0];
+      std::vector<UOp> with{address.src(0), OtherTerms(kind, u.src(0).src(1), address.src(1))};
+      if (address.num_src() == 3) with.push_back(address.src(2));
+      (*src)[0] = Place(graph_->Make(Op::kIndex, DType::kVoid, with));
+      break;
+    }
+    case kBarrier:
+      (*arg)[0] = static_cast<int64_t>(Scope::kThread);
+      break;
     default: {
       int64_t& elements = out_.arguments[u.arg(0)].elements;
       elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
@@ -161,6 +184,18 @@ UOp Mutator::Narrowed(UOp index) {
       return Do(Op::kAdd, Cast(DType::kInt32, Cast(DType::kInt8, sum)), -120);
     }
   }
+}
+
+UOp Mutator::OtherTerms(Mutation kind, UOp index, UOp copy) {
+  const LinearForm form = FormOf(index);
+  std::vector<std::pair<uint32_t, int64_t>> terms(form.terms.begin(), form.terms.end());
+  std::ranges::shuffle(terms, random_);
+  const auto add = [&](UOp x, uint32_t atom, int64_t times) {
+    return Place(graph_->Make(Op::kAdd, {x, Do(Op::kMul, graph_->at(copied_[atom]), times)}));
+  };
+  if (kind == kDropTerm) return add(copy, terms[0].first, -terms[0].second);
+  const int64_t more = terms[1].second - terms[0].second;
+  return add(add(copy, terms[0].first, more), terms[1].first, -more);
 }
 
 void Mutator::Weaken(UOp gate, std::vector<UOp>* src) {

@@ -1,5 +1,5 @@
 // Programs with one thing changed: an offset, the end of a range, the width of vectors, a gate, a
-// constant, the size of a buffer or the width of an index.
+// constant, the size of a buffer, the width of an index, the terms of an index or a barrier.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,23 @@ enum Mutation {
   kConstant,
   kBuffer,
   kNarrow,
-  kMutations
+  kMutations,  // of these
+  // Of what keeps threads apart:
+  kDropTerm = kMutations,
+  kSwapTerms,
+  kBarrier
 };
-inline constexpr std::string_view kMutationNames[] = {
-    "offset", "range end", "end by the run", "width", "gate", "constant", "buffer", "narrowing"};
+inline constexpr std::string_view kMutationNames[] = {"offset",
+                                                      "range end",
+                                                      "end by the run",
+                                                      "width",
+                                                      "gate",
+                                                      "constant",
+                                                      "buffer",
+                                                      "narrowing",
+                                                      "term of an index",
+                                                      "coefficients of an index",
+                                                      "barrier"};
 
 class Mutator {
  public:
@@ -53,6 +66,8 @@ class Mutator {
   UOp OtherEnd(UOp end, UOp copy);
   // The index by way of a type that is too narrow for what is computed there.
   UOp Narrowed(UOp index);
+  // The index of a store without a term, or with two coefficients exchanged.
+  UOp OtherTerms(Mutation kind, UOp index, UOp copy);
   // Drops the whole gate or one of its conditions.
   void Weaken(UOp gate, std::vector<UOp>* src);
 

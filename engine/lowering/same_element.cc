@@ -1,0 +1,251 @@
+#include "engine/lowering/same_element.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <span>
+
+#include "engine/lowering/ranges.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kMaxRounds = 16;
+constexpr int kMaxFixedDepth = 8;
+constexpr int kMaxDepthOfDigits = 8;  // of divisions of divisions
+constexpr size_t kMaxDigits = 64;
+
+// The least multiple of g that is not below x.
+Int128 MultipleFrom(Int128 x, Int128 g) {
+  const Int128 q = x / g;
+  return (q * g < x ? q + 1 : q) * g;
+}
+
+}  // namespace
+
+SameElement::Digit SameElement::DigitOf(UOp u, int depth) {
+  if (!IsDivision(u)) return {u};
+  const UOp x = u.src(0);
+  const int64_t c = u.src(1).const_word();
+  // Of a digit, the quotient by what divides its number of values, and any rest.
+  const Digit inner = depth < kMaxDepthOfDigits ? DigitOf(x, depth + 1) : Digit{x};
+  if (u.is(Op::kFloorDiv)) {
+    int64_t by;
+    if (__builtin_mul_overflow(inner.by, c, &by)) return {u};
+    if (inner.below == 0) return {inner.base, by, 0};
+    if (inner.below % c == 0) return {inner.base, by, inner.below / c};
+  } else {
+    if (inner.below == 0 || inner.below % c == 0) return {inner.base, inner.by, c};
+    if (inner.below <= c) return inner;
+  }
+  return {x, u.is(Op::kFloorDiv) ? c : 1, u.is(Op::kFloorDiv) ? 0 : c};
+}
+
+bool SameElement::IsFixed(UOp u, int depth) const {
+  if (values_.uniform.at(u.id()) || same_.contains(u.id())) return true;
+  if (depth == kMaxFixedDepth || !values_.pure.at(u.id()) || u.num_src() == 0 || u.is(Op::kRange)) {
+    return false;
+  }
+  return std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return IsFixed(g_.at(s), depth + 1); });
+}
+
+bool SameElement::KeepsValue(UOp cast) {
+  const UOp x = cast.src(0);
+  if (!IsInt(x.dtype()) || !IsInt(cast.dtype())) return false;
+  const WideBounds all = ValuesOf(cast.dtype());
+  return Info(cast.dtype()).bits >= Info(x.dtype()).bits ||
+         (a_.Value(x).within(all) && b_.Value(x).within(all));
+}
+
+void SameElement::MarkSame(UOp u) {
+  while (same_.insert(u.id()).second) {
+    bases_.push_back(u);
+    const Digit digit = DigitOf(u);
+    if (digit.base != u && digits_.size() < kMaxDigits) digits_.push_back(digit);
+    if (!u.is(Op::kCast) || !KeepsValue(u)) return;
+    u = u.src(0);
+  }
+}
+
+// A digit and the one above it are one; one without a rest, of nothing less, is its base.
+void SameElement::JoinDigits() {
+  for (size_t i = 0; i < digits_.size(); ++i) {
+    for (size_t k = 0; k < digits_.size(); ++k) {
+      const Digit low = digits_[i], high = digits_[k];
+      if (low.base != high.base || low.below == 0 || high.by % low.by != 0) continue;
+      if (high.by / low.by > low.below || low.below % (high.by / low.by) != 0) continue;
+      int64_t below;
+      if (__builtin_mul_overflow(high.by / low.by, high.below, &below)) continue;
+      if (high.below != 0 && below <= low.below) continue;  // nothing new
+      const Digit both{low.base, low.by, below};
+      const bool known = std::ranges::any_of(digits_, [&](const Digit& d) {
+        return d.base == both.base && d.by == both.by && d.below == both.below;
+      });
+      if (!known && digits_.size() < kMaxDigits) digits_.push_back(both);
+    }
+  }
+  for (size_t i = 0; i < digits_.size(); ++i) {
+    const Digit d = digits_[i];
+    if (d.by != 1 || same_.contains(d.base.id())) continue;
+    const auto inside = [&](GatedBounds& gated) {
+      return gated.Value(d.base).within({0, Int128{d.below} - 1});
+    };
+    if (d.below == 0 || (inside(a_) && inside(b_))) MarkSame(d.base);
+  }
+}
+
+std::vector<SameElement::Term> SameElement::TermsOf(const LinearForm& a,
+                                                    const LinearForm& b) const {
+  std::vector<Term> terms;
+  for (const auto& [atom, c] : a.terms) {
+    const auto it = b.terms.find(atom);
+    const int64_t other = it == b.terms.end() ? 0 : it->second;
+    const UOp u = g_.at(atom);
+    if (IsFixed(u)) {
+      if (c != other) terms.push_back({c - other, u, true, false});
+    } else if (c == other) {
+      terms.push_back({c, u});
+    } else {
+      terms.push_back({c, u, true, false});
+      if (other != 0) terms.push_back({other, u, false, true});
+    }
+  }
+  for (const auto& [atom, c] : b.terms) {
+    if (!a.terms.contains(atom)) terms.push_back({c, g_.at(atom), false, true});
+  }
+  std::ranges::stable_sort(terms, std::greater<>{}, [](const Term& t) { return std::abs(t.c); });
+  return terms;
+}
+
+WideBounds SameElement::BoundsOf(std::span<const Term> terms) {
+  LinearForm a, b;
+  for (const Term& t : terms) {
+    if (t.in_a) a.terms[t.atom.id()] += t.c;
+    if (t.in_b) b.terms[t.atom.id()] += t.c;
+  }
+  ++work_;
+  return a_.Integer(a) + b_.Integer(b) * -1;
+}
+
+void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, int64_t width, int bits) {
+  const WideBounds near{-(width - 1), width - 1};
+  std::vector<WideBounds> tails(terms.size() + 1, near);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    tails[i] = BoundsOf(std::span(terms).subspan(i)) + near;
+    if (tails[i].empty()) never_ = true;  // a gate is never true
+    // The machine's addresses are equal modulo 2^bits only.
+    const Int128 most = Int128{1} << bits;
+    if (i == 0 && (tails[0].lo + rest <= -most || tails[0].hi + rest >= most)) return;
+  }
+  for (size_t begin = 0, i = 0; !never_ && i < terms.size(); ++i) {
+    int64_t g = 0;
+    for (size_t k = begin; k <= i; ++k) g = std::gcd(g, terms[k].c);
+    const WideBounds tail = tails[i + 1] + WideBounds{rest, rest};
+    const Int128 only = MultipleFrom(tail.lo, g);
+    if (only > tail.hi) {
+      never_ = true;
+    } else if (only + g > tail.hi) {
+      Take(std::span(terms).subspan(begin, i + 1 - begin), -only);
+      rest -= only;
+      begin = i + 1;
+    }
+  }
+  if (terms.empty() && (rest < near.lo || rest > near.hi)) never_ = true;
+}
+
+void SameElement::Take(std::span<const Term> terms, Int128 sum) {
+  if (!WideBounds{sum, sum}.within(BoundsOf(terms))) {
+    never_ = true;
+  } else if (terms.size() > 1) {
+    TakeOverlap(terms);
+  } else if (terms[0].in_a && terms[0].in_b) {
+    if (sum == 0) {
+      MarkSame(terms[0].atom);
+    } else {
+      TakeOverlap(terms);
+    }
+  }
+}
+
+UOp SameElement::MovedBack(UOp u) {
+  if (!u.is(Op::kMax)) return {};
+  for (const int k : {0, 1}) {
+    if (!u.src(1 - k).is_const()) continue;
+    const LinearForm form = FormOf(u.src(k));
+    if (form.terms.size() != 1 || form.constant != 0) return {};
+    const UOp tiles = g_.at(form.terms.begin()->first);
+    const int64_t tile = -form.terms.begin()->second;
+    const Int128 begin = -Int128{u.src(1 - k).const_word()};
+    const WideBounds bounds{0, std::max(a_.Value(tiles).hi, b_.Value(tiles).hi)};
+    if (!a_.Value(tiles).within(bounds) || !b_.Value(tiles).within(bounds)) return {};
+    // Only the last tile moves, and not as far as to the one before.
+    const Int128 last = bounds.hi * tile;
+    return tile > 0 && bounds.hi > 0 && begin < last && begin > last - tile ? tiles : UOp();
+  }
+  return {};
+}
+
+// A tile's begin and places within tiles. These have room in a tile, and each has one number: only
+// the last tile and the one before have the same positions.
+void SameElement::TakeOverlap(std::span<const Term> terms) {
+  const Term* begin = nullptr;
+  for (const Term& t : terms) {
+    if (!MovedBack(t.atom).valid()) continue;
+    if (begin != nullptr || !t.in_a || !t.in_b) return;
+    begin = &t;
+  }
+  if (begin == nullptr) return;
+  Int128 span = 0;  // of the smaller steps
+  for (size_t i = terms.size(); i-- > 0;) {
+    const Term& t = terms[i];
+    if (t.c % begin->c != 0) return;
+    if (&t == begin || !t.in_a || !t.in_b) continue;
+    if (std::abs(t.c) <= span) return;
+    span += (std::max(a_.Value(t.atom).hi, b_.Value(t.atom).hi) -
+             std::min(a_.Value(t.atom).lo, b_.Value(t.atom).lo)) *
+            std::abs(t.c);
+  }
+  if (span >= Int128{TileOf(begin->atom)} * std::abs(begin->c)) return;
+  overlapping_.push_back(MovedBack(begin->atom));
+  for (const Term& t : terms) {
+    if (&t != begin && t.in_a && t.in_b) overlapping_.push_back(t.atom);
+  }
+}
+
+int64_t SameElement::TileOf(UOp begin) const {
+  return -FormOf(begin.src(begin.src(0).is_const() ? 1 : 0)).terms.begin()->second;
+}
+
+bool SameElement::AssumeRepeated() {
+  if (overlapping_.empty()) return false;
+  for (const UOp tiles : overlapping_) MarkSame(tiles);
+  JoinDigits();
+  return true;
+}
+
+void SameElement::Solve(const LinearForm& a, const LinearForm& b, int64_t width, int bits) {
+  const Int128 rest = Int128{a.constant} - b.constant;
+  never_ |= a_.never() || b_.never();
+  for (int round = 0; !never_ && round < kMaxRounds; ++round) {
+    const size_t before = same_.size();
+    overlapping_.clear();
+    Cut(TermsOf(a, b), rest, width, bits);
+    JoinDigits();
+    while (!bases_.empty() && !never_) {
+      const UOp base = bases_.back();
+      bases_.pop_back();
+      if (base.is(Op::kRange) || IsDivision(base)) continue;
+      if (const UOp range = MovedBack(base); range.valid()) {
+        MarkSame(range);
+        continue;
+      }
+      const LinearForm form = FormOf(base);
+      if (form.terms.contains(base.id())) continue;  // no sum
+      Cut(TermsOf(form, form), 0, 1, Info(base.dtype()).bits);
+      JoinDigits();
+    }
+    if (same_.size() == before) return;
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,101 @@
+// What follows for two executions of accesses from that they touch the same element: which ranges
+// have the same value in both. Threads are told apart by the values of their parallel ranges, so
+// this is what a proof of independence asks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "engine/ir/graph.h"
+#include "engine/lowering/gated_bounds.h"
+
+namespace telegrad {
+
+// How the nodes of a program get their values.
+struct ProgramValues {
+  explicit ProgramValues(const Graph& graph) : pure(graph, false), uniform(graph, false) {}
+
+  NodeMap<bool> pure;     // by the values of ranges and lanes alone: no memory that is written
+  NodeMap<bool> uniform;  // nor by those: the same in all threads and iterations
+};
+
+// Two executions, each in a thread and an iteration of its own: `a` may be the same access as `b`.
+//
+// Let D be the difference of both addresses, as a sum of differences of the atoms of their linear
+// forms times coefficients. It is 0. Where the coefficients of some atoms have a common divisor g,
+// and the bounds of all other terms leave room for one multiple of g only, the sum of those others
+// is that multiple, and so the terms of g sum up to its negative. In this way D is cut into sums of
+// fewer terms, the largest coefficients first: each iteration of a parallel range has elements of
+// its own if its coefficient is larger than the span of all smaller terms. A sum of one term says
+// whether its atom is the same in both. Where x / c and x % c are, x is, and the form of x is cut
+// likewise.
+class SameElement {
+ public:
+  // The bounds are those under the gates of `a` and of `b`.
+  SameElement(const Graph& graph, const ProgramValues& values, GatedBounds* a, GatedBounds* b)
+      : g_(graph), values_(values), a_(*a), b_(*b) {}
+
+  // Is known before: `u` has the same value in both.
+  void Assume(UOp u) { MarkSame(u); }
+  // The values of both forms, indices of so many bits, differ by less than `width` elements: those
+  // that share a byte. Call once.
+  void Solve(const LinearForm& a, const LinearForm& b, int64_t width, int bits);
+
+  // No two executions touch the same element.
+  bool never() const { return never_; }
+  // `range` has the same value in both.
+  bool IsSame(UOp range) const { return same_.contains(range.id()); }
+  // Where tiles overlap because the last one begins earlier, and both executions are at the same
+  // position of the range that has the tiles: from now on, the number of the tile and the places
+  // within it count as the same. False where there are none.
+  bool AssumeRepeated();
+
+  int64_t work() const { return work_; }
+
+ private:
+  struct Term {
+    int64_t c = 0;
+    UOp atom;
+    bool in_a = true, in_b = true;
+  };
+  // floor(base / by) % below; below 0: without a rest.
+  struct Digit {
+    UOp base;
+    int64_t by = 1, below = 0;
+  };
+
+  static Digit DigitOf(UOp u, int depth = 0);
+  // Whether `u` has the same value in both executions.
+  bool IsFixed(UOp u, int depth = 0) const;
+  // Whether different values of the integer become different ones.
+  bool KeepsValue(UOp cast);
+  void MarkSame(UOp u);
+  void JoinDigits();
+  // The terms of the difference, the largest coefficients first.
+  std::vector<Term> TermsOf(const LinearForm& a, const LinearForm& b) const;
+  WideBounds BoundsOf(std::span<const Term> terms);
+  // Their sum and `rest` is 0, less something below `width`.
+  void Cut(const std::vector<Term>& terms, Int128 rest, int64_t width, int bits);
+  // The sum of these terms is `sum`.
+  void Take(std::span<const Term> terms, Int128 sum);
+  void TakeOverlap(std::span<const Term> terms);
+  // Where the last of several tiles begins earlier, so that it is whole: the number of the tile of
+  // max(-tile * number, tile - size). Else an invalid one.
+  UOp MovedBack(UOp u);
+  int64_t TileOf(UOp begin) const;  // of one that is valid there
+
+  const Graph& g_;
+  const ProgramValues& values_;
+  GatedBounds& a_;
+  GatedBounds& b_;
+  absl::flat_hash_set<uint32_t> same_;
+  std::vector<Digit> digits_;
+  std::vector<UOp> overlapping_;
+  std::vector<UOp> bases_;  // whose forms are still to be cut
+  bool never_ = false;
+  int64_t work_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,201 @@
+// Mutants of lowered programs against the proof of independence. A mutation changes what keeps
+// threads apart in the final program: a term of a store's index is dropped, two of its coefficients
+// are exchanged, a constant, an offset or the end of a range changes, a gate or a barrier is
+// dropped. The interpreter, which watches all accesses to memory and knows nothing of proofs, says
+// whether two threads then touch the same element. Each mutant in which they do must have a pair
+// that the proof does not accept. For that, the iterations that a processor's threads share are
+// made workgroups, which nothing orders.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+#include "engine/frontend/tensor/builder.h"
+#include "engine/ir/text.h"
+#include "engine/ir/verify.h"
+#include "engine/lowering/independence_proof.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
+#include "engine/schedule/schedule.h"
+#include "tests/conformance/mutator.h"
+#include "tests/conformance/random_graph.h"
+
+namespace telegrad {
+namespace {
+
+using testing::Mutation;
+using testing::Mutator;
+
+constexpr int64_t kMostSteps = 200'000;  // of the interpreter
+constexpr Mutation kKinds[] = {testing::kDropTerm, testing::kSwapTerms, testing::kConstant,
+                               testing::kOffset,   testing::kRangeEnd,  testing::kGate,
+                               testing::kBarrier};
+
+// The program with workgroups in place of the iterations that threads share.
+Program AsWorkgroups(const Program& program) {
+  Program out = program;
+  const auto graph = std::make_shared<Graph>();
+  out.order.clear();
+  std::vector<uint32_t> copied(program.graph->size(), 0);
+  for (const uint32_t id : program.order) {
+    const UOp u = program.graph->at(id);
+    std::vector<UOp> src;
+    for (const uint32_t s : u.src_ids()) src.push_back(graph->at(copied[s]));
+    std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+    if (u.is(Op::kRange) && arg[1] == static_cast<int64_t>(AxisType::kThread)) {
+      arg[1] = static_cast<int64_t>(AxisType::kGroup);
+    }
+    copied[id] = graph->Make(u.op(), u.dtype(), src, arg).id();
+    if (std::ranges::find(out.order, copied[id]) == out.order.end()) {
+      out.order.push_back(copied[id]);
+    }
+  }
+  out.graph = graph;
+  return out;
+}
+
+struct Counts {
+  int64_t mutants = 0;
+  int64_t races = 0;
+  int64_t refused = 0;  // without a race
+};
+
+class RaceMutants : public ::testing::Test {
+ protected:
+  static absl::Status Interpret(const Program& program) {
+    std::vector<std::vector<uint8_t>> bytes;
+    for (const Program::Argument& a : program.arguments) {
+      bytes.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)), uint8_t{1});
+    }
+    const std::vector<std::span<uint8_t>> spans(bytes.begin(), bytes.end());
+    return reference::Run(program, spans, 0, program.iterations, {.max_steps = kMostSteps});
+  }
+
+  // Two accesses by threads that nothing orders; without a barrier, one of which came too early.
+  static bool IsRace(const absl::Status& status, Mutation kind) {
+    const absl::string_view text = status.message();
+    return status.code() == absl::StatusCode::kInternal &&
+           (text.find("something that orders the two") != text.npos ||
+            (kind == testing::kBarrier && text.find("has not been written") != text.npos));
+  }
+
+  void MutateProgram(const Program& program, int times) {
+    Budget whole_budget;
+    const auto proof = ProveIndependence(program, &whole_budget);
+    ASSERT_TRUE(proof.ok() && proof->unproved.empty()) << proof.status() << "\n" << Print(program);
+    const Program whole = AsWorkgroups(program);
+    if (!Verify(whole).ok() || !Interpret(whole).ok()) {  // too long; or tiles overlap
+      ++left_out_;
+      return;
+    }
+    ++programs_;
+    Mutator mutator(program, &random_);
+    for (int i = 0; i < times; ++i) {
+      const size_t k = random_() % std::size(kKinds);
+      const std::optional<Program> mutant = mutator.Mutate(kKinds[k]);
+      if (!mutant || !Verify(*mutant).ok()) continue;
+      Budget budget;
+      const auto report = ProveIndependence(*mutant, &budget, /*local=*/true);
+      ASSERT_TRUE(report.ok()) << report.status();
+      const bool accepted = report->unproved.empty() && report->unproved_local.empty() &&
+                            report->asynchronous_local == 0;
+      const absl::Status status = Interpret(AsWorkgroups(*mutant));
+      Counts& c = counts_[k];
+      ++c.mutants;
+      if (IsRace(status, kKinds[k])) {
+        ++c.races;
+        ASSERT_FALSE(accepted) << testing::kMutationNames[kKinds[k]] << ": " << status << "\n"
+                               << Print(*mutant);
+      } else {
+        c.refused += accepted ? 0 : 1;
+      }
+    }
+  }
+
+  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
+    Target processor;
+    processor.vector_bytes = 16;
+    processor.vector_registers = 16;
+    processor.threads = 2;
+    for (const Target& target : {processor, OpenClTarget(2), *NvidiaTarget(8, 0, 4, 163840)}) {
+      Budget budget;
+      const auto schedule = ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target));
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      for (const ScheduledKernel& kernel : schedule->kernels) {
+        Budget own;
+        const auto program = Lower(kernel.graph, target, "kernel", &own);
+        ASSERT_TRUE(program.ok()) << program.status();
+        MutateProgram(*program, times);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+
+  void Report(int64_t at_least) {
+    int64_t mutants = 0, races = 0;
+    for (size_t k = 0; k < std::size(kKinds); ++k) {
+      const Counts& c = counts_[k];
+      std::cout << testing::kMutationNames[kKinds[k]] << ": " << c.mutants << " mutants, "
+                << c.races << " have races and are refused, " << c.refused
+                << " have none and are\n";
+      mutants += c.mutants;
+      races += c.races;
+    }
+    std::cout << mutants << " mutants of " << programs_ << " programs, " << races << " have races; "
+              << left_out_ << " programs are too long, or repeat elements\n";
+    EXPECT_GE(mutants, at_least);
+    EXPECT_GT(races, at_least / 20);
+  }
+
+  std::mt19937_64 random_;
+  std::array<Counts, std::size(kKinds)> counts_;
+  int64_t programs_ = 0, left_out_ = 0;
+};
+
+TEST_F(RaceMutants, OfRandomGraphs) {
+  const char* const given = std::getenv("TELEGRAD_SEED");
+  const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : random_();
+  std::cout << "seed " << first << "\n";
+  for (uint64_t seed = first; seed < first + 120; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    random_.seed(seed);
+    Graph graph;
+    const testing::RandomGraph random =
+        testing::MakeRandomGraph(random_, 6 + static_cast<int>(seed % 20), &graph);
+    if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
+    MutateGraph(random.sink, 40, testing::VariablesOf(random.sink, random.variables));
+    if (HasFatalFailure()) return;
+  }
+  Report(4000);
+}
+
+TEST_F(RaceMutants, OfLayers) {
+  const uint64_t seed = std::random_device{}();
+  std::cout << "seed " << seed << "\n";
+  random_.seed(seed);
+  Builder b;
+  const auto param = [&](const Shape& shape) {
+    return b.Param(DType::kFloat32, shape, "in" + std::to_string(b.slots().size()));
+  };
+  const std::vector<Tensor> values = {
+      param({1, 2, 7, 9}).Conv(param({3, 2, 3, 3}), {.pads = {1}}),
+      param({1, 1, 7, 7}).MaxPool({3, 3}, {.stride = {2}, .pads = {1}}),
+      param({5, 7}).MatMul(param({7, 9})),
+      param({16, 16}).MatMul(param({16, 20})),
+      param({3, 20}).Softmax(),
+      param({4, 70}).Sum({1}),
+      param({70, 4}).Sum({0}),
+      param({6, 8}).Flip({0}).Pad({1, 2, 0, 3}).Transpose(),
+  };
+  for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  MutateGraph(plan->graph.root(), 600);
+  Report(8000);
+}
+
+}  // namespace
+}  // namespace telegrad
