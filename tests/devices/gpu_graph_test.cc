@@ -58,9 +58,10 @@ struct Gpu {
   std::string name;
   Maker maker = kNvidia;
   bool fake = true;
-  int64_t processor = 0;
+  int64_t processor = 0;  // the digits of gfx942, or the compute capability, 10 * major + minor
 };
-const Gpu kGpus[] = {{.name = "cuda_fake"},
+const Gpu kGpus[] = {{.name = "cuda_fake", .processor = 90},
+                     {.name = "cuda_fake_sm_80", .processor = 80},
                      {.name = "cuda", .fake = false},
                      {.name = "nv_fake", .maker = Gpu::kRawNvidia},
                      {.name = "hip_fake_wave64", .maker = Gpu::kAmd, .processor = 0x942},
@@ -76,6 +77,7 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
       fake_hip_->Set("processor", gpu.processor);
     } else if (gpu.fake && gpu.maker == Gpu::kNvidia) {
       fake_cuda_ = std::make_unique<FakeCuda>();
+      fake_cuda_->Set("capability", gpu.processor);
     }
     std::vector<std::string> notes;
     if (gpu.maker == Gpu::kRawNvidia) {
