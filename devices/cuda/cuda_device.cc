@@ -94,6 +94,11 @@ absl::StatusOr<bool> Befriend(const CudaDriver& driver, Context& context, const 
   return true;
 }
 
+absl::Status Unfriend(const CudaDriver& driver, Context& context, const Context& peer) {
+  TG_RETURN_IF_ERROR(context.Enter());
+  return TG_CUDA_IN(context, driver, cuCtxDisablePeerAccess, peer.handle());
+}
+
 std::string NameOf(const Library& library, int index) {
   cuda::CUdevice device = 0;
   std::array<char, 256> name{};
@@ -133,8 +138,12 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
                   int i, const std::string& name,
                   uint64_t number) { return OpenOne(driver, i, name, number, options); },
       .product = [driver](int i) { return NameOf(driver->library(), i); },
-      .befriend = [driver](Context& device,
-                           const Context& peer) { return Befriend(*driver, device, peer); }};
+      .access = {.enable = [driver](
+                               Context& device,
+                               const Context& peer) { return Befriend(*driver, device, peer); },
+                 .disable = [driver](
+                                Context& device,
+                                const Context& peer) { return Unfriend(*driver, device, peer); }}};
   return stream::OpenEach(opening, notes);
 }
 

@@ -327,6 +327,41 @@ TEST_F(Cuda, CopiesGoFromGpuToGpu) {
   }
 }
 
+// What a driver says of access between GPUs is tried: a path on which bytes change is not used, and
+// the devices say so. 1: the direct one, 2: also the driver's through the host.
+TEST_F(Cuda, APathThatChangesBytesIsNotUsed) {
+  for (const bool is_virtual : {false, true}) {
+    for (const int64_t corrupt : {1, 2}) {
+      SCOPED_TRACE(corrupt);
+      fake_.Set("virtual_memory", is_virtual ? 1 : 0);
+      fake_.Set("corrupt_peer", corrupt);
+      notes_.clear();
+      Open();
+      EXPECT_EQ(device(1).AccessTo(device()),
+                PeerAccess{corrupt == 1 ? PeerPath::kThroughHost : PeerPath::kNone});
+      EXPECT_EQ(device().AccessTo(device(1)), device(1).AccessTo(device()));
+      EXPECT_EQ(NeedsHost(device(1), device()), corrupt == 2);
+      ASSERT_THAT(notes_, SizeIs(static_cast<size_t>(corrupt)));
+      EXPECT_THAT(notes_[0], AllOf(HasSubstr("copies between CUDA:0 and CUDA:1 go through the "
+                                             "host: of 262144 bytes that CUDA:0 copied to CUDA:1"),
+                                   HasSubstr("arrived changed")));
+      const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
+      Fill(a, "01234567", 0);
+      if (corrupt == 1) {
+        EXPECT_EQ(Copy(device(1), b, a)->Wait(), absl::OkStatus());
+        EXPECT_EQ(Read(b, 1), "01234567");
+      }
+      EXPECT_EQ(fake_.Count("live_peer_access"), 0);
+      // Nor after a loss.
+      fake_.Set("fault_launch", 1);
+      EXPECT_FALSE(Run({NextCommand(Next())}, {Buffer(1)}).ok());
+      ASSERT_EQ(device().Recover(), absl::OkStatus());
+      EXPECT_NE(device().AccessTo(device(1)), PeerAccess{PeerPath::kDirect});
+      devices_.clear();
+    }
+  }
+}
+
 // Programs.
 
 TEST_F(Cuda, SaysWhatIsWrongWithAProgram) {

@@ -125,6 +125,7 @@ struct PreparedCopy {
   uint64_t from = 0;
   uint64_t bytes = 0;
   std::vector<Handle> contexts;
+  bool corrupts = false;  // changes a byte
 };
 
 struct GraphNode {

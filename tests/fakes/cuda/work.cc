@@ -66,6 +66,7 @@ void RunCopy(const PreparedCopy& copy, const MemoryView& memory, Outcome* outcom
   if (copy.to_device) to = Find(memory, copy.to, copy.bytes, "a copy", outcome);
   if (outcome->result != CUDA_SUCCESS) return;
   std::memmove(to, from, copy.bytes);
+  if (copy.corrupts) to[copy.bytes / 2] ^= 1;
   ++outcome->counted.copies;
   outcome->counted.copied_bytes += static_cast<int64_t>(copy.bytes);
 }
