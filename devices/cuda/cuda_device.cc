@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "devices/cuda/cuda_driver.h"
+#include "devices/cuda/nvml.h"
 #include "devices/stream/open_each.h"
 #include "engine/base/status.h"
 
@@ -110,6 +111,19 @@ std::string NameOf(const Library& library, int index) {
   return name.data();
 }
 
+// Null where the management library is missing or the driver does not tell where the GPU stands.
+std::shared_ptr<Sensors> SensorsOf(const Library& library, std::shared_ptr<const cuda::Nvml> nvml,
+                                   int index, const Clock* clock) {
+  cuda::CUdevice device = 0;
+  std::array<char, 32> bus_id{};
+  if (nvml == nullptr || library.api().cuDeviceGet(&device, index) != cuda::CUDA_SUCCESS ||
+      library.api().cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()) - 1,
+                                        device) != cuda::CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return cuda::MakeNvmlSensors(std::move(nvml), bus_id.data(), clock);
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
@@ -143,7 +157,9 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
                                const Context& peer) { return Befriend(*driver, device, peer); },
                  .disable = [driver](
                                 Context& device,
-                                const Context& peer) { return Unfriend(*driver, device, peer); }}};
+                                const Context& peer) { return Unfriend(*driver, device, peer); }},
+      .sensors = [driver, nvml = cuda::OpenNvml(options.management), clock = options.clock](
+                     int i) { return SensorsOf(driver->library(), nvml, i, clock); }};
   return stream::OpenEach(opening, notes);
 }
 

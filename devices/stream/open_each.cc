@@ -66,7 +66,8 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
     group->Add(i, opened.back());
     out.push_back(MakeGenerationsDevice(
         std::make_unique<StreamGeneration>(*std::move(device)),
-        [=](uint64_t number) { return OpenAgain(opening, i, name, number, *group); }));
+        [=](uint64_t number) { return OpenAgain(opening, i, name, number, *group); },
+        opening.sensors == nullptr ? nullptr : opening.sensors(i)));
   }
   for (size_t i = 0; i < opened.size(); ++i) {
     for (size_t k = i + 1; k < opened.size(); ++k) {

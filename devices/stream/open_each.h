@@ -20,6 +20,8 @@ struct Opening {
       open;
   std::function<std::string(int index)> product;  // what the driver calls it
   PeerSwitch access;                              // between two of them
+  // What one measures; null, or a function that returns null: nothing.
+  std::function<std::shared_ptr<Sensors>(int index)> sensors = nullptr;
 };
 
 // What cannot be used is left out; `notes`, which may be null, say why. The functions are kept and

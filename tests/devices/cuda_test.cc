@@ -1,6 +1,7 @@
 // What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and the
 // messages about drivers and GPUs that cannot be used.
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <thread>
 
@@ -298,6 +299,50 @@ TEST_F(Cuda, ACancelledRunEndsBeforeItsNextBatch) {
   EXPECT_EQ(point.Wait().code(), absl::StatusCode::kCancelled);
   EXPECT_LT(fake_.Count("launches"), 10);
   EXPECT_EQ(Run({NextCommand(Next())}, {buffer}), absl::OkStatus());
+}
+
+// A driver may wait for all that runs before it unloads a program, of which work has the last
+// reference.
+TEST_F(Cuda, UnloadingDelaysNobody) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  fake_.Set("hold_unload", 1);
+  fake_.Set("hang_launch", 1);
+  const auto submit = [&] {
+    const auto commands = *device().Encode({NextCommand(Next())});
+    return *device().queue().Submit(commands, {buffer}, {});
+  };
+  const TimelinePoint point = submit();
+  fake_.Release();
+  const absl::Status ended = point.Wait(absl::Seconds(30));
+  if (!ended.ok()) fake_.Set("hold_unload", 0);
+  ASSERT_EQ(ended, absl::OkStatus());
+  while (fake_.Count("unloads") == 0) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(submit().Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), std::string(1, 4));
+  EXPECT_EQ(fake_.Count("unloads"), 1) << "one at a time";
+  fake_.Set("hold_unload", 0);
+  devices_.clear();
+  EXPECT_EQ(fake_.Count("live_modules"), 0);
+  EXPECT_EQ(fake_.Count("unloads"), 4);
+}
+
+// A function that its first launch loads would wait for what other queues run.
+TEST_F(Cuda, ProgramsAreLoadedBeforeTheirFirstLaunch) {
+  unsetenv("CUDA_MODULE_LOADING");
+  fake_.Set("lazy_load", 1);
+  Open();
+  EXPECT_EQ(Run({NextCommand(Next())}, {Buffer(1)}), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("lazy_loads"), 0);
+}
+
+TEST_F(Cuda, WhoeverSetsHowModulesAreLoadedDecides) {
+  setenv("CUDA_MODULE_LOADING", "LAZY", /*replace=*/1);
+  fake_.Set("lazy_load", 1);
+  Open();
+  unsetenv("CUDA_MODULE_LOADING");
+  EXPECT_EQ(Run({NextCommand(Next())}, {Buffer(1)}), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("lazy_loads"), 1);
 }
 
 // Memory.

@@ -108,6 +108,7 @@ struct LoadedFunction {
   Handle context = 0;
   std::shared_ptr<const DeviceKernel> kernel;
   uint64_t dynamic_shared = 0;  // at most
+  bool loaded_lazily = false;
 };
 
 // A launch with everything copied that it needs.
@@ -168,6 +169,7 @@ struct Driver {
   std::condition_variable done;  // for those who wait: something has ended
 
   bool initialized = false;
+  bool eager = false;    // CUDA_MODULE_LOADING was EAGER when that began
   bool started = false;  // the scheduler
   Knobs knobs = KnobsFromEnvironment();
   Counters counters;

@@ -79,6 +79,24 @@ void RunMemset(DevicePointer to, uint8_t value, uint64_t bytes, const MemoryView
   ++outcome->counted.memsets;
 }
 
+void AwaitRunning(Call& call) {
+  Driver& driver = call.driver();
+  driver.done.wait(call.lock(), [&] {
+    return std::none_of(driver.streams.begin(), driver.streams.end(),
+                        [](const auto& entry) { return entry.second->running; });
+  });
+}
+
+void LoadForLaunch(Call& call, Handle function) {
+  Driver& driver = call.driver();
+  const auto it = driver.functions.find(function);
+  if (driver.knobs.lazy_load == 0 || driver.eager || it == driver.functions.end()) return;
+  if (it->second.loaded_lazily) return;
+  it->second.loaded_lazily = true;
+  ++driver.counters.lazy_loads;
+  AwaitRunning(call);
+}
+
 Result Prepare(Driver& driver, const Context& context, Handle function, const uint32_t grid[3],
                const uint32_t block[3], uint64_t shared_bytes, void** parameters, void** extra,
                PreparedLaunch* launch) {
