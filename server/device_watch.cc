@@ -46,6 +46,28 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
   metrics.Set(Metric::kDeviceFootprint, footprint);
 }
 
+std::vector<LabelledMetric> MetricsOfSensors(const DevicePool& pool) {
+  std::vector<std::pair<std::string, Readings>> devices;
+  for (const auto& device : pool.devices()) {
+    if (const auto sensors = device->sensors()) {
+      devices.emplace_back(device->name(), sensors->Read());
+    }
+  }
+  std::vector<LabelledMetric> out;
+  const auto add = [&](Sensor sensor, LabelledMetric metric) {
+    for (const auto& [name, readings] : devices) {
+      const std::optional<double>& value = readings[sensor];
+      if (value) metric.samples.push_back({.labels = {{"device", name}}, .value = *value});
+    }
+    if (!metric.samples.empty()) out.push_back(std::move(metric));
+  };
+#define SENSOR(sensor, metric, of_kind, text) \
+  add(Sensor::sensor, {.name = metric, .kind = MetricInfo::of_kind, .help = text});
+#include "devices/api/sensors.def"
+#undef SENSOR
+  return out;
+}
+
 void LostDevices::TryToRecover(Device& device, Loss* loss) {
   if (looks_ < loss->next || loss->recovery != nullptr) return;
   constexpr int64_t kLongestPause = 64;

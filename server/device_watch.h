@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/execution/shared_caches.h"
@@ -17,6 +18,10 @@
 namespace telegrad {
 
 void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& metrics);
+
+// What the hardware of devices measures of itself, with the label device. What no device tells has
+// no row.
+std::vector<LabelledMetric> MetricsOfSensors(const DevicePool& pool);
 
 // Which devices take no work; said once when it begins and when it ends. A device that is lost is
 // brought back (Device::Recover): at the look after the one that found it lost, and where that

@@ -197,6 +197,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
   metrics.AddLabelled([&] { return MetricsByTenant(tenants); });
   metrics.AddLabelled([&] { return MetricsByDevice(*pool); });
+  metrics.AddLabelled([&] { return MetricsOfSensors(*pool); });
   // Where nobody is asked who they are, it is better to say so now.
   if (authenticator->open()) TG_RETURN_IF_ERROR(tenants.Find(kLocalTenant).status());
   std::optional<KernelSearch> search;

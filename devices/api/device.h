@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/cancellation.h"
 #include "devices/api/memory.h"
+#include "devices/api/sensors.h"
 #include "devices/api/timeline.h"
 #include "devices/api/trace.h"
 #include "engine/base/status.h"
@@ -347,6 +348,8 @@ class Device {
   virtual int64_t memory_footprint() const { return 0; }
   // What it holds beside the memory in use, of the generation at hand; null: nothing.
   virtual std::shared_ptr<IdleMemory> idle_memory() { return nullptr; }
+  // What its hardware measures of itself, also while the device is lost; null: nothing.
+  virtual std::shared_ptr<Sensors> sensors() { return nullptr; }
   virtual ProgramLevel accepts() const { return ProgramLevel::kBinary; }
   // Whether the host can address its memory: Memory::host() is not null.
   virtual bool host_visible() const = 0;

@@ -108,8 +108,10 @@ class GenerationsQueue final : public Queue {
 
 class GenerationsDevice final : public Device {
  public:
-  GenerationsDevice(std::unique_ptr<Generation> first, GenerationOpener open)
+  GenerationsDevice(std::unique_ptr<Generation> first, GenerationOpener open,
+                    std::shared_ptr<Sensors> sensors)
       : open_(std::move(open)),
+        sensors_(std::move(sensors)),
         name_(first->device().name()),
         target_(first->device().target()),
         rates_(first->device().rates()),
@@ -135,6 +137,7 @@ class GenerationsDevice final : public Device {
     const SharedLock lock(mutex_);
     return now_.generation == nullptr ? 0 : now_.device().memory_footprint();
   }
+  std::shared_ptr<Sensors> sensors() override { return sensors_; }
   std::shared_ptr<IdleMemory> idle_memory() override {
     const SharedLock lock(mutex_);
     return now_.generation == nullptr ? nullptr : now_.device().idle_memory();
@@ -242,6 +245,7 @@ class GenerationsDevice final : public Device {
   }
 
   const GenerationOpener open_;
+  const std::shared_ptr<Sensors> sensors_;
   const std::string name_;
   const Target target_;
   const Rates rates_;
@@ -283,8 +287,9 @@ absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(QueueWork work,
 }  // namespace
 
 std::unique_ptr<Device> MakeGenerationsDevice(std::unique_ptr<Generation> first,
-                                              GenerationOpener open) {
-  return std::make_unique<GenerationsDevice>(std::move(first), std::move(open));
+                                              GenerationOpener open,
+                                              std::shared_ptr<Sensors> sensors) {
+  return std::make_unique<GenerationsDevice>(std::move(first), std::move(open), std::move(sensors));
 }
 
 }  // namespace telegrad

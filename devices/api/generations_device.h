@@ -36,7 +36,9 @@ using GenerationOpener =
     std::function<absl::StatusOr<std::unique_ptr<Generation>>(uint64_t number)>;
 
 // The device as it is for the first time, and how it is opened each time after, on any thread.
+// `sensors`, which may be null, are those of all generations.
 std::unique_ptr<Device> MakeGenerationsDevice(std::unique_ptr<Generation> first,
-                                              GenerationOpener open);
+                                              GenerationOpener open,
+                                              std::shared_ptr<Sensors> sensors = nullptr);
 
 }  // namespace telegrad

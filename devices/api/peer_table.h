@@ -1,9 +1,10 @@
 // Which of the devices of one driver copy straight to and from each other's memory; between the
-// others, the driver takes the bytes through memory of the host. It outlives the generations of its
-// devices (generations_device.h), so that they can be asked while one is lost.
+// others, the driver takes the bytes through memory of the host, where it is trusted. It outlives
+// the generations of its devices (generations_device.h), so that they can be asked while one is
+// lost.
 #pragma once
 
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -15,20 +16,16 @@ namespace telegrad {
 // Thread-safe. Devices have the driver's numbers.
 class PeerTable {
  public:
-  void SetDirect(int from, int to, bool direct) {
+  void Set(int from, int to, PeerPath path) {
     const MutexLock lock(mutex_);
-    if (direct) {
-      direct_.insert({from, to});
-    } else {
-      direct_.erase({from, to});
-    }
+    paths_[{from, to}] = path;
   }
   // Which others copy straight to and from memory of that one.
   std::vector<int> Reaching(int to) const {
     std::vector<int> out;
     const MutexLock lock(mutex_);
-    for (const auto& [from, reached] : direct_) {
-      if (reached == to) out.push_back(from);
+    for (const auto& [pair, path] : paths_) {
+      if (pair.second == to && path == PeerPath::kDirect) out.push_back(pair.first);
     }
     return out;
   }
@@ -36,13 +33,13 @@ class PeerTable {
   // memory only.
   PeerAccess Access(int from, int to) const {
     const MutexLock lock(mutex_);
-    return {direct_.contains({from, to}) ? PeerPath::kDirect : PeerPath::kThroughHost,
-            /*atomics=*/false};
+    const auto found = paths_.find({from, to});
+    return {found == paths_.end() ? PeerPath::kThroughHost : found->second, /*atomics=*/false};
   }
 
  private:
   mutable Mutex mutex_;
-  std::set<std::pair<int, int>> direct_ TG_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, PeerPath> paths_ TG_GUARDED_BY(mutex_);
 };
 
 // A device's place in the table of its driver; null: it reaches no peers.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "devices/cuda/cuda_driver.h"
+#include "devices/cuda/nvml.h"
 #include "devices/stream/open_each.h"
 #include "engine/base/status.h"
 
@@ -100,6 +101,11 @@ absl::StatusOr<bool> Befriend(const CudaDriver& driver, Context& context, const 
   return true;
 }
 
+absl::Status Unfriend(const CudaDriver& driver, Context& context, const Context& peer) {
+  TG_RETURN_IF_ERROR(context.Enter());
+  return TG_CUDA_IN(context, driver, cuCtxDisablePeerAccess, peer.handle());
+}
+
 std::string NameOf(const Library& library, int index) {
   cuda::CUdevice device = 0;
   std::array<char, 256> name{};
@@ -109,6 +115,19 @@ std::string NameOf(const Library& library, int index) {
     return "a GPU";
   }
   return name.data();
+}
+
+// Null where the management library is missing or the driver does not tell where the GPU stands.
+std::shared_ptr<Sensors> SensorsOf(const Library& library, std::shared_ptr<const cuda::Nvml> nvml,
+                                   int index, const Clock* clock) {
+  cuda::CUdevice device = 0;
+  std::array<char, 32> bus_id{};
+  if (nvml == nullptr || library.api().cuDeviceGet(&device, index) != cuda::CUDA_SUCCESS ||
+      library.api().cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()) - 1,
+                                        device) != cuda::CUDA_SUCCESS) {
+    return nullptr;
+  }
+  return cuda::MakeNvmlSensors(std::move(nvml), bus_id.data(), clock);
 }
 
 }  // namespace
@@ -139,8 +158,14 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
                   int i, const std::string& name,
                   uint64_t number) { return OpenOne(driver, i, name, number, options); },
       .product = [driver](int i) { return NameOf(driver->library(), i); },
-      .befriend = [driver](Context& device,
-                           const Context& peer) { return Befriend(*driver, device, peer); }};
+      .access = {.enable = [driver](
+                               Context& device,
+                               const Context& peer) { return Befriend(*driver, device, peer); },
+                 .disable = [driver](
+                                Context& device,
+                                const Context& peer) { return Unfriend(*driver, device, peer); }},
+      .sensors = [driver, nvml = cuda::OpenNvml(options.management), clock = options.clock](
+                     int i) { return SensorsOf(driver->library(), nvml, i, clock); }};
   return stream::OpenEach(opening, notes);
 }
 

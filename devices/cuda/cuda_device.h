@@ -16,7 +16,9 @@
 namespace telegrad {
 
 struct CudaOptions {
-  std::string library = "libcuda.so.1";  // the driver's
+  std::string library = "libcuda.so.1";          // the driver's
+  std::string management = "libnvidia-ml.so.1";  // for Device::sensors
+  const Clock* clock = Clock::Steady();          // of the sensors
   int64_t devices = -1;      // the first so many GPUs that the driver shows; below 0: all of them
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
   // Target::features for GPUs whose code is of `arch`, so that who compiles for them makes cubins

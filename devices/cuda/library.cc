@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "engine/base/status.h"
 
 namespace telegrad::cuda {
@@ -74,6 +76,10 @@ absl::StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& 
   library->api_.name = reinterpret_cast<decltype(Symbols::name)>(dlsym(handle, #name));
 #include "devices/cuda/symbols.def"
 #undef CUDA_SYMBOL
+  // Else the first launch of a function loads it, which "may require context synchronization" (CUDA
+  // C++ Programming Guide, "Lazy Loading"): a queue would wait for what runs on others. Whoever has
+  // set the variable has decided.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*replace=*/0);
   if (const absl::Status status = TG_CUDA(*library, cuInit, 0); !status.ok()) {
     if (absl::IsNotFound(status)) return NotFound("no NVIDIA GPU: ", ToStd(status.message()));
     return FailedPrecondition("the NVIDIA driver does not work: ", ToStd(status.message()));

@@ -107,6 +107,11 @@ absl::StatusOr<bool> BefriendHip(const HipDriver& driver, Context& context, cons
   return true;
 }
 
+absl::Status UnfriendHip(const HipDriver& driver, Context& context, const Context& peer) {
+  TG_RETURN_IF_ERROR(context.Enter());
+  return TG_HIP_IN(context, driver, hipDeviceDisablePeerAccess, peer.device());
+}
+
 std::string HipName(const HipLibrary& library, int index) {
   std::array<char, 256> name{};
   const auto got =
@@ -142,8 +147,13 @@ std::vector<std::unique_ptr<Device>> OpenHips(const HipOptions& options,
                   int i, const std::string& name,
                   uint64_t number) { return OpenHip(driver, i, name, number, options); },
       .product = [driver](int i) { return HipName(driver->library(), i); },
-      .befriend = [driver](Context& device,
-                           const Context& peer) { return BefriendHip(*driver, device, peer); }};
+      .access = {.enable = [driver](
+                               Context& device,
+                               const Context& peer) { return BefriendHip(*driver, device, peer); },
+                 .disable =
+                     [driver](Context& device, const Context& peer) {
+                       return UnfriendHip(*driver, device, peer);
+                     }}};
   return stream::OpenEach(opening, notes);
 }
 

@@ -47,6 +47,16 @@ class Context : public std::enable_shared_from_this<Context> {
     give_back();
   }
 
+  // The same of what may wait for all that runs: no lock is held meanwhile, and Discard waits.
+  template <typename GiveBack>
+  void ReleaseUnlocked(GiveBack give_back) {
+    const auto use = UseByPeer();
+    if (!use.ok()) return Release(give_back);
+    if (stuck()) return;
+    driver_->Enter(device_, handle_);
+    give_back();
+  }
+
   // As Driver's, with the device's name in front. An error after which the driver refuses all
   // further work in the context is the end of the device, see Fail.
   absl::Status Check(std::string_view call, Result result);

@@ -33,20 +33,12 @@ class Group {
   std::map<int, std::weak_ptr<Context>> contexts_ TG_GUARDED_BY(mutex_);
 };
 
-// Where the driver refuses direct access, it copies through the host.
-absl::Status Befriend(const Opening& opening, Context& device, const Context& peer) {
-  const absl::StatusOr<bool> direct = opening.befriend(device, peer);
-  device.driver().peers()->SetDirect(device.device(), peer.device(), direct.ok() && *direct);
-  return direct.status();
-}
-
 absl::StatusOr<std::unique_ptr<Generation>> OpenAgain(const Opening& opening, int index,
                                                       const std::string& name, uint64_t generation,
                                                       Group& group) {
   TG_ASSIGN_OR_RETURN(auto device, opening.open(index, name, generation));
   for (const auto& peer : group.OthersThan(index)) {
-    Befriend(opening, device->context(), *peer).IgnoreError();
-    Befriend(opening, *peer, device->context()).IgnoreError();
+    ConnectPeers(opening.access, device->shared_context(), peer, [](const std::string&) {});
   }
   group.Add(index, device->shared_context());
   return std::make_unique<StreamGeneration>(std::move(device));
@@ -74,15 +66,12 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
     group->Add(i, opened.back());
     out.push_back(MakeGenerationsDevice(
         std::make_unique<StreamGeneration>(*std::move(device)),
-        [=](uint64_t number) { return OpenAgain(opening, i, name, number, *group); }));
+        [=](uint64_t number) { return OpenAgain(opening, i, name, number, *group); },
+        opening.sensors == nullptr ? nullptr : opening.sensors(i)));
   }
-  for (const auto& device : opened) {
-    for (const auto& peer : opened) {
-      if (peer == device) continue;
-      if (const absl::Status direct = Befriend(opening, *device, *peer); !direct.ok()) {
-        note(StrCat("copies between ", device->name(), " and ", peer->name(),
-                    " go through the host: ", ToStd(direct.message())));
-      }
+  for (size_t i = 0; i < opened.size(); ++i) {
+    for (size_t k = i + 1; k < opened.size(); ++k) {
+      ConnectPeers(opening.access, opened[i], opened[k], note);
     }
   }
   return out;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "devices/stream/peer_path.h"
 #include "devices/stream/stream_device.h"
 
 namespace telegrad::stream {
@@ -18,9 +19,9 @@ struct Opening {
                                                               uint64_t generation)>
       open;
   std::function<std::string(int index)> product;  // what the driver calls it
-  // Lets copies of the first go straight to memory of the second, and tells whether they do; where
-  // not, the driver takes them through the host.
-  std::function<absl::StatusOr<bool>(Context& device, const Context& peer)> befriend;
+  PeerSwitch access;                              // between two of them
+  // What one measures; null, or a function that returns null: nothing.
+  std::function<std::shared_ptr<Sensors>(int index)> sensors = nullptr;
 };
 
 // What cannot be used is left out; `notes`, which may be null, say why. The functions are kept and

@@ -1,4 +1,4 @@
-// Loads the module, finds the kernel in it, and unloads the module when the last reference is
+// Loads the module, finds the kernel in it, and has the module unloaded when the last reference is
 // dropped.
 #include "devices/stream/program.h"
 
@@ -20,9 +20,9 @@ absl::Status CheckGroup(const GridSize& group, int64_t most) {
                          "; the GPU runs 1 to ", most, " threads in one of this program");
 }
 
-absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_ptr<Context> context,
-                                                                   const ProgramImage& image,
-                                                                   int64_t local_limit) {
+absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(
+    std::shared_ptr<Context> context, const ProgramImage& image, int64_t local_limit,
+    std::shared_ptr<Unloads> unloads) {
   TG_RETURN_IF_ERROR(context->health());
   TG_RETURN_IF_ERROR(context->Enter());
   if (image.signature.Takes(ParameterKind::kTensorMap)) {
@@ -41,7 +41,7 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
                                               image.name, log.empty() ? "" : ": ", log));
   }
   std::shared_ptr<StreamProgram> out(
-      new StreamProgram(image.signature, std::move(context), module));
+      new StreamProgram(image.signature, std::move(context), module, std::move(unloads)));
   absl::StatusOr<Entry> entry =
       out->context_->driver().Resolve(*out->context_, image, local_limit, module);
   if (!entry.ok()) {
@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(std::shared_p
 }
 
 StreamProgram::~StreamProgram() {
-  context_->Release([&] { context_->calls().module_unload(module_); });
+  if (!unloads_->Put(module_)) Unload(*context_, module_);
 }
 
 }  // namespace telegrad::stream

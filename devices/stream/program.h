@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/stream/context.h"
+#include "devices/stream/unloads.h"
 
 namespace telegrad::stream {
 
@@ -20,7 +21,8 @@ class StreamProgram final : public LoadedProgram {
   // UNIMPLEMENTED: it takes tensor maps, which the GPU or its driver lacks.
   static absl::StatusOr<std::shared_ptr<StreamProgram>> Load(std::shared_ptr<Context> context,
                                                              const ProgramImage& image,
-                                                             int64_t local_limit);
+                                                             int64_t local_limit,
+                                                             std::shared_ptr<Unloads> unloads);
   ~StreamProgram() override;
 
   const Context& context() const { return *context_; }
@@ -28,11 +30,16 @@ class StreamProgram final : public LoadedProgram {
   int64_t stack_bytes() const { return entry_.stack_bytes; }  // of a thread
 
  private:
-  StreamProgram(ProgramSignature signature, std::shared_ptr<Context> context, ModuleHandle module)
-      : LoadedProgram(std::move(signature)), context_(std::move(context)), module_(module) {}
+  StreamProgram(ProgramSignature signature, std::shared_ptr<Context> context, ModuleHandle module,
+                std::shared_ptr<Unloads> unloads)
+      : LoadedProgram(std::move(signature)),
+        context_(std::move(context)),
+        module_(module),
+        unloads_(std::move(unloads)) {}
 
   const std::shared_ptr<Context> context_;
   const ModuleHandle module_;
+  const std::shared_ptr<Unloads> unloads_;
   Entry entry_;
 };
 

@@ -29,6 +29,7 @@ StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description descrip
     : context_(std::move(context)),
       description_(std::move(description)),
       memories_(std::move(memories)),
+      unloader_(context_),
       owned_(std::move(queues)) {
   for (const auto& queue : owned_) queues_.push_back(queue.get());
 }
@@ -90,8 +91,9 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_v
 }
 
 absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
-  TG_ASSIGN_OR_RETURN(auto program,
-                      StreamProgram::Load(context_, image, description_.target.local_bytes));
+  TG_ASSIGN_OR_RETURN(
+      auto program,
+      StreamProgram::Load(context_, image, description_.target.local_bytes, unloader_.unloads()));
   TG_RETURN_IF_ERROR(memories_->HoldStacks(program->stack_bytes(), description_.resident_threads));
   return program;
 }

@@ -18,6 +18,7 @@
 #include "devices/stream/context.h"
 #include "devices/stream/memory.h"
 #include "devices/stream/queue.h"
+#include "devices/stream/unloads.h"
 
 namespace telegrad::stream {
 
@@ -85,6 +86,7 @@ class StreamDevice final : public Device {
   const std::shared_ptr<Context> context_;
   const Description description_;
   const std::shared_ptr<Memories> memories_;
+  const UnloadThread unloader_;
   std::vector<Queue*> queues_;                             // the next
   const std::vector<std::unique_ptr<StreamQueue>> owned_;  // last: their threads stop first
 };

@@ -39,9 +39,14 @@ std::array<double, kNumMetrics> Metrics::Values() {
 }
 
 std::vector<LabelledMetric> Metrics::Labelled() {
-  const MutexLock lock(mutex_);
+  // Collectors may ask hardware, which takes a while.
+  std::vector<std::function<std::vector<LabelledMetric>()>> collectors;
+  {
+    const MutexLock lock(mutex_);
+    collectors = labelled_;
+  }
   std::vector<LabelledMetric> all;
-  for (const auto& collector : labelled_) {
+  for (const auto& collector : collectors) {
     for (LabelledMetric& metric : collector()) all.push_back(std::move(metric));
   }
   return all;

@@ -71,7 +71,7 @@ class Metrics {
   // `collector` is called before each Values(), and must outlive this.
   void AddCollector(std::function<void(Metrics&)> collector);
 
-  // The same for metrics with labels.
+  // The same for metrics with labels; called with no lock held, on several threads at a time.
   void AddLabelled(std::function<std::vector<LabelledMetric>()> collector);
 
   // Every metric in its unit, in the order of AllMetrics().

@@ -91,6 +91,19 @@ inline Command NextCommand(std::shared_ptr<LoadedProgram> program, int32_t bindi
 
 inline CudaOptions FakeOptions() { return {.library = TELEGRAD_FAKE_CUDA}; }
 
+// The one GPU of the fake driver, with that compute capability (90 for 9.0) and so much memory;
+// null, with a failure, where it cannot be opened.
+inline std::unique_ptr<Device> OpenFakeCuda(FakeCuda& fake, int capability, int64_t gib = 1) {
+  fake.Set("capability", capability);
+  fake.Set("memory", gib << 30);
+  CudaOptions options = FakeOptions();
+  options.devices = 1;
+  std::vector<std::string> notes;
+  auto devices = OpenCudas(options, &notes);
+  EXPECT_EQ(devices.size(), 1u) << ::testing::PrintToString(notes);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
 class Cuda : public ::testing::Test {
  protected:
   void Open(const CudaOptions& options = FakeOptions()) {

@@ -15,7 +15,11 @@ using ::testing::HasSubstr;
 
 class LibraryMemory : public Cuda {
  protected:
-  void SetUp() override { fake_.Set("virtual_memory", 0); }
+  // One GPU: between two, a pattern takes memory, too.
+  void SetUp() override {
+    fake_.Set("virtual_memory", 0);
+    fake_.Set("devices", 1);
+  }
   void TearDown() override { EXPECT_EQ(fake_.Count("maps"), 0); }
 };
 

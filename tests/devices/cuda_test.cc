@@ -1,6 +1,7 @@
 // What only GPUs do, on the fake driver: graphs and their updates, peers, faults, and the
 // messages about drivers and GPUs that cannot be used.
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <thread>
 
@@ -301,6 +302,50 @@ TEST_F(Cuda, ACancelledRunEndsBeforeItsNextBatch) {
   EXPECT_EQ(Run({NextCommand(Next())}, {buffer}), absl::OkStatus());
 }
 
+// A driver may wait for all that runs before it unloads a program, of which work has the last
+// reference.
+TEST_F(Cuda, UnloadingDelaysNobody) {
+  Open();
+  const BufferView buffer = Buffer(1);
+  fake_.Set("hold_unload", 1);
+  fake_.Set("hang_launch", 1);
+  const auto submit = [&] {
+    const auto commands = *device().Encode({NextCommand(Next())});
+    return *device().queue().Submit(commands, {buffer}, {});
+  };
+  const TimelinePoint point = submit();
+  fake_.Release();
+  const absl::Status ended = point.Wait(absl::Seconds(30));
+  if (!ended.ok()) fake_.Set("hold_unload", 0);
+  ASSERT_EQ(ended, absl::OkStatus());
+  while (fake_.Count("unloads") == 0) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(submit().Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), std::string(1, 4));
+  EXPECT_EQ(fake_.Count("unloads"), 1) << "one at a time";
+  fake_.Set("hold_unload", 0);
+  devices_.clear();
+  EXPECT_EQ(fake_.Count("live_modules"), 0);
+  EXPECT_EQ(fake_.Count("unloads"), 4);
+}
+
+// A function that its first launch loads would wait for what other queues run.
+TEST_F(Cuda, ProgramsAreLoadedBeforeTheirFirstLaunch) {
+  unsetenv("CUDA_MODULE_LOADING");
+  fake_.Set("lazy_load", 1);
+  Open();
+  EXPECT_EQ(Run({NextCommand(Next())}, {Buffer(1)}), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("lazy_loads"), 0);
+}
+
+TEST_F(Cuda, WhoeverSetsHowModulesAreLoadedDecides) {
+  setenv("CUDA_MODULE_LOADING", "LAZY", /*replace=*/1);
+  fake_.Set("lazy_load", 1);
+  Open();
+  unsetenv("CUDA_MODULE_LOADING");
+  EXPECT_EQ(Run({NextCommand(Next())}, {Buffer(1)}), absl::OkStatus());
+  EXPECT_EQ(fake_.Count("lazy_loads"), 1);
+}
+
 // Memory.
 
 TEST_F(Cuda, CopiesGoFromGpuToGpu) {
@@ -325,6 +370,41 @@ TEST_F(Cuda, CopiesGoFromGpuToGpu) {
     EXPECT_EQ(Copy(device(1), HostBuffer(*host_, "12345678"), a).status().code(),
               absl::StatusCode::kInvalidArgument);
     devices_.clear();
+  }
+}
+
+// What a driver says of access between GPUs is tried: a path on which bytes change is not used, and
+// the devices say so. 1: the direct one, 2: also the driver's through the host.
+TEST_F(Cuda, APathThatChangesBytesIsNotUsed) {
+  for (const bool is_virtual : {false, true}) {
+    for (const int64_t corrupt : {1, 2}) {
+      SCOPED_TRACE(corrupt);
+      fake_.Set("virtual_memory", is_virtual ? 1 : 0);
+      fake_.Set("corrupt_peer", corrupt);
+      notes_.clear();
+      Open();
+      EXPECT_EQ(device(1).AccessTo(device()),
+                PeerAccess{corrupt == 1 ? PeerPath::kThroughHost : PeerPath::kNone});
+      EXPECT_EQ(device().AccessTo(device(1)), device(1).AccessTo(device()));
+      EXPECT_EQ(NeedsHost(device(1), device()), corrupt == 2);
+      ASSERT_THAT(notes_, SizeIs(static_cast<size_t>(corrupt)));
+      EXPECT_THAT(notes_[0], AllOf(HasSubstr("copies between CUDA:0 and CUDA:1 go through the "
+                                             "host: of 262144 bytes that CUDA:0 copied to CUDA:1"),
+                                   HasSubstr("arrived changed")));
+      const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
+      Fill(a, "01234567", 0);
+      if (corrupt == 1) {
+        EXPECT_EQ(Copy(device(1), b, a)->Wait(), absl::OkStatus());
+        EXPECT_EQ(Read(b, 1), "01234567");
+      }
+      EXPECT_EQ(fake_.Count("live_peer_access"), 0);
+      // Nor after a loss.
+      fake_.Set("fault_launch", 1);
+      EXPECT_FALSE(Run({NextCommand(Next())}, {Buffer(1)}).ok());
+      ASSERT_EQ(device().Recover(), absl::OkStatus());
+      EXPECT_NE(device().AccessTo(device(1)), PeerAccess{PeerPath::kDirect});
+      devices_.clear();
+    }
   }
 }
 

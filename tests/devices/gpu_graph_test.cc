@@ -59,11 +59,12 @@ struct Gpu {
   std::string name;
   Maker maker = kNvidia;
   bool fake = true;
-  int64_t processor = 0;
-  bool cubins = false;  // code is assembled before the driver gets it
+  int64_t processor = 0;  // the digits of gfx942, or the compute capability, 10 * major + minor
+  bool cubins = false;    // code is assembled before the driver gets it
 };
-const Gpu kGpus[] = {{.name = "cuda_fake"},
-                     {.name = "cuda_fake_cubins", .cubins = true},
+const Gpu kGpus[] = {{.name = "cuda_fake", .processor = 90},
+                     {.name = "cuda_fake_cubins", .processor = 90, .cubins = true},
+                     {.name = "cuda_fake_sm_80", .processor = 80},
                      {.name = "cuda", .fake = false},
                      {.name = "nv_fake", .maker = Gpu::kRawNvidia},
                      {.name = "hip_fake_wave64", .maker = Gpu::kAmd, .processor = 0x942},
@@ -79,6 +80,7 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
       fake_hip_->Set("processor", gpu.processor);
     } else if (gpu.fake && gpu.maker == Gpu::kNvidia) {
       fake_cuda_ = std::make_unique<FakeCuda>();
+      fake_cuda_->Set("capability", gpu.processor);
     }
     std::vector<std::string> notes;
     if (gpu.maker == Gpu::kRawNvidia) {

@@ -245,6 +245,18 @@ TEST_F(Hip, CopiesGoFromGpuToGpu) {
   }
 }
 
+TEST_F(Hip, APathThatChangesBytesIsNotUsed) {
+  fake_.Set("corrupt_peer", 1);
+  Open();
+  EXPECT_EQ(device(1).AccessTo(device()), PeerAccess{PeerPath::kThroughHost});
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("copies between HIP:0 and HIP:1 go through"),
+                                        HasSubstr("arrived changed"))));
+  const BufferView a = Buffer(8, 0), b = Buffer(8, 1);
+  Fill(a, "01234567", 0);
+  EXPECT_EQ(Copy(device(1), b, a)->Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(b, 1), "01234567");
+}
+
 TEST_F(Hip, StacksOfThreadsCount) {
   fake_.Set("multiprocessors", 2);
   Open();

@@ -349,6 +349,7 @@ TEST_F(RefusingCuda, EveryCall) {
   EXPECT_THAT(
       refusing.uncalled(),
       ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
+                             "cuDeviceGetPCIBusId", "cuCtxDisablePeerAccess",
                              "cuDevicePrimaryCtxReset_v2", "cuStreamQuery", "cuLaunchHostFunc"}));
 }
 
@@ -380,10 +381,10 @@ TEST(RefusingHip, EveryCall) {
                      {{"hipGraphCreate"}, {"hipGraphDestroy"}},
                      {{"hipGraphInstantiateWithFlags"}, {"hipGraphExecDestroy"}}});
   EXPECT_GT(refusing.FailEachCall(), 200);
-  EXPECT_THAT(
-      refusing.uncalled(),
-      ::testing::IsSubsetOf({"hipDrvGetErrorName", "hipDrvGetErrorString", "hipDeviceGetName",
-                             "hipDeviceReset", "hipStreamQuery", "hipLaunchHostFunc"}));
+  EXPECT_THAT(refusing.uncalled(),
+              ::testing::IsSubsetOf({"hipDrvGetErrorName", "hipDrvGetErrorString",
+                                     "hipDeviceGetName", "hipDeviceDisablePeerAccess",
+                                     "hipDeviceReset", "hipStreamQuery", "hipLaunchHostFunc"}));
 }
 
 // A download of which the driver does not mark the end may still land in pinned memory when the

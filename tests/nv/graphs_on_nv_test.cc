@@ -1,16 +1,14 @@
 // Tensor graphs through the whole engine on a raw GPU: the golden graphs against the interpreter of
 // tensor graphs, and a part of the captured graphs against their recorded results.
 // TELEGRAD_NV_EVERY=1 takes all captured graphs.
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
 #include "engine/base/files.h"
 #include "engine/ir/text.h"
 #include "engine/reference/tensor_eval.h"
-#include "tests/devices/device_graph_runner.h"
+#include "tests/devices/captures_on_device.h"
 #include "tests/nv/nv_fixture.h"
-#include "tests/tinygrad/for_each_capture.h"
 
 namespace telegrad {
 namespace {
@@ -90,23 +88,9 @@ TEST(GraphsOnNv, GoldenOnesEqualTheReference) {
 }
 
 TEST(GraphsOnNv, CapturedOnesAgree) {
-  const char* named = std::getenv("TELEGRAD_NV_EVERY");
-  const int every = std::max(named == nullptr ? 50 : std::atoi(named), 1);
   RawGpu gpu;
-  int number = 0, ran = 0;
-  testing::ForEachCapture([&](const testing::Capture& capture, const FrozenGraph& graph,
-                              std::span<const VarValue> variables) {
-    if (number++ % every != 0) return;
-    ++ran;
-    testing::Slots slots = capture.SlotsBefore();
-    const absl::Status status = gpu.runner->Run(graph.root(), variables, &slots);
-    EXPECT_EQ("", status.ok() ? testing::Difference(capture, graph.root(), slots, /*slack=*/4)
-                              : status.ToString())
-        << capture.name;
-  });
-  EXPECT_EQ(ran, (number + every - 1) / every);
+  testing::ExpectCapturesAgree(*gpu.runner, {"TELEGRAD_NV_EVERY", 50});
   EXPECT_THAT(gpu.Errors(), IsEmpty());
-  RecordProperty("graphs", ran);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_F(ServingSettingsTest, OverHttp) {
     EXPECT_THAT(Http("POST", "/v2/trace/setting", wrong), StartsWith("HTTP/1.1 400")) << wrong;
   }
   EXPECT_THAT(Http("GET", "/v2/models/nothing/trace/setting"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Http("DELETE", "/v2/trace/setting"), StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(Http("DELETE", "/v2/trace/setting"), StartsWith("HTTP/1.1 405"));
 }
 
 TEST_F(ServingSettingsTest, TheLogHasALeastSeverity) {

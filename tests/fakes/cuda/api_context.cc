@@ -94,6 +94,14 @@ FAKE_CUDA_API int cuCtxEnablePeerAccess(Handle peer, unsigned int flags) {
   return fakecuda::CUDA_SUCCESS;
 }
 
+FAKE_CUDA_API int cuCtxDisablePeerAccess(Handle peer) {
+  Call call;
+  FAKE_RETURN_IF_FAILED(call);
+  if (call.driver().FindContext(peer) == nullptr) return fakecuda::CUDA_ERROR_INVALID_CONTEXT;
+  return call.context().peers.erase(peer) == 1 ? fakecuda::CUDA_SUCCESS
+                                               : fakecuda::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
 FAKE_CUDA_API int cuDevicePrimaryCtxRetain(Handle* context, int device) {
   Call call(Call::Needs::kDriver);
   FAKE_RETURN_IF_FAILED(call);

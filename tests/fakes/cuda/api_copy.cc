@@ -36,6 +36,13 @@ bool Owns(Driver& driver, Handle context, DevicePointer address, uint64_t bytes)
                             /*of_its_own=*/true);
 }
 
+// A driver copies directly where either reaches the other's memory.
+bool Corrupts(Driver& driver, Handle to, Handle from) {
+  if (driver.knobs.corrupt_peer != 1) return driver.knobs.corrupt_peer != 0;
+  return driver.FindContext(to)->peers.contains(from) ||
+         driver.FindContext(from)->peers.contains(to);
+}
+
 // The stream if the current context may use it here.
 Result CheckStream(Call& call, Handle handle, Stream** stream) {
   *stream = call.FindStream(handle);
@@ -155,7 +162,8 @@ FAKE_CUDA_API int cuMemcpyPeerAsync(DevicePointer to, Handle to_context, DeviceP
               .to = to,
               .from = from,
               .bytes = bytes,
-              .contexts = {call.context().handle, to_context, from_context}},
+              .contexts = {call.context().handle, to_context, from_context},
+              .corrupts = Corrupts(driver, to_context, from_context)},
              nullptr);
   return fakecuda::CUDA_SUCCESS;
 }

@@ -1,5 +1,6 @@
 // Initialization and version of the driver, and the properties of its devices.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -26,6 +27,8 @@ FAKE_CUDA_API int cuInit(unsigned int flags) {
   if (driver.knobs.devices == 0) return fakecuda::CUDA_ERROR_NO_DEVICE;
   if (driver.initialized) return fakecuda::CUDA_SUCCESS;
   driver.initialized = true;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  driver.eager = loading != nullptr && std::strcmp(loading, "EAGER") == 0;
   driver.devices.resize(static_cast<size_t>(driver.knobs.devices));
   driver.random.seed(static_cast<uint64_t>(driver.knobs.seed));
   if (driver.knobs.verbose != 0) {

@@ -36,6 +36,7 @@ Result AddNode(Call& call, Handle* out, Handle graph, const Handle* after, size_
 Result PrepareNode(Call& call, const fakecuda::KernelNodeParams* params,
                    fakecuda::PreparedLaunch* launch) {
   if (params == nullptr || params->func == 0) return fakecuda::CUDA_ERROR_INVALID_VALUE;
+  fakecuda::LoadForLaunch(call, params->func);
   return Prepare(call.driver(), call.context(), params->func, params->grid, params->block,
                  params->shared_bytes, params->kernel_params, params->extra, launch);
 }

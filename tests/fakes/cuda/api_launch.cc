@@ -15,6 +15,7 @@ FAKE_CUDA_API int cuLaunchKernel(Handle function, unsigned int grid_x, unsigned 
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   fakecuda::Driver& driver = call.driver();
+  LoadForLaunch(call, function);
   fakecuda::Stream* stream = call.FindStream(stream_handle);
   if (stream == nullptr) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (stream->context != call.context().handle) return fakecuda::CUDA_ERROR_INVALID_CONTEXT;

@@ -230,6 +230,8 @@ FAKE_CUDA_API int cuModuleUnload(Handle module) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
+  ++driver.counters.unloads;
+  driver.done.wait(call.lock(), [&] { return driver.knobs.hold_unload == 0; });
   const auto it = driver.modules.find(module);
   if (it == driver.modules.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (it->second.globals != 0) fakecuda::FreeDevice(driver, it->second.globals);

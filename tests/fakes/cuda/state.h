@@ -108,6 +108,7 @@ struct LoadedFunction {
   Handle context = 0;
   std::shared_ptr<const DeviceKernel> kernel;
   uint64_t dynamic_shared = 0;  // at most
+  bool loaded_lazily = false;
 };
 
 // A launch with everything copied that it needs.
@@ -125,6 +126,7 @@ struct PreparedCopy {
   uint64_t from = 0;
   uint64_t bytes = 0;
   std::vector<Handle> contexts;
+  bool corrupts = false;  // changes a byte
 };
 
 struct GraphNode {
@@ -167,6 +169,7 @@ struct Driver {
   std::condition_variable done;  // for those who wait: something has ended
 
   bool initialized = false;
+  bool eager = false;    // CUDA_MODULE_LOADING was EAGER when that began
   bool started = false;  // the scheduler
   Knobs knobs = KnobsFromEnvironment();
   Counters counters;

@@ -10,6 +10,7 @@
 
 #include "tests/fakes/cuda/device_memory.h"
 #include "tests/fakes/cuda/scheduler.h"
+#include "tests/fakes/cuda/work.h"
 
 namespace fakecuda {
 namespace {
@@ -85,15 +86,6 @@ void FreeIfUnused(Driver& driver, Handle handle) {
 uint8_t* HostOf(const Driver& driver, DevicePointer address) {
   const auto it = Find(driver, address, 1);
   return it->second.host.get() + (address - it->first);
-}
-
-// What runs sees its memory until it ends.
-void AwaitRunning(Call& call) {
-  Driver& driver = call.driver();
-  driver.done.wait(call.lock(), [&] {
-    return std::none_of(driver.streams.begin(), driver.streams.end(),
-                        [](const auto& entry) { return entry.second->running; });
-  });
 }
 
 }  // namespace
@@ -301,7 +293,7 @@ FAKE_CUDA_API int cuMemUnmap(DevicePointer address, size_t bytes) {
   Driver& driver = call.driver();
   ++driver.counters.unmaps;
   driver.done.wait(call.lock(), [&] { return driver.knobs.hold_unmap == 0; });
-  fakecuda::AwaitRunning(call);
+  fakecuda::AwaitRunning(call);  // which sees its memory until it ends
   if (!fakecuda::AreWholeMappings(driver, address, bytes)) {
     driver.Problem("cuMemUnmap of other than whole mappings");
     return fakecuda::CUDA_ERROR_INVALID_VALUE;

@@ -66,6 +66,7 @@ void RunCopy(const PreparedCopy& copy, const MemoryView& memory, Outcome* outcom
   if (copy.to_device) to = Find(memory, copy.to, copy.bytes, "a copy", outcome);
   if (outcome->result != CUDA_SUCCESS) return;
   std::memmove(to, from, copy.bytes);
+  if (copy.corrupts) to[copy.bytes / 2] ^= 1;
   ++outcome->counted.copies;
   outcome->counted.copied_bytes += static_cast<int64_t>(copy.bytes);
 }
@@ -76,6 +77,24 @@ void RunMemset(DevicePointer to, uint8_t value, uint64_t bytes, const MemoryView
   if (at == nullptr) return;
   std::memset(at, value, bytes);
   ++outcome->counted.memsets;
+}
+
+void AwaitRunning(Call& call) {
+  Driver& driver = call.driver();
+  driver.done.wait(call.lock(), [&] {
+    return std::none_of(driver.streams.begin(), driver.streams.end(),
+                        [](const auto& entry) { return entry.second->running; });
+  });
+}
+
+void LoadForLaunch(Call& call, Handle function) {
+  Driver& driver = call.driver();
+  const auto it = driver.functions.find(function);
+  if (driver.knobs.lazy_load == 0 || driver.eager || it == driver.functions.end()) return;
+  if (it->second.loaded_lazily) return;
+  it->second.loaded_lazily = true;
+  ++driver.counters.lazy_loads;
+  AwaitRunning(call);
 }
 
 Result Prepare(Driver& driver, const Context& context, Handle function, const uint32_t grid[3],

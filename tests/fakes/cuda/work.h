@@ -8,6 +8,11 @@
 
 namespace fakecuda {
 
+// Until nothing runs on any stream.
+void AwaitRunning(Call& call);
+// What a launch of the function does first, where functions are loaded when they are used.
+void LoadForLaunch(Call& call, Handle function);
+
 // Runs a copy of a stream or graph, adding to the outcome.
 void RunCopy(const PreparedCopy& copy, const MemoryView& memory, Outcome* outcome);
 void RunMemset(DevicePointer to, uint8_t value, uint64_t bytes, const MemoryView& memory,

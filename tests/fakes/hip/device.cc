@@ -137,6 +137,13 @@ FAKE_HIP_API int hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   return HipOf(cuCtxEnablePeerAccess(other, flags));
 }
 
+FAKE_HIP_API int hipDeviceDisablePeerAccess(int peer) {
+  FAKE_HIP_USE();
+  Handle other = 0;
+  if (const int result = fakehip::StateOf(peer, &other); result != 0) return HipOf(result);
+  return HipOf(cuCtxDisablePeerAccess(other));
+}
+
 // The state of the thread's device is made anew when it is used next.
 FAKE_HIP_API int hipDeviceReset() {
   FAKE_HIP_USE();
