@@ -40,9 +40,31 @@ UOp WithinBounds(Rewriter& b, UOp index, const absl::flat_hash_map<uint32_t, int
   });
 }
 
+// Whether some gate bounds what is divided. Most kernels have none, and stay as they are.
+bool BoundsDividends(UOp sink) {
+  const std::vector<uint32_t> order = PostOrder(sink);
+  absl::flat_hash_map<uint32_t, int64_t> divisors;  // the largest, by dividend
+  for (const uint32_t id : order) {
+    const UOp u = sink.graph()->at(id);
+    if ((!u.is(Op::kFloorMod) && !u.is(Op::kFloorDiv)) || !u.src(1).is_const()) continue;
+    int64_t& largest = divisors[u.src(0).id()];
+    largest = std::max(largest, u.src(1).const_word());
+  }
+  if (divisors.empty()) return false;
+  return std::ranges::any_of(order, [&](uint32_t id) {
+    const UOp u = sink.graph()->at(id);
+    if (!u.is(Op::kIndex) || u.num_src() != 3) return false;
+    return std::ranges::any_of(BoundsIn(u.src(2)), [&](const auto& bound) {
+      const auto divisor = divisors.find(bound.first);
+      return divisor != divisors.end() && bound.second <= divisor->second;
+    });
+  });
+}
+
 }  // namespace
 
 UOp SimplifyGatedIndices(Rewriter& b, UOp sink) {
+  if (!BoundsDividends(sink)) return sink;
   return Rebuild(*b.graph(), sink, [&](UOp u, std::vector<UOp>* src) {
     const UOp copy = WithSources(*b.graph(), u, *src);
     if (!copy.is(Op::kIndex) || copy.num_src() != 3) return copy;
