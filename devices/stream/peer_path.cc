@@ -180,13 +180,16 @@ void ConnectPeers(const PeerSwitch& access, const std::shared_ptr<Context>& a,
   };
   absl::Status arrived = try_both();
   // The driver may take either way for a copy of either: what fails one is used by none.
+  // What could not be tried, for want of memory, is no finding about the path.
+  const bool stuck = a->stuck() || b->stuck();
+  if (!arrived.ok() && !absl::IsDataLoss(arrived) && !stuck) arrived = absl::OkStatus();
   if (!arrived.ok() && (ways[0].direct || ways[1].direct)) {
     say(ways[0], " go through the host: ", arrived);
     for (Way& way : ways) {
       if (way.direct) access.disable(*way.device, *way.peer).IgnoreError();
       way.direct = false;
     }
-    arrived = try_both();
+    if (!stuck) arrived = try_both();
   }
   if (!arrived.ok()) say(ways[0], " are two, to the host and from there: ", arrived);
   for (const Way& way : ways) {

@@ -334,7 +334,9 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
   TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
   TG_ASSIGN_OR_RETURN(ProgramImage image, Compilation(name, target, *machine).Run(source));
   if (const auto ptxas = PtxasOf(target)) {
-    TG_ASSIGN_OR_RETURN(image.binary, AssemblePtx(*ptxas, image.binary, target.arch, name));
+    absl::StatusOr<std::string> cubin = AssemblePtx(*ptxas, image.binary, target.arch, name);
+    if (!cubin.ok() && !TakesPtx(target)) return cubin.status();
+    if (cubin.ok()) image.binary = *std::move(cubin);
   }
   return image;
 }
@@ -346,7 +348,7 @@ absl::StatusOr<std::string> TryPtxas(const std::string& name, const std::string&
   target.features = CubinFeatures(ptxas);
   constexpr char kNothing[] = "define ptx_kernel void @nothing() {\n  ret void\n}\n";
   TG_RETURN_IF_ERROR(Compile(kNothing, "nothing", target).status());
-  return target.features;
+  return CubinOrPtxFeatures(ptxas);
 }
 
 absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,

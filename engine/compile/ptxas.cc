@@ -3,10 +3,14 @@
 #include "engine/compile/ptxas.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,13 +21,15 @@
 #include "engine/base/files.h"
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
+#include "engine/base/unique_fd.h"
 
 extern char** environ;
 
 namespace telegrad {
 namespace {
 
-constexpr std::string_view kCubin = "cubin:";
+constexpr std::string_view kCubin = "cubin:", kCubinOrPtx = "cubin-or-ptx:";
+constexpr int kMostMs = 120'000;  // of one run
 constexpr int64_t kMostSaid = 4096, kMostCode = int64_t{128} << 20;
 
 class Folder {
@@ -48,6 +54,18 @@ class Folder {
   std::string path_;
 };
 
+// Whether the child ends within that time, or nothing can tell.
+bool EndsWithin(pid_t pid, int ms) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return true;
+  const UniqueFd closed(fd);
+  pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
+  int ready;
+  while ((ready = ::poll(&poll, 1, ms)) < 0 && errno == EINTR) {
+  }
+  return ready != 0;
+}
+
 // Runs it with its output in the file `said`. Its exit code.
 absl::StatusOr<int> Run(std::vector<std::string> arguments, const std::string& said) {
   posix_spawn_file_actions_t actions;
@@ -66,9 +84,14 @@ absl::StatusOr<int> Run(std::vector<std::string> arguments, const std::string& s
   if (error != 0) {
     return absl::UnavailableError(StrCat("cannot run ptxas: ", std::strerror(error)));
   }
+  const bool ended = EndsWithin(pid, kMostMs);
+  if (!ended) kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return absl::UnavailableError(std::strerror(errno));
+  }
+  if (!ended) {
+    return absl::UnavailableError(StrCat("ptxas did not end within ", kMostMs / 1000, " seconds"));
   }
   if (WIFSIGNALED(status)) {
     return absl::InternalError(StrCat("ptxas was ended by signal ", WTERMSIG(status)));
@@ -103,7 +126,13 @@ absl::StatusOr<Ptxas> FindPtxas(const std::string& name) {
   if (out.path.empty() || access(out.path.c_str(), X_OK) != 0) {
     return NotFound("there is no program ", name.empty() ? "ptxas" : name);
   }
-  if (out.path.find('|') != out.path.npos) return InvalidArgument("a path with |: ", out.path);
+  const auto plain = [](unsigned char c) { return c > 32 && c < 127 && !std::strchr("\"\\|", c); };
+  const auto in_a_path = [&](unsigned char c) { return c == ' ' || plain(c); };
+  if (!std::ranges::all_of(out.path, in_a_path)) {
+    return InvalidArgument("the path of ", name,
+                           " has characters other than ASCII's, or one of "
+                           "\", \\ and |: a key of kernels cannot have it");
+  }
   const Folder folder;
   if (!folder.ok()) return absl::UnavailableError("cannot make a temporary folder");
   TG_ASSIGN_OR_RETURN(const int code, Run({out.path, "--version"}, folder.File("said")));
@@ -113,6 +142,9 @@ absl::StatusOr<Ptxas> FindPtxas(const std::string& name) {
     return FailedPrecondition(out.path, " --version does not say its version: ", said);
   }
   out.version = said.substr(at + 2, said.find_first_of(" \r\n", at + 2) - (at + 2));
+  if (out.version.find(':') != out.version.npos || !std::ranges::all_of(out.version, plain)) {
+    return FailedPrecondition(out.path, " --version says a malformed version: ", said);
+  }
   return out;
 }
 
@@ -120,17 +152,24 @@ std::string CubinFeatures(const Ptxas& ptxas) {
   return StrCat(kCubin, ptxas.version, ":", ptxas.path);
 }
 
+std::string CubinOrPtxFeatures(const Ptxas& ptxas) {
+  return StrCat(kCubinOrPtx, ptxas.version, ":", ptxas.path);
+}
+
+bool TakesPtx(const Target& target) { return target.features.starts_with(kCubinOrPtx); }
+
 std::optional<std::string> PtxasOf(const Target& target) {
   const std::string_view features = target.features;
-  if (!features.starts_with(kCubin)) return std::nullopt;
-  const size_t colon = features.find(':', kCubin.size());
+  if (!features.starts_with(kCubin) && !features.starts_with(kCubinOrPtx)) return std::nullopt;
+  const size_t colon = features.find(':', features.find(':') + 1);
   if (colon == features.npos) return std::nullopt;
   return std::string(features.substr(colon + 1));
 }
 
 std::string PtxasVersionOf(const Target& target) {
   if (!PtxasOf(target)) return "";
-  const std::string_view features = std::string_view(target.features).substr(kCubin.size());
+  std::string_view features = target.features;
+  features.remove_prefix(features.find(':') + 1);
   return std::string(features.substr(0, features.find(':')));
 }
 
@@ -146,7 +185,11 @@ absl::StatusOr<std::string> AssemblePtx(const std::string& path, const std::stri
     return Internal("kernel ", kernel, ": ptxas ended with exit code ", code, ": ",
                     Said(folder.File("said")));
   }
-  return ReadFile(folder.File("out.cubin"), kMostCode);
+  TG_ASSIGN_OR_RETURN(std::string cubin, ReadFile(folder.File("out.cubin"), kMostCode));
+  if (!cubin.starts_with("\177ELF")) {
+    return Internal("kernel ", kernel, ": ptxas ended well, but wrote no cubin");
+  }
+  return cubin;
 }
 
 }  // namespace telegrad

@@ -23,6 +23,9 @@ absl::StatusOr<Ptxas> FindPtxas(const std::string& name);
 // What Target::features is where code is to be a cubin: it names the assembler and its version, so
 // that a kernel's key has both. And the path in it, or nullopt for another target's.
 std::string CubinFeatures(const Ptxas& ptxas);
+// Where a driver takes PTX, too: that is what it gets if the assembler fails.
+std::string CubinOrPtxFeatures(const Ptxas& ptxas);
+bool TakesPtx(const Target& target);
 std::optional<std::string> PtxasOf(const Target& target);
 // Its version, or "" for another target.
 std::string PtxasVersionOf(const Target& target);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <span>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/order_sums.h"
 #include "engine/lowering/ranges.h"
 
@@ -75,6 +76,7 @@ std::optional<RunTiles> TileFinder::Find(UOp range) const {
   if (!loop || range.src(0).is_const() || SizeOf(range) < 2) {
     return std::nullopt;
   }
+  if (NumbersMovedTiles(range)) return std::nullopt;
   RunTiles tiles{.range = range};
   if (IsType(range, AxisType::kThread)) {
     tiles.together = std::min(SizeOf(range) / (kLeastShares * threads_), kMostTogether);
@@ -82,6 +84,25 @@ std::optional<RunTiles> TileFinder::Find(UOp range) const {
   }
   if (!FindClosers(&tiles) || !Bound(&tiles) || !Pays(tiles)) return std::nullopt;
   return tiles;
+}
+
+// Whether the last tile begins earlier than its number says, and something else than its beginning
+// depends on that number, as the index of a copy that is packed by tiles. The tail begins where the
+// number says, and the copy has other elements there.
+bool TileFinder::NumbersMovedTiles(UOp range) const {
+  absl::flat_hash_set<uint32_t> begins;
+  for (uint32_t id : order_) {
+    const UOp u = g_.at(id);
+    if (TileBeginOf(u, range)) begins.insert(u.src(0).id());
+  }
+  if (begins.empty()) return false;
+  return std::ranges::any_of(order_, [&](uint32_t id) {
+    const UOp u = g_.at(id);
+    if (begins.contains(id) || TileBeginOf(u, range)) return false;
+    const bool closes = u.is(Op::kEnd) || u.is(Op::kReduce);
+    return std::ranges::any_of(u.src_ids().first(closes ? 1 : u.num_src()),
+                               [&](uint32_t s) { return s == range.id() || begins.contains(s); });
+  });
 }
 
 bool TileFinder::FindClosers(RunTiles* tiles) const {

@@ -45,6 +45,7 @@ class TileFinder {
 
  private:
   bool FindClosers(RunTiles* tiles) const;
+  bool NumbersMovedTiles(UOp range) const;
   bool ReadsWhatItWrites(const RunTiles& tiles) const;
   bool MayCopy(UOp closer, const RunTiles& tiles) const;
   std::vector<UOp> NeededByAll(const RunTiles& tiles) const;

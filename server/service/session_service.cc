@@ -86,9 +86,10 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   return status;
 }
 
-// Of a GPU of NVIDIA's: who makes its code.
-static std::string CodeOf(const Target& target) {
-  if (!target.arch.starts_with("sm_")) return "";
+// Of a GPU of NVIDIA's that is this server's: who makes its code.
+static std::string CodeOf(const Device& device) {
+  const Target& target = device.target();
+  if (!target.arch.starts_with("sm_") || device.name().find('/') != device.name().npos) return "";
   const std::string version = PtxasVersionOf(target);
   return version.empty() ? ", code by the driver" : StrCat(", code by ptxas ", version);
 }
@@ -105,7 +106,7 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     const absl::Status health = device->Health();
     out->set_name(device->name());
     out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
-                           target.vector_bytes * 8, "-bit vectors", CodeOf(target)));
+                           target.vector_bytes * 8, "-bit vectors", CodeOf(*device)));
     const Account& paid = caller.tenant->accounts[Quota::kDeviceMemory];
     const bool all = caller.principal.admin;
     out->set_memory_limit(static_cast<uint64_t>(

@@ -222,6 +222,39 @@ constexpr Case kOddVector = {"a part of a vector of an odd size is doubled", R"(
       %5 = shrink f32 [1001] %4 %1 pairs=[0, -2]
       %6 = store %5 %3
       %7 = sink %6)"};
+// The last tile of keys would leave their buffer, so it begins earlier, and a copy packed by tiles
+// has other keys than the numbers of its tiles say.
+constexpr Case kPackedTiles = {"attention to a part of an odd number of keys", R"(
+      %0 = param f32 [2, 1, 17, 4] slot=0
+      %1 = var i64 id=0 min=1 max=25 multiple=1
+      %2 = param f32 [2, 1, 25, 4] slot=1
+      %3 = shrink f32 [2, 1, 25, 4] %2 %1 pairs=[0, 2, 0, 1, 0, -2, 0, 4]
+      %4 = reshape f32 [2, 1, 17, 1, 4] %0 dims=[2, 1, 17, 1, 4]
+      %5 = expand f32 [2, 1, 17, 25, 4] %4 %1 dims=[2, 1, 17, -2, 4]
+      %6 = reshape f32 [2, 1, 1, 25, 4] %3 %1 dims=[2, 1, 1, -2, 4]
+      %7 = expand f32 [2, 1, 17, 25, 4] %6 %1 dims=[2, 1, 17, -2, 4]
+      %8 = mul f32 [2, 1, 17, 25, 4] %5 %7
+      %9 = reduce f32 [2, 1, 17, 25, 1] %8 kind=add axes=[4]
+      %10 = reshape f32 [2, 1, 17, 25] %9 %1 dims=[2, 1, 17, -2]
+      %11 = reduce f32 [2, 1, 17, 1] %10 kind=max axes=[3]
+      %12 = expand f32 [2, 1, 17, 25] %11 %1 dims=[2, 1, 17, -2]
+      %13 = sub f32 [2, 1, 17, 25] %10 %12
+      %14 = exp2 f32 [2, 1, 17, 25] %13
+      %15 = reduce f32 [2, 1, 17, 1] %14 kind=add axes=[3]
+      %16 = expand f32 [2, 1, 17, 25] %15 %1 dims=[2, 1, 17, -2]
+      %17 = fdiv f32 [2, 1, 17, 25] %14 %16
+      %18 = param f32 [2, 1, 25, 4] slot=2
+      %19 = shrink f32 [2, 1, 25, 4] %18 %1 pairs=[0, 2, 0, 1, 0, -2, 0, 4]
+      %20 = reshape f32 [2, 1, 1, 25, 4] %19 %1 dims=[2, 1, 1, -2, 4]
+      %21 = expand f32 [2, 1, 17, 25, 4] %20 %1 dims=[2, 1, 17, -2, 4]
+      %22 = reshape f32 [2, 1, 17, 25, 1] %17 %1 dims=[2, 1, 17, -2, 1]
+      %23 = expand f32 [2, 1, 17, 25, 4] %22 %1 dims=[2, 1, 17, -2, 4]
+      %24 = mul f32 [2, 1, 17, 25, 4] %23 %21
+      %25 = reduce f32 [2, 1, 17, 1, 4] %24 kind=add axes=[3]
+      %26 = reshape f32 [2, 1, 17, 4] %25 dims=[2, 1, 17, 4]
+      %27 = param f32 [2, 1, 17, 4] slot=3
+      %28 = store %27 %26
+      %29 = sink %28)"};
 // What is read was there before the kernel: its loads come before its stores.
 constexpr Case kInPlace = {"a part of a vector is doubled in place", R"(
       %0 = param f32 [1024] slot=0
@@ -513,6 +546,12 @@ TEST_F(RuntimeEnds, ResultsAreTheSame) {
   for (const int64_t value : {0, 1, 8, 9, 100, 993, 1000, 1001}) {
     Steps(kInPlace, Cpu(32), value);
     Steps(kOddVector, Cpu(32), value);
+  }
+}
+
+TEST_F(RuntimeEnds, TilesOfAPackedCopyAreThoseThatItHas) {
+  for (const int vector_bytes : {16, 32, 64}) {
+    for (int64_t value = 1; value <= 25; ++value) Steps(kPackedTiles, Cpu(vector_bytes), value);
   }
 }
 

@@ -194,8 +194,9 @@ json() {
     [ -f "$log/$file.tsv" ] && awk -F'\t' -v shard="$file" '{
       for (i = 1; i <= 6; ++i) { gsub(/[\\"]/, "\\\\&", $i); gsub(/[[:cntrl:]]/, " ", $i) }
       printf "%s{\"shard\": \"%s\", \"name\": \"%s\", \"result\": \"%s\"", "\036", shard, $1, $2
-      if ($3 != "-") printf ", \"figure\": %s, \"unit\": \"%s\"", $3, $4
-      if ($5 != "-") printf ", \"ratio\": %s", $5
+      number = "^-?[0-9.]+(e[-+]?[0-9]+)?$"
+      if ($3 ~ number) printf ", \"figure\": %s, \"unit\": \"%s\"", $3, $4
+      if ($5 ~ number) printf ", \"ratio\": %s", $5
       printf ", \"detail\": \"%s\"}", $6
     }' "$log/$file.tsv"
   done | sed -e '1s/\x1e/\n/' -e 's/\x1e/,\n/g'
@@ -209,13 +210,20 @@ if [ -n "$opened" ]; then
   exit 0
 fi
 
+# What other programs or another driver said is no result of these.
+stamp=$(printf '%s\n' "$library"; cat "$here"/bin/* "$here/gpu_suite.sh" | cksum)
+if [ "$(cat "$log/stamp" 2>/dev/null)" != "$stamp" ]; then
+  rm -f "$log"/*.tsv "$log"/*.part "$log/results.json"
+  printf '%s\n' "$stamp" >"$log/stamp"
+fi
+
 for shard in $what; do
   $fresh && rm -f "$log/$shard.tsv"
   if [ -f "$log/$shard.tsv" ]; then
     echo "== $shard: has ended before; --fresh runs it again" >&2
     continue
   fi
-  rm -f "$log/$shard.part"
+  : >"$log/$shard.part"
   shard_began=$SECONDS
   case $shard in
     conformance) run_conformance ;;

@@ -140,6 +140,15 @@ TEST(Ptxas, SaysWhatIsWrong) {
   EXPECT_EQ(FindPtxas("/no/such/ptxas").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(FindPtxas("no_such_ptxas_anywhere").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(FindPtxas("/bin/true").status().code(), absl::StatusCode::kFailedPrecondition);
+  // A key of kernels has the path.
+  const TemporaryDirectory folder;
+  for (const char* const name : {"pt\"xas", "pt|xas", "pt\\xas", "pt\xC3\xA9xas"}) {
+    const std::string path = (folder.path() / name).string();
+    ASSERT_EQ(symlink(FAKE_PTXAS, path.c_str()), 0);
+    EXPECT_EQ(FindPtxas(path).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_THAT(std::string(AssemblePtx("/bin/true", "", "sm_90a", "k").status().message()),
+              HasSubstr("out.cubin"));
   const auto bad = AssemblePtx(FAKE_PTXAS, "no PTX", "sm_90a", "kernel_7");
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("kernel kernel_7: ptxas ended"));
@@ -148,6 +157,11 @@ TEST(Ptxas, SaysWhatIsWrong) {
   Target target;
   target.features = FakeAssembler();
   EXPECT_EQ(PtxasOf(target), FAKE_PTXAS);
+  EXPECT_FALSE(TakesPtx(target));
+  target.features = CubinOrPtxFeatures(*FindPtxas(FAKE_PTXAS));
+  EXPECT_EQ(PtxasOf(target), FAKE_PTXAS);
+  EXPECT_EQ(PtxasVersionOf(target), "V0.0.1");
+  EXPECT_TRUE(TakesPtx(target));
   target.features = "+avx2";
   EXPECT_EQ(PtxasOf(target), std::nullopt);
 }

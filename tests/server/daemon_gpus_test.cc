@@ -1,6 +1,10 @@
 // GPUs behind the daemon, on fake drivers: they are listed, their memory is written and read
 // though the host cannot address it, and one that cannot be used is logged and stops nothing.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
 
 #include "engine/base/strings.h"
 #include "engine/ir/content_hash.h"
@@ -138,14 +142,21 @@ INSTANTIATE_TEST_SUITE_P(
 // Where ptxas is found and takes our code, it makes cubins, in a compile worker; else the driver
 // translates what it gets.
 TEST_F(DaemonTest, SaysWhoMakesTheCodeOfGpus) {
-  for (const std::string ptxas : {FAKE_PTXAS, "/nowhere/ptxas", "/bin/false"}) {
+  // One that fails once the daemon has tried it: the driver gets PTX then.
+  const std::string failing = StrCat(::testing::TempDir(), "failing_ptxas_", getpid());
+  std::ofstream(failing)
+      << "#!/bin/sh\n[ \"$1\" = --version ] || grep -q nothing \"$3\" || exit 3\n"
+      << "exec " FAKE_PTXAS " \"$@\"\n";
+  ASSERT_EQ(chmod(failing.c_str(), 0700), 0);
+  for (const std::string& ptxas : {std::string(FAKE_PTXAS), failing, std::string("/nowhere/ptxas"),
+                                   std::string("/bin/false")}) {
     Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--hip-devices", "0",
            "--ptxas", ptxas});
     const auto devices = connection_->ListDevices();
     ASSERT_TRUE(devices.ok()) << devices.status();
-    EXPECT_THAT((*devices)[1].target,
-                ::testing::EndsWith(ptxas == FAKE_PTXAS ? ", code by ptxas V0.0.1"
-                                                        : ", code by the driver"));
+    EXPECT_THAT((*devices)[1].target, ::testing::EndsWith(ptxas == FAKE_PTXAS || ptxas == failing
+                                                              ? ", code by ptxas V0.0.1"
+                                                              : ", code by the driver"));
     const auto session = Session();
     const FrozenGraph graph = DoubleGraph(3);
     const std::vector<float> x{1, 2, 3};

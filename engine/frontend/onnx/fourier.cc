@@ -215,6 +215,10 @@ bool IsChirpLength(int64_t length) {
   return length >= kLeastChirp && length <= kMaxChirpLength && !IsFastLength(length);
 }
 
+bool IsOddLength(int64_t length) {
+  return length >= kLeastReal && length % 2 == 1 && IsFastLength(length);
+}
+
 bool IsRealLength(int64_t length) {
   return length >= kLeastReal && length % 2 == 0 && IsFastLength(length / 2);
 }

@@ -11,6 +11,10 @@ struct Complex {
   Tensor real, imaginary;  // the latter invalid of a real signal
 };
 
+// Whether a real signal of that length, which has no half, is transformed as a complex one faster
+// than by a matrix.
+bool IsOddLength(int64_t length);
+
 // Whether FastFourier takes a transform of that length: its prime factors are small.
 bool IsFastLength(int64_t length);
 inline constexpr int64_t kMaxChirpLength = int64_t{1} << 20;

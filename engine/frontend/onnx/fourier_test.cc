@@ -57,7 +57,7 @@ TEST(Fourier, TransformsOfAnyLengthAreTheSum) {
 // Of large prime factors, by a transform of another length; of real signals, by one of the half.
 TEST(Fourier, PrimesAndRealSignalsAreTheSum) {
   std::mt19937_64 random(6);
-  for (const int64_t length : {8, 61, 67, 100, 106, 130, 211}) {
+  for (const int64_t length : {8, 61, 67, 100, 105, 106, 117, 130, 211}) {
     for (const int64_t parts : {1, 2}) {
       const HostTensor x = Random({2, length, parts}, &random);
       for (const auto [inverse, onesided] : {std::pair{0, 0}, {1, 0}, {0, 1}}) {
@@ -92,7 +92,8 @@ TEST(Fourier, LengthsThatAreNotFast) {
 
 // Nothing in it has as many elements as a matrix of the squared length.
 TEST(Fourier, ALongTransformIsAGraphOfItsFactors) {
-  for (const auto& [length, parts] : {std::pair{1 << 18, 2}, {1 << 18, 1}, {4099, 1}, {4099, 2}}) {
+  for (const auto& [length, parts] :
+       {std::pair{1 << 18, 2}, {1 << 18, 1}, {4099, 1}, {4099, 2}, {2187, 1}}) {
     const auto onnx = ImportOnnx(test::ModelWriter()
                                      .Input("x", DType::kFloat32, {1, length, parts})
                                      .Node("DFT", {"x"}, {"y"})

@@ -69,6 +69,10 @@ absl::StatusOr<Complex> Fourier(NodeContext& c, Complex x, const Transform& t) {
   if (!x.imaginary.valid() && IsRealLength(t.length)) {
     return output(RealFourier(fitted(x.real), t.bins, sign));
   }
+  if (!x.imaginary.valid() && IsOddLength(t.length)) {
+    const Tensor real = fitted(x.real);
+    return output(FastFourier({real, real * 0.0}, sign));
+  }
   x.real = x.real.Slice(-1, 0, rows);
   if (x.imaginary.valid()) x.imaginary = x.imaginary.Slice(-1, 0, rows);
   if (IsChirpLength(t.length)) {
@@ -89,7 +93,8 @@ absl::StatusOr<Complex> Fourier(NodeContext& c, Complex x, const Transform& t) {
 // type.
 DType TransformType(const Tensor& x, int64_t length) {
   const bool fast =
-      IsChirpLength(length) || (x.dim(-1) == 2 ? IsFastLength(length) : IsRealLength(length));
+      IsChirpLength(length) ||
+      (x.dim(-1) == 2 ? IsFastLength(length) : IsRealLength(length) || IsOddLength(length));
   return fast && x.dtype() == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
 }
 

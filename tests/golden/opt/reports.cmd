@@ -60,6 +60,7 @@ eval: after algebra: equal
 eval: after legalize: equal
 eval: after collapse: equal
 eval: after sign-masks: equal
+eval: after mask-scores: equal
 eval: after scores: equal
 eval: after window-sums: equal
 eval: after scale-sums: equal
