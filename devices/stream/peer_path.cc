@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kPatternBytes = 256 << 10;  // many pages
 // After which a copy is taken to be stuck, as it may be where an IOMMU is in the way.
 constexpr std::chrono::seconds kCopyLimit{10};
+// A driver has no wait for a stream that ends by itself, so a copy that outlasts spinning is asked
+// for again and again: this seldom, because each question takes the driver's lock.
 constexpr std::chrono::microseconds kAskAgain{50};
 
 // A word of a pattern differs from its neighbours and from those of other patterns.

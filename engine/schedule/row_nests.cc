@@ -4,10 +4,26 @@
 #include <array>
 #include <span>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/schedule/range_facts.h"
 
 namespace telegrad {
 namespace {
+
+// The value and what it is computed from, each once, without what is behind a leaf.
+template <typename IsLeaf>
+std::vector<UOp> NodesUpTo(UOp value, const IsLeaf& is_leaf) {
+  std::vector<UOp> nodes;
+  absl::flat_hash_set<uint32_t> seen;
+  for (std::vector<UOp> stack{value}; !stack.empty();) {
+    const UOp u = stack.back();
+    stack.pop_back();
+    if (!seen.insert(u.id()).second) continue;
+    nodes.push_back(u);
+    for (int i = 0; !is_leaf(u) && i < u.num_src(); ++i) stack.push_back(u.src(i));
+  }
+  return nodes;
+}
 
 UOp BufferOf(UOp memory) {
   while (memory.is(Op::kAfter)) memory = memory.src(0);
@@ -119,16 +135,7 @@ class RowNestFinder {
 
   // The nodes of a value that are no part of its reductions.
   static std::vector<UOp> OutsideReductions(UOp value) {
-    std::vector<UOp> nodes;
-    for (std::vector<UOp> stack{value}; !stack.empty();) {
-      const UOp u = stack.back();
-      stack.pop_back();
-      if (std::ranges::find(nodes, u) != nodes.end()) continue;
-      nodes.push_back(u);
-      const bool leaf = u.is(Op::kReduce) || u.is(Op::kLoad);
-      for (int i = 0; !leaf && i < u.num_src(); ++i) stack.push_back(u.src(i));
-    }
-    return nodes;
+    return NodesUpTo(value, [](UOp u) { return u.is(Op::kReduce) || u.is(Op::kLoad); });
   }
 
   // Whether it is the maximum, or what takes its place where that is not finite.
@@ -202,15 +209,7 @@ bool RowNest::Stores(UOp u, UOp range) const {
 // The nodes that a value is computed from in its own nest: not those of the nests that it waits
 // for.
 std::vector<UOp> NodesOf(UOp value) {
-  std::vector<UOp> nodes;
-  for (std::vector<UOp> stack{value}; !stack.empty();) {
-    const UOp u = stack.back();
-    stack.pop_back();
-    if (std::ranges::find(nodes, u) != nodes.end()) continue;
-    nodes.push_back(u);
-    for (int i = 0; i < u.num_src() && !u.is(Op::kAfter); ++i) stack.push_back(u.src(i));
-  }
-  return nodes;
+  return NodesUpTo(value, [](UOp u) { return u.is(Op::kAfter); });
 }
 
 std::optional<RowNests> FindRowNests(const FrozenGraph& kernel) {
