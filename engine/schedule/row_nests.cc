@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/schedule/range_facts.h"
@@ -123,7 +124,15 @@ class RowNestFinder {
       }
     }
     if (!out_.exponential.valid() || !out_.maximum.valid()) return false;
-    if (out_.sum.valid() && !out_.sum.src(0).is(Op::kExp2)) return false;
+    const int64_t keys = RangeFacts::Size(out_.scores.range);
+    if (RangeFacts::Size(out_.maximum.src(1)) != keys ||
+        !out_.scores.Stores(out_.maximum.src(0), out_.maximum.src(1))) {
+      return false;
+    }
+    if (out_.sum.valid() && (RangeFacts::Size(out_.sum.src(1)) != keys ||
+                             !IsSameAt(out_.sum.src(0), out_.sum.src(1), out_.exponential))) {
+      return false;
+    }
     out_.difference = out_.exponential.src(0);
     if (out_.difference.is(Op::kMul)) {
       const int at = out_.difference.src(1).is_const() ? 0 : 1;
@@ -131,6 +140,26 @@ class RowNestFinder {
       out_.difference = out_.difference.src(at);
     }
     return out_.difference.is(Op::kSub) && IsShift(out_.difference.src(1)) && IsFactor();
+  }
+
+  // Whether `u` is at `range` what `v` is at the range of the weights.
+  bool IsSameAt(UOp u, UOp range, UOp v) const {
+    absl::flat_hash_set<std::pair<uint32_t, uint32_t>> seen;
+    for (std::vector<std::pair<UOp, UOp>> stack{{u, v}}; !stack.empty();) {
+      const auto [x, y] = stack.back();
+      stack.pop_back();
+      if (x == range || y == out_.weights.range) {
+        if (x != range || y != out_.weights.range) return false;
+        continue;
+      }
+      if (x == y || !seen.emplace(x.id(), y.id()).second) continue;
+      if (x.op() != y.op() || x.dtype() != y.dtype() || x.num_src() != y.num_src() ||
+          !std::ranges::equal(x.arg(), y.arg())) {
+        return false;
+      }
+      for (int i = 0; i < x.num_src(); ++i) stack.emplace_back(x.src(i), y.src(i));
+    }
+    return true;
   }
 
   // The nodes of a value that are no part of its reductions.
