@@ -143,6 +143,7 @@ void RemoteLink::Settle() {
       item->bindings.clear();
       item->waits.clear();
       if (item->trace != nullptr) TellTrace(*item, item->queue->name);
+      item->trace.reset();  // perhaps with a session and all of its memory
       item->cancellation.reset();
     }
     lock.lock();

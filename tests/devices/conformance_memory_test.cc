@@ -170,5 +170,28 @@ TEST_P(Conformance, AnotherProcessOpensWhatIsExported) {
   EXPECT_EQ(device_->ImportHandle(*handle, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The last reference to a trace may hold a session and its buffers: whoever drops it has no lock
+// that freeing takes.
+TEST_P(Conformance, WhatASubmissionHoldsMayFreeMemory) {
+  OpenDevice();
+  const BufferView buffer = Buffer(4), from = HostBuffer(*host_, "1234");
+  const auto commands = *device_->Encode({CopyCommand({{0, 0}, {1, 0}, 4})});
+  constexpr int kTimes = 20;
+  const auto freed = std::make_shared<Timeline>();
+  for (uint64_t i = 1; i <= kTimes; ++i) {
+    auto trace = std::shared_ptr<RunTrace>(
+        new RunTrace(i % 2 == 0), [held = Buffer(8).memory, freed, i](RunTrace* told) mutable {
+          delete told;
+          held.reset();
+          freed->Signal(i);
+        });
+    const auto point =
+        device_->queue(QueueKind::kCopy).Submit(commands, {buffer, from}, {}, std::move(trace));
+    ASSERT_TRUE(point.ok()) << point.status();
+    EXPECT_EQ(point->Wait(), absl::OkStatus());
+    ASSERT_TRUE(freed->Wait(i, absl::Seconds(60)).ok()) << "it is not freed, or waits for a lock";
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
