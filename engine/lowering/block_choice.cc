@@ -3,9 +3,9 @@
 //   panel   each iteration of the inner loops reads the operand of the whole reduction again, and
 //           the cache does not keep it: a block is the part that fits into the cache, if the
 //           accumulators of these loops fit, too
-//   swept   what the inner loops read does not stay in the worker's cache beside the panel, so each
-//           iteration of the outer loops reads it from beyond: a block is the part of both that
-//           does
+//   swept   what the inner loops read does not stay in the worker's cache beside the panel, and as
+//           it streams past, a large panel does not stay there either: a block is the part of the
+//           panel that does
 //   strips  a reduction steps over whole pages of which a tile takes a few bytes each: a block is a
 //           few rows, of which a long contiguous strip each is read at a time
 #include "engine/lowering/block_choice.h"
@@ -21,7 +21,10 @@ namespace {
 
 constexpr double kMinBlock = 32;   // iterations that a block reduces at least
 constexpr int64_t kLeastRows = 2;  // of a strip
-constexpr double kKept = 0.75;     // of the worker's cache, for what the loops of a block read
+// Of the worker's cache: what stays there that is read again and again, and how much of that stays
+// while other operands, of which each byte is read once, stream past it.
+constexpr double kKept = 0.75;
+constexpr double kKeptInStream = 0.3;
 
 class Chooser {
  public:
@@ -98,20 +101,17 @@ class Chooser {
     const double most = std::floor(part_ / (accumulators * trips));
     const double wanted = Trips(first);
     if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
-    // Of the reduction, what of the panel and of what is swept the cache keeps.
+    // Of the reduction, what of the panel the cache keeps.
     const bool large = bytes > PanelBytes(target_);
     double share = large ? part_ / bytes : 1;
     if (!large) {
+      const auto cache = static_cast<double>(target_.cache_bytes);
       const double swept = SweptBytes(out.outside, order_.loops.size());
-      const double cache = kKept * static_cast<double>(target_.cache_bytes);
-      share = cache / (bytes + swept);
       double again = 1;
       for (size_t i = 0; i < out.outside; ++i) again *= Trips(order_.loops[i]);
-      const double added = 2 * accumulators * trips * wanted * std::ceil(1 / share - 1);
-      if (share >= 1 || most < wanted || again < kMinReuse ||
-          swept * costs_.shared <= added * costs_.second_level) {
-        return {};
-      }
+      share = kKeptInStream * cache / bytes;
+      const bool stays = share >= 1 || bytes + swept <= kKept * cache;
+      if (stays || most < wanted || again < kMinReuse) return {};
     }
     if (most < wanted) {  // parts of the same size, as far as that goes
       out.parts = static_cast<int64_t>(std::ceil(wanted / std::ceil(wanted / most)));

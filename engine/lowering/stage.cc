@@ -170,7 +170,9 @@ class Stager {
     return panel;
   }
 
-  // Bytes of the lines that a panel of whole vectors lies in; 0 where its rows are neighbours.
+  // Bytes of the lines that a panel of whole vectors lies in; 0 where its rows are neighbours, and
+  // more than any cache has where so many rows lie so far apart that the first-level cache keeps
+  // few of their lines, because these fall onto the same sets.
   double TouchedBytes(const Work& work, const MemoryAccess& a, RangeSet panel) const {
     const double row = CopyBytes(a, panel & ~work.own);
     double lines = std::ceil(row / costs_.line_bytes);
@@ -180,6 +182,7 @@ class Stager {
       if (a.stride[r] == kIrregular) continue;
       const auto step = static_cast<double>(std::abs(a.stride[r]) * a.bytes);
       if (step < 2 * row) return 0;
+      if (s_.size[r] > LinesHeld(static_cast<int64_t>(step), costs_)) return HUGE_VAL;
       aligned &= std::fmod(step, costs_.line_bytes) == 0;
     }
     if (!aligned) ++lines;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "engine/lowering/block_choice.h"
 #include "engine/lowering/loop_order.h"
@@ -17,14 +16,6 @@ constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
-// How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line
-// by its place in a page.
-int64_t LinesHeld(int64_t step, const ThreadCosts& costs) {
-  const auto page = static_cast<int64_t>(costs.page_bytes);
-  const int64_t apart = std::gcd(step, page);
-  const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
-  return sets * (static_cast<int64_t>(costs.first_level_bytes) / page);
-}
 // Other operands want some, too.
 int64_t LinesKept(int64_t step, const ThreadCosts& costs) { return LinesHeld(step, costs) * 3 / 4; }
 

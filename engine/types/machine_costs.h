@@ -7,7 +7,9 @@
 // threads and the size of a worker's cache, is in Target.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 
 #include "engine/types/target.h"
@@ -97,6 +99,15 @@ struct ThreadCosts {
   double strip_bytes, piece_bytes;
   int64_t strip_rows;
 };
+
+// How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line
+// by its place in a page.
+inline int64_t LinesHeld(int64_t step, const ThreadCosts& costs) {
+  const auto page = static_cast<int64_t>(costs.page_bytes);
+  const int64_t apart = std::gcd(step, page);
+  const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
+  return sets * (static_cast<int64_t>(costs.first_level_bytes) / page);
+}
 
 // Of a matrix product: threads, or warps, and what each has of the result.
 struct ProductTile {
