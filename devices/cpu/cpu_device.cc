@@ -73,7 +73,7 @@ class CpuDevice : public Device {
         compute_({.name = StrCat(name_, " compute"),
                   .capacity = options.queue_capacity,
                   .wait_limit = options.wait_limit,
-                  .spins = options.threads > 1},
+                  .spins = AvailableProcessors() > 1},
                  std::make_unique<CpuRunner>(options.threads, options.launch_limit)),
         copy_({.name = StrCat(name_, " copy"),
                .takes = kCopiesOnly,

@@ -16,6 +16,7 @@
 #include "devices/worker/worker_commands.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "engine/base/thread.h"
 
 namespace telegrad {
 namespace {
@@ -48,7 +49,7 @@ class Core {
         compute({.name = StrCat(name, " compute"),
                  .capacity = options.cpu.queue_capacity,
                  .wait_limit = options.cpu.wait_limit,
-                 .spins = options.cpu.threads > 1},
+                 .spins = AvailableProcessors() > 1},
                 std::make_unique<RingRunner>()),
         copy({.name = StrCat(name, " copy"),
               .takes = kCopiesOnly,

@@ -290,10 +290,10 @@ TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
   EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
 }
 
-// Tiles of columns share the rows of the other operand. Where the cache does not keep both, the
-// product is done in blocks of the reduction, of which it keeps both; one that only has to be read
-// once more is not.
-TEST(Lower, WhatTilesReadAgainStaysInTheCacheInBlocks) {
+// Rows stream past a panel of columns. Where the cache does not keep the panel meanwhile, the
+// product is done in blocks of the reduction, of which it does; blocks of a panel that stays, or of
+// one that only has to be read once more, would only move accumulators.
+TEST(Lower, PanelsPastWhichRowsStreamStayInTheCacheInBlocks) {
   const int32_t weights[] = {2};
   const auto blocks = [&](int64_t m, int64_t n, int64_t k, int64_t cache) {
     Target cpu = Cpu();
@@ -308,6 +308,27 @@ TEST(Lower, WhatTilesReadAgainStaysInTheCacheInBlocks) {
   EXPECT_FALSE(blocks(128, 768, 3072, 4 << 20));
   EXPECT_FALSE(blocks(128, 768, 768, 2 << 20));
   EXPECT_FALSE(blocks(128, 128, 3072, 2 << 20)) << "read twice";
+  for (const int64_t size : {768, 1152, 1536}) {
+    EXPECT_FALSE(blocks(size, size, size, 2 << 20)) << size << ": its panels stay";
+  }
+}
+
+// The first-level cache finds a line by its place in a page: of rows that lie 6 KiB apart it keeps
+// a few, however few bytes a panel of them has. A weight of such rows is packed.
+TEST(Lower, APanelOfRowsOnTheSameSetsIsPacked) {
+  Target cpu = Cpu();
+  cpu.cache_bytes = 2 << 20;
+  const int32_t weights[] = {2};
+  for (const int64_t columns : {1536, 1552}) {
+    Budget budget;
+    const auto lowered = Lower(
+        Product(1536, columns, 1536, DType::kFloat32, Form::kInPlace), cpu, "product", &budget,
+        nullptr,
+        {.weights = weights,
+         .moves = "UPCAST r1 2, UPCAST r0 12, VECTORIZE r1 16, OUTER r1, BLOCK r2 192, OUTER r0"});
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->packings.size(), columns == 1536 ? 1u : 0u) << columns;
+  }
 }
 
 // Of an operand that the worker's cache does not have, a tile reads two lines of each row at least:
