@@ -313,6 +313,17 @@ TEST(Lower, PanelsPastWhichRowsStreamStayInTheCacheInBlocks) {
   }
 }
 
+// Of each row of a matrix that is read once, as much as there are registers for is read at a time.
+TEST(Lower, ARowIsReadInAsLongPartsAsRegistersHold) {
+  Target cpu = Cpu();
+  cpu.cache_bytes = 2 << 20;
+  Budget budget;
+  const auto program = Lower(Product(1, 768, 3072, DType::kFloat32), cpu, "product", &budget);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_NE(program->moves.find("UPCAST r1 24, VECTORIZE r1 16"), std::string::npos)
+      << program->moves;
+}
+
 // The first-level cache finds a line by its place in a page: of rows that lie 6 KiB apart it keeps
 // a few, however few bytes a panel of them has. A weight of such rows is packed.
 TEST(Lower, APanelOfRowsOnTheSameSetsIsPacked) {

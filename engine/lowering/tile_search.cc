@@ -69,7 +69,7 @@ std::optional<Tile> TileSearch::Best(const Work& work, const Lanes& lanes_of, bo
     Tile tile;
     tile.lanes = lanes;
     if (lanes >= 0) tile.width = Width(work, lanes);
-    for (int64_t vectors : {1, 2, 3, 4, 7, 8, 16}) {
+    for (int64_t vectors : {1, 2, 3, 4, 7, 8, 12, 16, 24}) {
       tile.parts[0] = {lanes, vectors};
       tile.parts[1] = tile.parts[2] = {};
       if (vectors > 1) {
