@@ -324,6 +324,22 @@ TEST(Lower, ARowIsReadInAsLongPartsAsRegistersHold) {
       << program->moves;
 }
 
+// Eight rows that lie whole pages apart have their lines in one set of the first-level cache: one
+// of 12 ways keeps these beside what else is read, one of 8 does not.
+TEST(Lower, RowsOfAProductFollowTheWaysOfTheFirstLevel) {
+  const int32_t weights[] = {2};
+  for (const int64_t ways : {8, 12}) {
+    Target cpu = Cpu();
+    cpu.first_level_bytes = ways * 4096;
+    Budget budget;
+    const auto program = Lower(Product(8, 4096, 4096, DType::kFloat32), cpu, "product", &budget,
+                               nullptr, {.weights = weights});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->moves.find("UPCAST r0 8") != std::string::npos, ways == 12)
+        << program->moves;
+  }
+}
+
 // The first-level cache finds a line by its place in a page: of rows that lie 6 KiB apart it keeps
 // a few, however few bytes a panel of them has. A weight of such rows is packed.
 TEST(Lower, APanelOfRowsOnTheSameSetsIsPacked) {

@@ -35,6 +35,7 @@ class Stager {
         piece_(*piece),
         sink_(piece->root),
         s_(std::move(shape)),
+        target_(target),
         costs_(CostsOf(target).thread) {
     limit_ = PanelBytes(target);
     FindOrders();
@@ -182,7 +183,7 @@ class Stager {
       if (a.stride[r] == kIrregular) continue;
       const auto step = static_cast<double>(std::abs(a.stride[r]) * a.bytes);
       if (step < 2 * row) return 0;
-      if (s_.size[r] > LinesHeld(static_cast<int64_t>(step), costs_)) return HUGE_VAL;
+      if (s_.size[r] > LinesHeld(static_cast<int64_t>(step), target_)) return HUGE_VAL;
       aligned &= std::fmod(step, costs_.line_bytes) == 0;
     }
     if (!aligned) ++lines;
@@ -411,6 +412,7 @@ class Stager {
   Piece& piece_;
   const UOp sink_;
   const KernelShape s_;
+  const Target& target_;
   const ThreadCosts& costs_;
   absl::flat_hash_map<uint32_t, std::vector<int>> orders_;  // by REDUCE, outermost first
   std::vector<int> order_;                                  // of the REDUCE that is looked at

@@ -17,7 +17,7 @@ constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
 // Other operands want some, too.
-int64_t LinesKept(int64_t step, const ThreadCosts& costs) { return LinesHeld(step, costs) * 3 / 4; }
+int64_t LinesKept(int64_t step, const Target& target) { return LinesHeld(step, target) * 3 / 4; }
 
 // VPDPBUSD repeats an element of memory in all lanes only for its signed factor. An unsigned one
 // takes a register, and those that the next terms need, as neighbours under a window, are loaded
@@ -115,7 +115,7 @@ bool TileCost::IsBeyond(const MemoryAccess& a, int range) const {
 
 bool TileCost::Crowds(const MemoryAccess& a, const Tile& tile) const {
   const int64_t stride = a.stride[tile.lanes];
-  return stride != kIrregular && tile.Of(tile.lanes) > LinesKept(stride * a.bytes, costs_);
+  return stride != kIrregular && tile.Of(tile.lanes) > LinesKept(stride * a.bytes, target_);
 }
 
 bool TileCost::IsMasked(const MemoryAccess& a, const Tile& tile) const {
@@ -230,10 +230,10 @@ double TileCost::LostShare(const Work& work, const MemoryAccess& a, const Tile& 
   double lost = 0;
   for (const Tile::Part& p : tile.parts) {
     if (p.range < 0 || a.stride[p.range] == 0 || a.stride[p.range] == kIrregular) continue;
-    const int64_t step = a.stride[p.range] * a.bytes, kept = LinesKept(step, costs_);
+    const int64_t step = a.stride[p.range] * a.bytes, kept = LinesKept(step, target_);
     if (p.amount <= kept) continue;
     lost =
-        std::max(lost, p.amount >= LinesHeld(step, costs_)
+        std::max(lost, p.amount >= LinesHeld(step, target_)
                            ? 1
                            : static_cast<double>(p.amount - kept) / static_cast<double>(p.amount));
   }

@@ -89,7 +89,7 @@ struct ThreadCosts {
   double missed;            // of a byte that the worker's own cache does not have,
   double missed_in_stream;  // and of one of a stream, which is loaded ahead
   double line_bytes, page_bytes;
-  double first_level_bytes;  // which finds a line by its place in a page
+  double first_level_bytes;  // that stay there, of what is read again and again
   double near_rows;          // bytes between rows that are loaded ahead
   double panel_bytes;        // of copies in private memory, at most
   // Of what is read at a time where rows are pages apart: a strip is as long as what is loaded
@@ -99,15 +99,6 @@ struct ThreadCosts {
   double strip_bytes, piece_bytes;
   int64_t strip_rows;
 };
-
-// How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line
-// by its place in a page.
-inline int64_t LinesHeld(int64_t step, const ThreadCosts& costs) {
-  const auto page = static_cast<int64_t>(costs.page_bytes);
-  const int64_t apart = std::gcd(step, page);
-  const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
-  return sets * (static_cast<int64_t>(costs.first_level_bytes) / page);
-}
 
 // Of a matrix product: threads, or warps, and what each has of the result.
 struct ProductTile {
@@ -163,6 +154,16 @@ struct MachineCosts {
 
 const MachineCosts& CostsOf(CostRow row);
 inline const MachineCosts& CostsOf(const Target& target) { return CostsOf(target.costs); }
+
+// How many lines that lie `step` bytes apart the first-level cache has room for, which finds a line
+// by its place in a page.
+inline int64_t LinesHeld(int64_t step, const Target& target) {
+  const ThreadCosts& costs = CostsOf(target).thread;
+  const auto page = static_cast<int64_t>(costs.page_bytes);
+  const int64_t apart = std::gcd(step, page);
+  const int64_t sets = page / std::max<int64_t>(apart, static_cast<int64_t>(costs.line_bytes));
+  return sets * std::max<int64_t>(target.first_level_bytes / page, 1);
+}
 
 // Of connections between devices, whatever these are: bytes from which on 2n(n-1) transfers of
 // parts are cheaper than 2(n-1) of everything, and from which on what an all-to-all has to hold on

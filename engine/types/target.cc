@@ -100,12 +100,12 @@ std::string Target::Key() const {
          std::to_string(levels.bits()) + "|" + std::to_string(static_cast<int>(padding)) + "|" +
          std::to_string(reorders ? 1 : 0) + "|" + std::to_string(index_bits) + "|" +
          std::to_string(static_cast<int>(costs)) + "|" + std::to_string(dots ? 1 : 0) + "|" +
-         std::to_string(exp2 ? 1 : 0);
+         std::to_string(exp2 ? 1 : 0) + "|" + std::to_string(first_level_bytes);
 }
 
 std::optional<Target> Target::FromKey(std::string_view whole) {
   std::string_view key = whole;
-  std::array<std::string_view, 29> parts;
+  std::array<std::string_view, 30> parts;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t end = i + 1 < parts.size() ? key.find('|') : key.size();
     if (end == std::string_view::npos) return std::nullopt;
@@ -156,11 +156,13 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   good &= costs >= 0 && costs <= static_cast<int>(kLastCostRow);
   target.dots = number(27, 0) != 0;
   target.exp2 = number(28, 0) != 0;
+  target.first_level_bytes = number(29, int64_t{0});
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
   good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
   good &= target.vector_rate >= 1 && target.async_bytes >= 0;
+  good &= target.first_level_bytes >= 0;
   good &= target.index_bits == 32 || target.index_bits == 64;
   if (!good || target.Key() != whole) return std::nullopt;
   return target;
@@ -204,6 +206,9 @@ Target HostShape(int threads) {
   target.threads =
       threads >= 1 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0) target.cache_bytes = bytes;
+  if (const int64_t bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE); bytes > 0) {
+    target.first_level_bytes = bytes;
+  }
   // What takes so much of the shared cache is gone from there before it is read again.
   constexpr int64_t kShare = 4, kLeast = int64_t{16} << 20;
   target.stream_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE) / kShare, kLeast);

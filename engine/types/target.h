@@ -34,7 +34,8 @@ struct Target {
   int vector_registers = 16;
   int vector_rate = 2;                     // products of whole vectors that begin in one cycle
   int threads = 1;                         // workers that run one launch
-  int64_t cache_bytes = int64_t{1} << 20;  // that each of them has to itself
+  int64_t cache_bytes = int64_t{1} << 20;  // that each of them has to itself,
+  int64_t first_level_bytes = 32 << 10;    // and of the cache between it and them
   // Results of at least so many bytes, if nothing else is read or written there, go past the caches
   // to memory; 0: none.
   int64_t stream_bytes = 0;

@@ -152,6 +152,7 @@ TEST(Target, KeysReadBack) {
   target.costs = CostRow::kAmd;
   target.dots = true;
   target.exp2 = true;
+  target.first_level_bytes = 48 << 10;
   const std::string key = target.Key();
   ASSERT_TRUE(Target::FromKey(key).has_value());
   EXPECT_EQ(*Target::FromKey(key), target);
@@ -161,7 +162,7 @@ TEST(Target, KeysReadBack) {
     EXPECT_FALSE(Target::FromKey(bad).has_value()) << bad;
   }
   std::string beyond = key;
-  beyond.back() += 1;  // neither true nor false
+  beyond[key.rfind('|') - 1] += 1;  // neither true nor false
   EXPECT_FALSE(Target::FromKey(beyond).has_value());
   Target no_row = target;
   no_row.costs = static_cast<CostRow>(static_cast<int>(kLastCostRow) + 1);
