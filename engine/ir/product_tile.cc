@@ -1,5 +1,6 @@
 #include "engine/ir/product_tile.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <span>
@@ -33,6 +34,25 @@ std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<MmaKind> SquareMmaFor(MatrixUnit unit, DType dtype) {
+  for (const MmaInfo& mma : AllMmas()) {
+    if (MmaFor(unit, dtype, mma.n) == mma.kind && mma.m == mma.n && mma.m == mma.k) return mma.kind;
+  }
+  return std::nullopt;
+}
+
+int64_t WarpElements(const Target& target) {
+  return std::max<int64_t>(1, target.vector_bytes / ByteSize(DType::kFloat32));
+}
+
+int64_t WarpRows(const Target& target) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const std::optional<MmaKind> square = SquareMmaFor(target.matrix, dtype);
+    if (square) return AllMmas()[static_cast<size_t>(*square)].m;
+  }
+  return WarpElements(target) * WarpElements(target);
 }
 
 int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target) {

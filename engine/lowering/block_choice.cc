@@ -21,7 +21,6 @@ namespace {
 
 constexpr double kMinBlock = 32;   // iterations that a block reduces at least
 constexpr int64_t kLeastRows = 2;  // of a strip
-constexpr double kKept = 0.75;     // of the worker's cache, for what the loops of a block read
 
 class Chooser {
  public:
@@ -97,18 +96,18 @@ class Chooser {
     const int first = order_.loops[out.outside];
     const double most = std::floor(part_ / (accumulators * trips));
     const double wanted = Trips(first);
-    if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
+    if (most < 1 || std::min(most, wanted) * trips < costs_.copy_reads) return {};
     // Of the reduction, what of the panel and of what is swept the cache keeps.
     const bool large = bytes > PanelBytes(target_);
     double share = large ? part_ / bytes : 1;
     if (!large) {
       const double swept = SweptBytes(out.outside, order_.loops.size());
-      const double cache = kKept * static_cast<double>(target_.cache_bytes);
+      const double cache = costs_.kept * static_cast<double>(target_.cache_bytes);
       share = cache / (bytes + swept);
       double again = 1;
       for (size_t i = 0; i < out.outside; ++i) again *= Trips(order_.loops[i]);
       const double added = 2 * accumulators * trips * wanted * std::ceil(1 / share - 1);
-      if (share >= 1 || most < wanted || again < kMinReuse ||
+      if (share >= 1 || most < wanted || again < costs_.copy_reads ||
           swept * costs_.shared <= added * costs_.second_level) {
         return {};
       }
@@ -144,7 +143,7 @@ class Chooser {
 
   BlockChoice Strips() const {
     // With few accumulators for each element that is read.
-    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) >= kMinReuse) return {};
+    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) >= costs_.copy_reads) return {};
     const int r = std::countr_zero(lanes_), folded = s_.d.IndexOf(work_.root.src(1));
     const MemoryAccess* rows = nullptr;
     for (const MemoryAccess& a : work_.accesses) {

@@ -30,15 +30,23 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kShortRow = 16;
-constexpr size_t kMaxReplicatedFold =
-    64;                             // operations of a reduction that gets several accumulators
 constexpr int kMaxOtherRanges = 4;  // that a move makes
 
-// Of a product of one thread that shares nothing: rows, and columns in vectors, as many as the
-// registers hold beside a vector of each of its columns and one of a row.
-constexpr ProductTile kThreadTiles[] = {
-    {1, 1, 8, 2, 1}, {1, 1, 4, 2, 1}, {1, 1, 4, 1, 1}, {1, 1, 2, 1, 1}};
+// Of a product of one thread that shares nothing: rows, and columns in vectors.
+struct ThreadTile {
+  int64_t rows = 0, vectors = 0;
+};
+
+// As many vectors as begin in a cycle, if there are so many, and then as many rows as the registers
+// hold, beside a vector of each of its columns and one of a row. No rows: fewer than two fit.
+ThreadTile ThreadTileFor(int64_t rows, int64_t vectors, const Target& target) {
+  for (int64_t n = std::min<int64_t>(target.vector_rate, vectors); n > 0; n /= 2) {
+    int64_t m = 1;
+    while (2 * m <= rows && 2 * m * n + n + 1 <= target.vector_registers) m *= 2;
+    if (m > 1) return {m, n};
+  }
+  return {};
+}
 
 class WorkgroupHeuristic {
  public:
@@ -130,7 +138,7 @@ class WorkgroupHeuristic {
   bool RowsAreNeighbours() const {
     double most = 0;
     for (size_t r = 0; r < s_.size.size(); ++r) {
-      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= kShortRow) {
+      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= costs_.short_row) {
         most = std::max(most, Neighbours(static_cast<int>(r), ~RangeSet{0}));
       }
     }
@@ -183,7 +191,9 @@ class WorkgroupHeuristic {
     RangeSet done = shared;
     for (const Work& work : s_.works) {
       if (!IsLong(work) || (work.own & done) != 0) continue;
-      if (work.operations.size() > kMaxReplicatedFold || room_ < kMaxOtherRanges) continue;
+      if (static_cast<int64_t>(work.operations.size()) > costs_.replicated ||
+          room_ < kMaxOtherRanges)
+        continue;
       int longest = std::countr_zero(work.own);
       for (RangeSet set = work.own; set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
@@ -200,18 +210,13 @@ class WorkgroupHeuristic {
   // workgroups: what is read of them stays in a cache while the rows go by.
   bool ThreadProduct(int m, int n) {
     const int64_t lanes = target_.vector_bytes / ByteSize(DType::kFloat32);
-    const ProductTile* best = nullptr;
-    for (const ProductTile& tile : kThreadTiles) {
-      const bool fits = tile.m * tile.n + tile.n + 1 <= target_.vector_registers &&
-                        tile.m <= s_.size[m] && tile.n * lanes <= s_.size[n];
-      if (fits && best == nullptr) best = &tile;
-    }
-    if (best == nullptr) return false;
+    const ThreadTile best = ThreadTileFor(s_.size[m], s_.size[n] / lanes, target_);
+    if (best.rows == 0) return false;
     Groups(s_.parallel & ~(Bit(m) | Bit(n)));
-    Add(Move::Kind::kUpcast, n, best->n);
+    Add(Move::Kind::kUpcast, n, best.vectors);
     Add(Move::Kind::kVectorize, n, lanes);
     Groups(Bit(n));
-    Add(Move::Kind::kUpcast, m, best->m);
+    Add(Move::Kind::kUpcast, m, best.rows);
     Groups(Bit(m));
     return true;
   }
