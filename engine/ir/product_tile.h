@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/ir/op.h"
 #include "engine/types/machine_costs.h"
@@ -41,6 +42,8 @@ struct ProductSizes {
 // nullopt: the product is smaller than that, or the target has neither local memory that is worth
 // copying to nor, for 16-bit floats, an instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
+// All tiles that PickTile chooses among, by their costs.
+std::vector<ProductTile> RankTiles(const ProductSizes& sizes, const Target& target);
 
 // The instruction for such a tile of the target: the one with the most columns that divide the
 // tile's. nullopt: there is none.

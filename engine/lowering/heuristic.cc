@@ -464,11 +464,10 @@ struct Picker {
 constexpr Picker kPickers[] = {
     {ParallelLevel::kWorkers, PickForWorkers, RankForWorkers, PredictForWorkers},
     {ParallelLevel::kGroups,
-     [](UOp sink, auto, const Target& target) { return PickWorkgroupMoves(sink, target); },
-     [](UOp sink, auto, const Target& target, size_t) -> std::vector<RankedMoves> {
-       return {{PickWorkgroupMoves(sink, target)}};
+     [](UOp sink, auto arguments, const Target& target) {
+       return RankForGroups(sink, arguments, target, 1).front().moves;
      },
-     [](UOp, auto, const Target&, const MoveList&) { return 0.0; }},
+     RankForGroups, PredictForGroups},
 };
 
 // Null: the target divides nothing.

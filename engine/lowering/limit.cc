@@ -21,7 +21,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kBlocks = 8;  // of a row, at least, that may end early each
+constexpr int64_t kLeastBlocks = 8;  // of a row, at least, that may end early each
 
 class Limiter {
  public:
@@ -32,7 +32,7 @@ class Limiter {
     const int64_t most_block = costs.row_block, least_block = costs.least_block;
     if (!FindRowsWithMask() || !CheckUses()) return sink_;
     int64_t block = 0;
-    const int64_t most = std::clamp(keys_ / kBlocks, least_block, most_block);
+    const int64_t most = std::clamp(keys_ / kLeastBlocks, least_block, most_block);
     for (int64_t n = least_block; n <= std::min(most_block, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }
