@@ -161,6 +161,11 @@ struct MmaInfo {
 };
 std::span<const MmaInfo> AllMmas();  // indexed by MmaKind
 
+// A matrix of LOAD_MATRIX has so many rows of as many elements of 16 bits.
+inline constexpr int64_t kMatrixRows = 8, kMatrixRowBytes = 2 * kMatrixRows;
+// Bytes: at multiples of it a BUFFER in local memory begins.
+inline constexpr int64_t kBufferAlign = 16;
+
 // One word of an argument, or the list that its last words are.
 struct ArgField {
   enum Type : uint8_t { kInt, kEnum, kDevice, kList, kDims, kScalar };

@@ -1,8 +1,10 @@
 #include "engine/ir/product_tile.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "engine/ir/fragment.h"
 
@@ -33,6 +35,25 @@ std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<MmaKind> SquareMmaFor(MatrixUnit unit, DType dtype) {
+  for (const MmaInfo& mma : AllMmas()) {
+    if (MmaFor(unit, dtype, mma.n) == mma.kind && mma.m == mma.n && mma.m == mma.k) return mma.kind;
+  }
+  return std::nullopt;
+}
+
+int64_t WarpElements(const Target& target) {
+  return std::max<int64_t>(1, target.vector_bytes / ByteSize(DType::kFloat32));
+}
+
+int64_t WarpRows(const Target& target) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const std::optional<MmaKind> square = SquareMmaFor(target.matrix, dtype);
+    if (square) return AllMmas()[static_cast<size_t>(*square)].m;
+  }
+  return WarpElements(target) * WarpElements(target);
 }
 
 int64_t PanelElements(int64_t rows, int64_t columns, int64_t k, const Target& target) {
@@ -80,21 +101,17 @@ std::optional<MmaKind> MmaOfTile(const ProductTile& tile, DType dtype, const Tar
   return std::nullopt;
 }
 
-std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target) {
+std::vector<ProductTile> RankTiles(const ProductSizes& p, const Target& target) {
   const GroupCosts& costs = CostsOf(target).group;
   const bool narrow = p.dtype != DType::kFloat32;
-  if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return std::nullopt;
-  std::optional<ProductTile> best;
-  double least = 0;
+  if (!target.stages || (narrow && !MmaFor(target.matrix, p.dtype))) return {};
+  std::vector<std::pair<double, ProductTile>> ranked;
   const bool turned = narrow && StoresAlongRows(target.matrix, p.dtype);
   const auto consider = [&](const ProductTile& tile, bool any_rows = false) {
     if (narrow && !MmaOfTile(tile, p.dtype, target)) return;
     const int64_t elements = PanelElements(tile.rows(), tile.columns(), tile.k, target);
     if (!Fits(p, tile, any_rows) || elements * ByteSize(p.dtype) > target.local_bytes) return;
-    const double cost = CostOfProduct(p, tile, /*scattered=*/false, target);
-    if (best && cost >= least) return;
-    best = tile;
-    least = cost;
+    ranked.emplace_back(CostOfProduct(p, tile, /*scattered=*/false, target), tile);
   };
   const auto turn = [&](const ProductTile& t) {
     return turned ? ProductTile{t.threads_n, t.threads_m, t.n, t.m, t.k} : t;
@@ -105,13 +122,22 @@ std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target)
   if (narrow) {
     for (const ProductTile& tile : costs.skinny_tiles) consider(turn(tile), /*any_rows=*/true);
   }
-  if (!best && narrow) {  // for what is too small for these; an instruction has one shape
+  if (ranked.empty() && narrow) {  // for what is too small for these; an instruction has one shape
     for (const MmaInfo& mma : AllMmas()) {
       const bool fits = MmaFor(target.matrix, p.dtype, mma.n) == mma.kind;
       if (fits) consider({1, 1, mma.m, mma.n, mma.k});
     }
   }
-  return best;
+  // Of tiles that cost the same, the one that stands first.
+  std::ranges::stable_sort(ranked, {}, [](const auto& one) { return one.first; });
+  std::vector<ProductTile> out;
+  for (const auto& [cost, tile] : ranked) out.push_back(tile);
+  return out;
+}
+
+std::optional<ProductTile> PickTile(const ProductSizes& p, const Target& target) {
+  const std::vector<ProductTile> ranked = RankTiles(p, target);
+  return ranked.empty() ? std::nullopt : std::optional(ranked.front());
 }
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/ir/op.h"
 #include "engine/types/machine_costs.h"
@@ -19,6 +20,17 @@ std::optional<MmaKind> MmaFor(MatrixUnit unit, DType dtype, int64_t columns = 0)
 // stored along m, they are vectors.
 bool StoresAlongRows(MatrixUnit unit, DType dtype);
 
+// The unit's instruction of a warp for operands of that type whose matrices all are squares, so
+// that a result may be the next one's operand; nullopt if there is none.
+std::optional<MmaKind> SquareMmaFor(MatrixUnit unit, DType dtype);
+
+// Rows of scores of an attention that a warp has; a workgroup has a multiple of them. Those of a
+// square matrix instruction, or where the target has none the square of WarpElements: then of a
+// tile as many threads lie along the rows as each has elements there.
+int64_t WarpRows(const Target& target);
+// f32 of one access of a thread: elements of a tile that it has along rows, and along columns.
+int64_t WarpElements(const Target& target);
+
 struct ProductSizes {
   int64_t m, n, k;
   double batch;  // products
@@ -30,6 +42,8 @@ struct ProductSizes {
 // nullopt: the product is smaller than that, or the target has neither local memory that is worth
 // copying to nor, for 16-bit floats, an instruction.
 std::optional<ProductTile> PickTile(const ProductSizes& sizes, const Target& target);
+// All tiles that PickTile chooses among, by their costs.
+std::vector<ProductTile> RankTiles(const ProductSizes& sizes, const Target& target);
 
 // The instruction for such a tile of the target: the one with the most columns that divide the
 // tile's. nullopt: there is none.

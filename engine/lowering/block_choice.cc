@@ -21,10 +21,6 @@ namespace {
 
 constexpr double kMinBlock = 32;   // iterations that a block reduces at least
 constexpr int64_t kLeastRows = 2;  // of a strip
-// Of the worker's cache: what stays there that is read again and again, and how much of that stays
-// while other operands, of which each byte is read once, stream past it.
-constexpr double kKept = 0.75;
-constexpr double kKeptInStream = 0.3;
 
 class Chooser {
  public:
@@ -100,7 +96,7 @@ class Chooser {
     const int first = order_.loops[out.outside];
     const double most = std::floor(part_ / (accumulators * trips));
     const double wanted = Trips(first);
-    if (most < 1 || std::min(most, wanted) * trips < kMinReuse) return {};
+    if (most < 1 || std::min(most, wanted) * trips < costs_.copy_reads) return {};
     // Of the reduction, what of the panel the cache keeps.
     const bool large = bytes > PanelBytes(target_);
     double share = large ? part_ / bytes : 1;
@@ -109,9 +105,9 @@ class Chooser {
       const double swept = SweptBytes(out.outside, order_.loops.size());
       double again = 1;
       for (size_t i = 0; i < out.outside; ++i) again *= Trips(order_.loops[i]);
-      share = kKeptInStream * cache / bytes;
-      const bool stays = share >= 1 || bytes + swept <= kKept * cache;
-      if (stays || most < wanted || again < kMinReuse) return {};
+      share = costs_.kept_in_stream * cache / bytes;
+      const bool stays = share >= 1 || bytes + swept <= costs_.kept * cache;
+      if (stays || most < wanted || again < costs_.copy_reads) return {};
     }
     if (most < wanted) {  // parts of the same size, as far as that goes
       out.parts = static_cast<int64_t>(std::ceil(wanted / std::ceil(wanted / most)));
@@ -144,7 +140,7 @@ class Chooser {
 
   BlockChoice Strips() const {
     // With few accumulators for each element that is read.
-    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) >= kMinReuse) return {};
+    if (work_.root.num_src() != 2 || TileOf(kept_ & ~lanes_) >= costs_.copy_reads) return {};
     const int r = std::countr_zero(lanes_), folded = s_.d.IndexOf(work_.root.src(1));
     const MemoryAccess* rows = nullptr;
     for (const MemoryAccess& a : work_.accesses) {

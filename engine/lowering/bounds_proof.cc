@@ -30,8 +30,7 @@ bool ProveInside(UOp address, int64_t elements, int64_t* work) {
 // Elements from that of the node's address on: what a copy writes, which outside of its source
 // reads 0; and a row of a matrix.
 int64_t ElementsFrom(UOp u) {
-  constexpr int64_t kRow = 8;
-  if (u.is(Op::kLoadMatrix)) return kRow;
+  if (u.is(Op::kLoadMatrix)) return kMatrixRows;
   return u.is(Op::kCopyAsync) ? (u.arg(0) - 1) * u.arg(2) + u.arg(1) : 1;
 }
 

@@ -36,9 +36,6 @@
 namespace telegrad {
 namespace {
 
-// Operations of all iterations of a window that is unrolled; and of one whose masks only then do
-// not change in the loop.
-constexpr double kMaxUnrolled = 200, kMaxMasked = 320;
 constexpr int64_t kMinCopies = 4;   // of a tile that is worth a peel
 constexpr double kMinOutside = 64;  // iterations around it, for each thread
 
@@ -46,8 +43,6 @@ constexpr double kMinOutside = 64;  // iterations around it, for each thread
 // take.
 constexpr int kMostShares = 4;
 constexpr double kWorthAnotherTile = 0.98;
-
-constexpr int64_t kMinUnitRows = 64;  // of a product, for which the other operand is copied once
 
 class CpuHeuristic {
  public:
@@ -233,7 +228,9 @@ class CpuHeuristic {
       const int r = std::countr_zero(set);
       if (range < 0 || lanes_[r] > 1 || (lanes_[range] == 1 && Left(r) > Left(range))) range = r;
     }
-    if (range < 0 || work.operations.size() > 64 || Left(range) < 4) return;
+    if (range < 0 || static_cast<int64_t>(work.operations.size()) > costs_.replicated ||
+        Left(range) < 4)
+      return;
     // An iteration of many operations gives the last addition time to end.
     double cost = 0;
     for (const Work::Operation& o : work.operations) cost += o.cost;
@@ -263,7 +260,9 @@ class CpuHeuristic {
       if (tests || left > 8) return;
       std::vector<int64_t> copies = upcast_;
       copies[static_cast<size_t>(r)] *= left;
-      if (CopiedOperations(work, copies, lanes_) > (masks ? kMaxMasked : kMaxUnrolled)) return;
+      if (CopiedOperations(work, copies, lanes_) >
+          (masks ? costs_.unrolled_masks : costs_.unrolled))
+        return;
       Upcast(r, left, Move::Kind::kUnroll);
     }
   }
@@ -357,7 +356,7 @@ class CpuHeuristic {
     const double units = std::ceil(cycles / static_cast<double>(trips(order.thread)) /
                                    static_cast<double>(target_.unit_cycles));
     if (units < 2) return 0;
-    const auto least = static_cast<double>((kMinUnitRows + at(loop) - 1) / at(loop));
+    const auto least = static_cast<double>((costs_.copied_rows + at(loop) - 1) / at(loop));
     double part = std::max(least, std::ceil(static_cast<double>(trips(loop)) / units));
     if (blocks.parts > 0) part = std::min(part, static_cast<double>(blocks.parts));
     // Of about the same size. A part moved back computes again what it has in common with another.
@@ -465,11 +464,10 @@ struct Picker {
 constexpr Picker kPickers[] = {
     {ParallelLevel::kWorkers, PickForWorkers, RankForWorkers, PredictForWorkers},
     {ParallelLevel::kGroups,
-     [](UOp sink, auto, const Target& target) { return PickWorkgroupMoves(sink, target); },
-     [](UOp sink, auto, const Target& target, size_t) -> std::vector<RankedMoves> {
-       return {{PickWorkgroupMoves(sink, target)}};
+     [](UOp sink, auto arguments, const Target& target) {
+       return RankForGroups(sink, arguments, target, 1).front().moves;
      },
-     [](UOp, auto, const Target&, const MoveList&) { return 0.0; }},
+     RankForGroups, PredictForGroups},
 };
 
 // Null: the target divides nothing.

@@ -20,20 +20,23 @@ MoveList PickPeels(UOp sink, std::span<const Program::Argument> arguments, const
 MoveList PickMoves(UOp sink, std::span<const Program::Argument> arguments, const Target& target);
 
 // What the choice of PickMoves was made of: at most `most` lists, the one that it returns first,
-// then others by the cycles that are predicted for their heaviest work.
+// then others by what is predicted for them.
 struct RankedMoves {
   MoveList moves;
   double cycles = 0;
 };
 std::vector<RankedMoves> RankMoves(UOp sink, std::span<const Program::Argument> arguments,
                                    const Target& target, size_t most);
-// The cycles that the same model predicts for a list without PEELs; infinite where its tile does
-// not fit, and 0 where there is no model.
+// What the same model predicts for a list without PEELs, in cycles, or for workgroups in the unit
+// of CostOfGroups (choose/group_cost.h); infinite where its tile does not fit.
 double PredictCycles(UOp sink, std::span<const Program::Argument> arguments, const Target& target,
                      const MoveList& moves);
 inline constexpr int kPeelRounds = 3;  // after each the ranges are separated
 
-// The list of PickMoves for a target that has workgroups, for which there is no model of cycles.
-MoveList PickWorkgroupMoves(UOp sink, const Target& target);
+// The same of a target that has workgroups: by CostOfGroups (choose/group_cost.h).
+std::vector<RankedMoves> RankForGroups(UOp sink, std::span<const Program::Argument> arguments,
+                                       const Target& target, size_t most);
+double PredictForGroups(UOp sink, std::span<const Program::Argument> arguments,
+                        const Target& target, const MoveList& moves);
 
 }  // namespace telegrad

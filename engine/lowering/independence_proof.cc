@@ -88,7 +88,7 @@ class Independence {
       ReadValue(u);
       if (IsParallelRange(u) && SizeOf(u) > 1) parallel_.push_back(u);
       if (u.is(Op::kStore) || u.is(Op::kLoad) || u.is(Op::kLoadMatrix)) {
-        const int64_t width = u.is(Op::kLoadMatrix) ? kRowOfMatrix : 1;
+        const int64_t width = u.is(Op::kLoadMatrix) ? kMatrixRows : 1;
         AddTouch({.address = u.src(0), .stores = u.is(Op::kStore), .width = width}, i);
       } else if (u.is(Op::kCopyAsync) || u.is(Op::kMmaAsync)) {
         for (const int k : {0, 1}) AddTouch({.address = u.src(k), .width = kAnyWidth}, i);
@@ -288,7 +288,6 @@ class Independence {
   }
 
   static constexpr size_t kMaxGatedValues = 64;
-  static constexpr int64_t kRowOfMatrix = 8;
   static constexpr int64_t kAnyWidth = int64_t{1} << 48;
 
   const Graph& g_;

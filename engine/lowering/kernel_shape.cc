@@ -309,16 +309,19 @@ bool KernelShape::IsPackable(const Work& work, const MemoryAccess& a) const {
   constexpr double kMaxGrowth = 1.25;  // windows would multiply it
   return a.weight && work.is_reduce() && (a.ranges & work.own) != 0 &&
          Iterations(a.ranges) <= kMaxGrowth * a.elements() &&
-         Iterations(work.all & ~work.own & ~a.ranges) >= kMinReuse && !IsImage(work, a);
+         Iterations(work.all & ~work.own & ~a.ranges) >= copy_reads && !IsImage(work, a);
 }
 
 std::optional<KernelShape> ReadShape(UOp sink, const Target& target,
                                      std::span<const Program::Argument> arguments) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return std::nullopt;
-  std::optional<KernelShape> shape =
-      ShapeReader(sink, *std::move(d), CostsOf(target).thread, arguments).Run();
-  if (shape) shape->matrix = target.matrix;
+  const ThreadCosts& costs = CostsOf(target).thread;
+  std::optional<KernelShape> shape = ShapeReader(sink, *std::move(d), costs, arguments).Run();
+  if (shape) {
+    shape->matrix = target.matrix;
+    shape->copy_reads = costs.copy_reads;
+  }
   return shape;
 }
 

@@ -14,9 +14,6 @@
 
 namespace telegrad {
 
-// A copy that is read less often costs more than it saves.
-inline constexpr double kMinReuse = 6;
-
 inline constexpr int64_t kIrregular = std::numeric_limits<int64_t>::min();
 
 // A LOAD's or STORE's address.
@@ -74,6 +71,7 @@ struct KernelShape {
   bool once = false;          // OverwritesWhatItReads
   bool threads = false;       // an earlier pass has given the iterations to threads
   MatrixUnit matrix = MatrixUnit::kNone;  // of the target
+  double copy_reads = 0;                  // of its row of costs (engine/types/machine_costs.h)
 
   double Iterations(RangeSet set) const;
   // Whether a copy of the weight with `a` in the order of the work's loops is worth keeping: about

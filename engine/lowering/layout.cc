@@ -46,9 +46,10 @@ UOp Layout::At(Rewriter& b, std::span<const UOp> place) const {
   return number;
 }
 
-RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap) {
-  if (gap == lanes && (row_chunks == 2 || row_chunks == 4)) return {8, row_chunks};
-  if (2 * gap == lanes && row_chunks == 4) return {16, 8};
+RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap, int64_t banks) {
+  const bool apart = row_chunks % 2 == 0 && row_chunks < banks && banks % row_chunks == 0;
+  if (gap == lanes && apart) return {banks, row_chunks};
+  if (2 * gap == lanes && 2 * row_chunks == banks) return {2 * banks, banks};
   return {};
 }
 

@@ -49,12 +49,12 @@ struct RowOrder {
   UOp RowAt(Rewriter& b, UOp n) const;  // the row that is the n-th to be stored
 };
 
-// An order in which rows that are stored at once fall onto different banks, as far as there is one.
-// Where rows begin at multiples of 16 bytes, eight threads store 16 bytes each at once, the width
-// of all banks; of rows of 2 chunks and a gap as wide as one, every second one has its banks for
-// itself, of 4 chunks every fourth. Where they begin at multiples of 8, sixteen threads store half
-// a chunk each at once; of rows of 4 chunks and a gap of half of one, these are two neighbours, and
-// the two rows eight further on.
-RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap);
+// An order in which rows that are stored at once fall onto different ones of the `banks` chunks
+// that memory accesses at once, a power of two, as far as there is one. Of rows of c chunks and a
+// gap as wide as one, a row begins c + 1 chunks behind the one before, so every c-th has its banks
+// for itself where c is even. Where rows begin at multiples of half a chunk, twice as many threads
+// store half a chunk each at once; of rows of half of the banks and a gap of half a chunk, these
+// are two neighbours, and the two rows `banks` further on.
+RowOrder OrderOf(int64_t row_chunks, int64_t lanes, int64_t gap, int64_t banks);
 
 }  // namespace telegrad

@@ -73,5 +73,38 @@ TEST_F(LayoutTest, ExchangedChunksOfEightRowsFallOntoAllBanks) {
   EXPECT_FALSE(SwizzleOf(20, kChunk, kBanks).has_value());
 }
 
+// As many threads as there are banks each store a chunk, or twice as many half of one, of rows in
+// their order: no two of them fall onto the same bank.
+TEST_F(LayoutTest, RowsThatAreStoredAtOnceFallOntoAllBanks) {
+  constexpr int64_t kHalf = 4;  // elements
+  for (const int64_t banks : {4, 8, 16, 32}) {
+    for (int64_t row_chunks = 2; row_chunks < banks; row_chunks *= 2) {
+      for (const int64_t gap : {2 * kHalf, kHalf}) {
+        SCOPED_TRACE(testing::Message() << banks << " " << row_chunks << " " << gap);
+        const RowOrder order = OrderOf(row_chunks, 2 * kHalf, gap, banks);
+        if (gap == kHalf && 2 * row_chunks != banks) {
+          EXPECT_EQ(order.group, 1);  // there is no such order
+          continue;
+        }
+        ASSERT_GT(order.group, 1);
+        const Layout layout{
+            .axes = {{.size = 4 * order.group}, {.size = row_chunks * 2 * kHalf, .gap = gap}}};
+        const int64_t unit = gap;  // elements that a thread stores
+        const int64_t together = banks * 2 * kHalf / unit, threads_of_row = row_chunks;
+        for (int64_t first = 0; first < 2 * order.group; first += together / threads_of_row) {
+          std::set<int64_t> taken;
+          for (int64_t thread = 0; thread < together; ++thread) {
+            const UOp row = order.RowAt(b_, g_.Index(first + thread / threads_of_row));
+            ASSERT_TRUE(row.is_const());
+            const int64_t at = At(layout, row.const_word(), thread % threads_of_row * 2 * kHalf);
+            taken.insert(at / unit % together);
+          }
+          EXPECT_EQ(static_cast<int64_t>(taken.size()), together);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

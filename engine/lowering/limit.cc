@@ -21,23 +21,24 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMostInBlock = 64, kLeastInBlock = 16, kBlocks = 8;
+constexpr int64_t kLeastBlocks = 8;  // of a row, at least, that may end early each
 
 class Limiter {
  public:
   Limiter(Rewriter& b, UOp sink, Dependence d)
       : b_(b), g_(*b.graph()), sink_(sink), order_(PostOrder(sink)), d_(std::move(d)) {}
 
-  UOp Run(int64_t multiple) {
+  UOp Run(int64_t multiple, const ScheduleCosts& costs) {
+    const int64_t most_block = costs.row_block, least_block = costs.least_block;
     if (!FindRowsWithMask() || !CheckUses()) return sink_;
     int64_t block = 0;
-    const int64_t most = std::clamp(keys_ / kBlocks, kLeastInBlock, kMostInBlock);
-    for (int64_t n = kLeastInBlock; n <= std::min(kMostInBlock, keys_ / 2); ++n) {
+    const int64_t most = std::clamp(keys_ / kLeastBlocks, least_block, most_block);
+    for (int64_t n = least_block; n <= std::min(most_block, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }
     // A last block that is not whole would change which terms are added together.
-    if (block == 0 && multiple == 1 && copies_ == 1 && keys_ >= 2 * kLeastInBlock) {
-      block = most / kLeastInBlock * kLeastInBlock;
+    if (block == 0 && multiple == 1 && copies_ == 1 && keys_ >= 2 * least_block) {
+      block = most / least_block * least_block;
     }
     if (block == 0) return sink_;
     return Rebuild(block);
@@ -542,7 +543,7 @@ UOp LimitLoops(Rewriter& b, UOp sink, const Target& target) {
   std::optional<Dependence> d = FindDependence(sink);
   if (!d) return sink;
   const int64_t multiple = KeepsOrder(target) ? PartialSums(DType::kFloat32) : 1;
-  return Limiter(b, sink, *std::move(d)).Run(multiple);
+  return Limiter(b, sink, *std::move(d)).Run(multiple, CostsOf(target).schedule);
 }
 
 }  // namespace telegrad

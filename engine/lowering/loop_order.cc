@@ -154,7 +154,7 @@ class Orderer {
         if ((work.all >> r & 1) == 0) continue;
         double all = 0;
         for (const MemoryAccess& other : work.accesses) all += Footprint(other, inside[i]);
-        const bool kept = all <= static_cast<double>(target_.cache_bytes) * 0.75;
+        const bool kept = all <= static_cast<double>(target_.cache_bytes) * costs_.kept;
         if ((a.ranges >> r & 1) != 0) {
           // Lines that iterations have in common are read once, if the cache keeps them as long.
           const RangeSet whole = i == 0 ? work.all : inside[i - 1];

@@ -35,15 +35,15 @@ namespace {
 // it has in common with the one before, so what counts is how many keys all blocks have, what an
 // update and a rescaling take for each of them, and that leaving out tests each key. 0: the row is
 // hardly more than a block.
-int64_t BlockOf(int64_t keys, int64_t most) {
-  constexpr int64_t kStep = 8;
-  constexpr double kUpdate = 4, kTest = 1.02;  // in keys, and for each of them
+int64_t BlockOf(int64_t keys, const ScheduleCosts& costs) {
+  const int64_t most = costs.row_block;
   int64_t block = 0;
   double least = 0;
-  for (int64_t n = most; n >= most / 2; n -= kStep) {
+  for (int64_t n = most; n >= most / 2; n -= costs.block_step) {
     const int64_t blocks = (keys + n - 1) / n;
-    const double cost = static_cast<double>(blocks) * (static_cast<double>(n) + kUpdate) *
-                        (keys % n == 0 ? 1 : kTest);
+    const double cost = static_cast<double>(blocks) *
+                        (static_cast<double>(n) + costs.block_update) *
+                        (keys % n == 0 ? 1 : costs.block_test);
     if (blocks < 2 || (block != 0 && cost >= least)) continue;
     block = n;
     least = cost;
@@ -53,12 +53,12 @@ int64_t BlockOf(int64_t keys, int64_t most) {
 
 class Summer {
  public:
-  Summer(Rewriter& b, UOp sink, CoupledSums sums, int64_t most)
+  Summer(Rewriter& b, UOp sink, CoupledSums sums, const ScheduleCosts& costs)
       : b_(b),
         g_(*b.graph()),
         s_(std::move(sums)),
         terms_(b, s_, s_.shift),
-        most_(most),
+        costs_(costs),
         next_range_(s_.next_range) {
     for (uint32_t id : PostOrder(sink)) {
       if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
@@ -69,7 +69,7 @@ class Summer {
 
   UOp Run() {
     const int64_t keys = SizeOf(s_.key);
-    block_ = s_.blocks.valid() ? keys : BlockOf(keys, most_);
+    block_ = s_.blocks.valid() ? keys : BlockOf(keys, costs_);
     if (block_ == 0) return {};
     overlap_ = s_.blocks.valid() ? 0 : (block_ - keys % block_) % block_;
     const UOp many = s_.blocks.valid() ? s_.blocks.src(0) : g_.Index((keys + overlap_) / block_);
@@ -281,7 +281,7 @@ class Summer {
   Graph& g_;
   const CoupledSums s_;
   OnlineTerms terms_;
-  const int64_t most_;  // keys of a block
+  const ScheduleCosts& costs_;
   int64_t next_range_ = 0, next_slot_ = 0;
   int64_t block_ = 0, overlap_ = 0;  // keys
   UOp blocks_;                       // the loop over blocks
@@ -301,7 +301,7 @@ UOp SumOnline(Rewriter& b, UOp sink, const Target& target) {
   if (!sums) return sink;
   UOp online;
   if (!target.has(ParallelLevel::kThreads)) {
-    online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule.row_block).Run();
+    online = Summer(b, sink, *std::move(sums), CostsOf(target).schedule).Run();
   } else {
     online = sums->row.valid() ? SumOnlineTogether(b, target, *sums)
                                : SumOneRowTogether(b, target, *sums);

@@ -24,9 +24,6 @@
 namespace telegrad {
 namespace {
 
-// Of rows that are near, which processors load ahead, a copy has to be read more often.
-constexpr double kMinReuseOfNear = 2 * kMinReuse;
-
 class Stager {
  public:
   Stager(Rewriter& b, Piece* piece, KernelShape shape, const Target& target)
@@ -239,7 +236,8 @@ class Stager {
   RangeSet PanelOf(const Work& work, const MemoryAccess& a) {
     const Panel found = FindPanel(work, a);
     RangeSet panel = found.ranges;
-    const double least = found.near ? kMinReuseOfNear : kMinReuse;
+    // Of rows that are near, which processors load ahead, a copy has to be read more often.
+    const double least = found.near ? 2 * costs_.copy_reads : costs_.copy_reads;
     if (panel == 0 || std::popcount(panel) + 1 > room_) return 0;
     double bytes = CopyBytes(a, panel);
     if (used_ + bytes > limit_) return 0;
@@ -255,10 +253,10 @@ class Stager {
         reuse *= static_cast<double>(s_.size[r]);
       }
     }
-    if (reuse < kMinReuse && !found.whole()) {
+    if (reuse < costs_.copy_reads && !found.whole()) {
       const RangeSet wider = Widened(a, panel, &reuse);
       bytes = CopyBytes(a, wider);
-      if (reuse < kMinReuse || used_ + bytes > limit_) return 0;
+      if (reuse < costs_.copy_reads || used_ + bytes > limit_) return 0;
       if (std::popcount(wider) + 1 > room_) return 0;
       panel = wider;
       depends = true;
@@ -284,7 +282,7 @@ class Stager {
       const int r = order_[i];
       if (!IsLoop(r)) continue;
       const bool depends = Has(a.ranges | a.gate, r);
-      if (IsType(Range(r), AxisType::kThread) || (depends && times >= kMinReuse)) break;
+      if (IsType(Range(r), AxisType::kThread) || (depends && times >= costs_.copy_reads)) break;
       if (depends) {
         panel |= Bit(r);
       } else {

@@ -163,7 +163,7 @@ class Filler {
     walk.ranges.insert(walk.ranges.end(), shared.threads.begin(), shared.threads.end());
     UOp row = b_.Make(Op::kFloorDiv, {chunk, g_.Index(row_chunks)});
     const RowOrder order = shared.along + 1 == axes.size()
-                               ? OrderOf(row_chunks, shared.chunk, axes.back().gap)
+                               ? OrderOf(row_chunks, shared.chunk, axes.back().gap, shared.banks)
                                : RowOrder{};
     if (order.group > 1 && rows % order.group == 0) row = order.RowAt(b_, row);
     const UOp first = Mul(b_.Make(Op::kFloorMod, {chunk, g_.Index(row_chunks)}), shared.chunk);

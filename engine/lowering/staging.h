@@ -36,6 +36,7 @@ struct SharedCopy {
   std::vector<UOp> threads;  // outermost first; none: there is one thread
   size_t along = 0;          // the axis along which chunks run
   int64_t chunk = 1;         // elements
+  int64_t banks = 1;         // chunks of the widest access that local memory takes at once
 };
 
 // A ring of so many tiles passes through the registers of threads.

@@ -11,19 +11,18 @@
 namespace telegrad {
 namespace {
 
-constexpr double kMaxReplicated = 4000;  // operations in the innermost loop, of all replicas
-
 constexpr int64_t kMaxBlocks = 8;  // that a panel of windows is copied in
 constexpr int64_t kSquares = 8;    // in a row of a block's panel
 
 // Other operands want some, too.
-int64_t LinesKept(int64_t step, const Target& target) { return LinesHeld(step, target) * 3 / 4; }
+int64_t LinesKept(int64_t step, const Target& target) {
+  return static_cast<int64_t>(static_cast<double>(LinesHeld(step, target)) *
+                              CostsOf(target).thread.kept);
+}
 
 // VPDPBUSD repeats an element of memory in all lanes only for its signed factor. An unsigned one
 // takes a register, and those that the next terms need, as neighbours under a window, are loaded
-// ahead: about one for so many accumulators.
-constexpr int64_t kDotsAhead = 4;
-
+// ahead.
 bool RepeatsUnsigned(const Work& work, const Tile& tile) {
   const UOp dot = work.root.src(0);
   if (!dot.is(Op::kDot4) || !dot.src(0).is(Op::kLoad)) return false;
@@ -161,7 +160,7 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
     const int r = std::countr_zero(set);
     reuse *= std::floor(static_cast<double>(s_.size[r]) / static_cast<double>(tile.Of(r)));
   }
-  if (reuse < kMinReuse) return 1;
+  if (reuse < costs_.copy_reads) return 1;
   // What is stored stays in its order: two operands cannot both be read as they lie.
   if (Has(scattered_, tile.lanes)) return 1;
   // Loops of an inner nest keep their order: what it reads in them is copied as a whole.
@@ -183,7 +182,7 @@ double TileCost::ReuseOf(const Work& work, const MemoryAccess& a, const Tile& ti
     const bool alone = panel_bytes_ == PanelBytes(target_);
     const bool blocks = alone && inner == 0 && kMaxBlocks * PanelBytes(target_) >= bytes &&
                         longest >= kMaxBlocks * kSquares &&
-                        kMinReuse * AccumulatorBytes(work, tile) <= PartBytes(target_);
+                        costs_.copy_reads * AccumulatorBytes(work, tile) <= PartBytes(target_);
     return blocks ? reuse : 1;
   }
   if (s_.Iterations(a.ranges & (inner | work.own)) * static_cast<double>(a.bytes) >
@@ -306,12 +305,12 @@ double TileCost::Cycles(const Work& work, const Tile& tile) const {
   if (work.is_reduce()) {
     // Of the operand that has the most copies, one is live at a time.
     int64_t registers = values + operands - longest + tested + 1;
-    if (RepeatsUnsigned(work, tile)) registers += values / kDotsAhead;
+    if (RepeatsUnsigned(work, tile)) registers += values / costs_.dots_ahead;
     if (values > 1 && registers > target_.vector_registers) return HUGE_VAL;
   } else {
     memory += stores;
   }
-  if (operations > kMaxReplicated) return HUGE_VAL;
+  if (operations > costs_.innermost) return HUGE_VAL;
   double iterations = 1;
   for (RangeSet set = work.all; set != 0; set &= set - 1) {
     const int r = std::countr_zero(set);

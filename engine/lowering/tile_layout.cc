@@ -42,24 +42,26 @@ int64_t TileLayout::rows() const {
   return n;
 }
 
-TileLayout LayoutWithoutInstruction(int64_t warp) {
-  return {.columns = warp,
-          .threads = {{false, warp / 4, 4}, {true, 4, 4}},
-          .elements = {{false, 4, 1}, {true, 4, 1}}};
+TileLayout LayoutWithoutInstruction(const Target& target) {
+  const int64_t side = WarpElements(target), warp = target.warp;
+  return {.tile_rows = side * side,
+          .columns = warp / side * side,
+          .threads = {{false, warp / side, side}, {true, side, side}},
+          .elements = {{false, side, 1}, {true, side, 1}}};
 }
 
 std::optional<TileInstruction> TileInstructionFor(const Target& target, DType dtype) {
-  const std::optional<MmaKind> kind = MmaFor(target.matrix, dtype, kWarpRows);
+  const std::optional<MmaKind> kind = SquareMmaFor(target.matrix, dtype);
   if (!kind) return std::nullopt;
   const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-  const bool square = mma.m == kWarpRows && mma.n == kWarpRows && mma.k == kWarpRows;
   const FragmentRow* const c = FindFragment(target.matrix, 'c');
-  if (!square || mma.async || mma.threads != target.warp || c == nullptr) return std::nullopt;
+  if (mma.async || mma.threads != target.warp || c == nullptr) return std::nullopt;
   for (const bool turned : {false, true}) {
     const FragmentRow* const operand = FindFragment(target.matrix, turned ? 'b' : 'a');
     if (operand == nullptr || !IsOperand(*c, turned ? 'm' : 'n', *operand)) continue;
     const char rows = turned ? 'n' : 'm';
-    const TileLayout layout{.columns = kWarpRows,
+    const TileLayout layout{.tile_rows = mma.m,
+                            .columns = mma.n,
                             .threads = DigitsOf(c->threads.all(), rows),
                             .elements = DigitsOf(c->elements.all(), rows)};
     if (layout.size() == mma.c_size()) return TileInstruction{*kind, turned, layout};

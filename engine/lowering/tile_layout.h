@@ -11,22 +11,23 @@
 
 namespace telegrad {
 
-// A digit of the number of a thread in its warp, or of its element in a tile of kWarpRows rows.
+// A digit of the number of a thread in its warp, or of its element in a tile of a warp's rows.
 struct TileDigit {
   bool row;  // along the rows, else along the columns
   int64_t size, stride;
 };
 
 struct TileLayout {
-  int64_t columns = 0;
+  int64_t tile_rows = 0, columns = 0;                  // of a warp's tile
   std::vector<TileDigit> threads = {}, elements = {};  // the lowest first
 
   int64_t size() const;  // elements of a thread,
   int64_t rows() const;  // and how many rows these are in
 };
 
-// Of registers alone: 4 x 4 elements, so that a term of a sum is two short vectors.
-TileLayout LayoutWithoutInstruction(int64_t warp);
+// Of registers alone: a thread has a square of elements, so that a term of a sum is two short
+// vectors, and as many threads lie along the rows.
+TileLayout LayoutWithoutInstruction(const Target& target);
 
 // A matrix instruction of two products, of which the first one's results are, as threads have them,
 // an operand of the second.

@@ -19,6 +19,7 @@
 #include <span>
 
 #include "engine/ir/product_tile.h"
+#include "engine/lowering/choose/group_cost.h"
 #include "engine/lowering/heuristic.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/panel_order.h"
@@ -30,30 +31,46 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kShortRow = 16;
-constexpr size_t kMaxReplicatedFold =
-    64;                             // operations of a reduction that gets several accumulators
 constexpr int kMaxOtherRanges = 4;  // that a move makes
 
-// Of a product of one thread that shares nothing: rows, and columns in vectors, as many as the
-// registers hold beside a vector of each of its columns and one of a row.
-constexpr ProductTile kThreadTiles[] = {
-    {1, 1, 8, 2, 1}, {1, 1, 4, 2, 1}, {1, 1, 4, 1, 1}, {1, 1, 2, 1, 1}};
+// Of a product of one thread that shares nothing: rows, and columns in vectors.
+struct ThreadTile {
+  int64_t rows = 0, vectors = 0;
+};
+
+// As many vectors as begin in a cycle, if there are so many, and then as many rows as the registers
+// hold, beside a vector of each of its columns and one of a row. No rows: fewer than two fit.
+ThreadTile ThreadTileFor(int64_t rows, int64_t vectors, const Target& target) {
+  for (int64_t n = std::min<int64_t>(target.vector_rate, vectors); n > 0; n /= 2) {
+    int64_t m = 1;
+    while (2 * m <= rows && 2 * m * n + n + 1 <= target.vector_registers) m *= 2;
+    if (m > 1) return {m, n};
+  }
+  return {};
+}
+
+// In which way a kernel is shared; kRules: by the rules at the head of this file.
+enum class Form : uint8_t { kRules, kProduct, kElements, kRows };
 
 class WorkgroupHeuristic {
  public:
-  WorkgroupHeuristic(KernelShape shape, const Target& target)
+  // `rank`: which tile a product gets; 0 is the one of the least cost.
+  WorkgroupHeuristic(KernelShape shape, const Target& target, Form form, size_t rank)
       : s_(std::move(shape)),
         target_(target),
+        form_(form),
+        rank_(rank),
         costs_(CostsOf(target).group),
         step_(target.warp > 1 ? target.warp : costs_.step),
         room_(kMaxRanges - static_cast<int>(s_.size.size())),
         lanes_(s_.size.size(), 1) {}
 
+  // Empty where the kernel cannot be shared in that form, or there are not so many tiles.
   MoveList Run() {
     for (int r : s_.outer) {
       if (Has(s_.parallel, r) && s_.size[r] > 1) parallel_.push_back(r);
     }
+    if (form_ != Form::kRules && (s_.threads || Keeps())) return {};
     if (s_.threads) {
       for (int r : s_.outer) Add(Move::Kind::kGroup, r, 0);
       return std::move(moves_);
@@ -64,7 +81,9 @@ class WorkgroupHeuristic {
       }
       return std::move(moves_);
     }
-    if (Product()) return std::move(moves_);
+    if (form_ == Form::kRules || form_ == Form::kProduct) {
+      if (Product() || form_ == Form::kProduct) return std::move(moves_);
+    }
     rows_ = s_.parallel;
     double longest = 1;
     for (const Work& work : s_.works) {
@@ -74,9 +93,10 @@ class WorkgroupHeuristic {
       longest = std::max(longest, s_.Iterations(work.all & ~rows_));
     }
     fastest_ = Fastest();
-    if (longest < costs_.alone || s_.in_place) {
-      Elements();
-    } else if (rows_ != s_.parallel || Iterations() < Wanted() || RowsAreNeighbours()) {
+    const bool rows = longest >= costs_.alone && !s_.in_place;
+    if (form_ == Form::kRows && !rows) return {};
+    const bool shared = rows_ != s_.parallel || Iterations() < Wanted() || RowsAreNeighbours();
+    if (form_ == Form::kRows || (form_ == Form::kRules && rows && shared)) {
       Rows();
     } else {
       Elements();
@@ -130,7 +150,7 @@ class WorkgroupHeuristic {
   bool RowsAreNeighbours() const {
     double most = 0;
     for (size_t r = 0; r < s_.size.size(); ++r) {
-      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= kShortRow) {
+      if (!Has(s_.parallel, static_cast<int>(r)) && s_.size[r] >= costs_.short_row) {
         most = std::max(most, Neighbours(static_cast<int>(r), ~RangeSet{0}));
       }
     }
@@ -183,7 +203,9 @@ class WorkgroupHeuristic {
     RangeSet done = shared;
     for (const Work& work : s_.works) {
       if (!IsLong(work) || (work.own & done) != 0) continue;
-      if (work.operations.size() > kMaxReplicatedFold || room_ < kMaxOtherRanges) continue;
+      if (static_cast<int64_t>(work.operations.size()) > costs_.replicated ||
+          room_ < kMaxOtherRanges)
+        continue;
       int longest = std::countr_zero(work.own);
       for (RangeSet set = work.own; set != 0; set &= set - 1) {
         const int r = std::countr_zero(set);
@@ -200,18 +222,13 @@ class WorkgroupHeuristic {
   // workgroups: what is read of them stays in a cache while the rows go by.
   bool ThreadProduct(int m, int n) {
     const int64_t lanes = target_.vector_bytes / ByteSize(DType::kFloat32);
-    const ProductTile* best = nullptr;
-    for (const ProductTile& tile : kThreadTiles) {
-      const bool fits = tile.m * tile.n + tile.n + 1 <= target_.vector_registers &&
-                        tile.m <= s_.size[m] && tile.n * lanes <= s_.size[n];
-      if (fits && best == nullptr) best = &tile;
-    }
-    if (best == nullptr) return false;
+    const ThreadTile best = ThreadTileFor(s_.size[m], s_.size[n] / lanes, target_);
+    if (best.rows == 0) return false;
     Groups(s_.parallel & ~(Bit(m) | Bit(n)));
-    Add(Move::Kind::kUpcast, n, best->n);
+    Add(Move::Kind::kUpcast, n, best.vectors);
     Add(Move::Kind::kVectorize, n, lanes);
     Groups(Bit(n));
-    Add(Move::Kind::kUpcast, m, best->m);
+    Add(Move::Kind::kUpcast, m, best.rows);
     Groups(Bit(m));
     return true;
   }
@@ -222,11 +239,12 @@ class WorkgroupHeuristic {
     if (!p || room_ < kProductRanges) return false;
     const int m = s_.d.IndexOf(p->m), n = s_.d.IndexOf(p->n), k = s_.d.IndexOf(p->k);
     const bool narrow = p->a.dtype() != DType::kFloat32;
-    if (!target_.stages) return !narrow && ThreadProduct(m, n);
+    if (!target_.stages) return rank_ == 0 && !narrow && ThreadProduct(m, n);
     const double products = s_.Iterations(s_.parallel & ~(Bit(m) | Bit(n)));
-    const std::optional<ProductTile> tile =
-        PickTile({s_.size[m], s_.size[n], s_.size[k], products, p->a.dtype()}, target_);
-    if (!tile) return false;
+    const std::vector<ProductTile> tiles =
+        RankTiles({s_.size[m], s_.size[n], s_.size[k], products, p->a.dtype()}, target_);
+    if (rank_ >= tiles.size()) return false;
+    const ProductTile* const tile = &tiles[rank_];
     Add(Move::Kind::kLocal, m, tile->threads_m, 1);
     if (narrow) {
       const MmaInfo& mma = AllMmas()[static_cast<size_t>(*MmaOfTile(*tile, p->a.dtype(), target_))];
@@ -387,6 +405,8 @@ class WorkgroupHeuristic {
 
   const KernelShape s_;
   const Target& target_;
+  const Form form_;
+  const size_t rank_;
   const GroupCosts& costs_;
   const int64_t step_;  // threads that are best kept together
   int room_;            // for ranges
@@ -399,10 +419,36 @@ class WorkgroupHeuristic {
 
 }  // namespace
 
-MoveList PickWorkgroupMoves(UOp sink, const Target& target) {
-  std::optional<KernelShape> shape = ReadShape(sink, target);
-  if (!shape) return {};
-  return WorkgroupHeuristic(*std::move(shape), target).Run();
+std::vector<RankedMoves> RankForGroups(UOp sink, std::span<const Program::Argument>,
+                                       const Target& target, size_t most) {
+  const std::optional<KernelShape> shape = ReadShape(sink, target);
+  if (!shape) return {{}};
+  std::vector<RankedMoves> out;
+  // Whether the kernel can be shared so.
+  const auto add = [&](Form form, size_t rank) {
+    MoveList moves = WorkgroupHeuristic(*shape, target, form, rank).Run();
+    if (form != Form::kRules && moves.empty()) return false;
+    const double cost = CostOfGroups(*shape, target, moves);
+    if (std::ranges::find(out, moves, &RankedMoves::moves) == out.end()) {
+      out.push_back({std::move(moves), cost});
+    }
+    return true;
+  };
+  add(Form::kRules, 0);
+  if (most == 1) return out;
+  for (const Form form : {Form::kElements, Form::kRows}) add(form, 0);
+  for (size_t rank = 0; add(Form::kProduct, rank); ++rank) {
+  }
+  std::stable_sort(out.begin() + 1, out.end(),
+                   [](const RankedMoves& x, const RankedMoves& y) { return x.cycles < y.cycles; });
+  if (out.size() > most) out.resize(most);
+  return out;
+}
+
+double PredictForGroups(UOp sink, std::span<const Program::Argument>, const Target& target,
+                        const MoveList& moves) {
+  const std::optional<KernelShape> shape = ReadShape(sink, target);
+  return shape ? CostOfGroups(*shape, target, moves) : 0;
 }
 
 }  // namespace telegrad

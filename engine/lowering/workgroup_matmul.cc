@@ -215,19 +215,17 @@ class Placer {
   }
 
  private:
-  static constexpr int64_t kRows = 8;  // of a matrix of LOAD_MATRIX
-
   // Lane 8 j + r names row r of matrix j, whose place is that of element 2 j of a fragment. Lanes
   // beyond the last matrix name rows again.
   FragmentPlace ByRows(const FragmentRow& row, char t, UOp lane, int64_t elements) {
     const std::span<const FragmentDigit> pair = row.elements.all().first(1);
     const std::span<const FragmentDigit> matrix = row.elements.all().subspan(1);
-    const int64_t lanes = kRows * elements / pair[0].size;
+    const int64_t lanes = kMatrixRows * elements / pair[0].size;
     FragmentPlace out;
-    out.row = Make(Op::kFloorMod, lane, kRows);
+    out.row = Make(Op::kFloorMod, lane, kMatrixRows);
     const UOp number = lanes < SizeOf(lane) ? Make(Op::kFloorMod, lane, lanes) : lane;
-    out.scalar_t = Along(t, matrix, number, lanes, kRows);
-    out.scalar_k = Along('k', matrix, number, lanes, kRows);
+    out.scalar_t = Along(t, matrix, number, lanes, kMatrixRows);
+    out.scalar_k = Along('k', matrix, number, lanes, kMatrixRows);
     return out;
   }
   UOp Make(Op op, UOp x, int64_t y) { return b_.Make(op, {x, g_.Index(y)}); }

@@ -29,11 +29,11 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kLocalAlign = 16;  // bytes: at multiples of it buffers in local memory begin
-
 int64_t Up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 bool IsNarrow(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+constexpr int64_t kPartOfSums = 4;  // of the registers, that the sums of a block of all keys have
 
 // How the products are computed.
 enum class Products : uint8_t {
@@ -52,11 +52,11 @@ class TileSummer : WorkgroupRows {
         terms_(b, s_, s_.maximum) {}
 
   UOp Run() {
-    if (!s_.row.valid() || s_.rows() % kWarpRows != 0 || s_.blocks.valid()) return {};
-    if (s_.rows() / kWarpRows * target_.warp > target_.group_threads) return {};
+    if (!s_.row.valid() || s_.blocks.valid()) return {};
     if (s_.sums.size() != 1 || s_.sums[0].kept.size() != 2) return {};
     keys_ = SizeOf(s_.key);
-    if (!ChooseLayout()) return {};
+    if (!ChooseLayout() || s_.rows() % layout_.tile_rows != 0) return {};
+    if (warps() * target_.warp > target_.group_threads) return {};
     MakeThreads(layout_, warps());
     PlaceFragments();
     for (; block_ >= layout_.columns; block_ /= 2) {
@@ -71,6 +71,7 @@ class TileSummer : WorkgroupRows {
                              .threads = threads_,
                              .block = block_,
                              .channels = channels(),
+                             .terms = TermsAtOnce(),
                              .other_bytes = others};
       operands_ = StageOperands(b_, target_, plan, &next_range_, &next_slot_);
       if (operands_.bytes + others <= target_.local_bytes) return Sum();
@@ -82,7 +83,11 @@ class TileSummer : WorkgroupRows {
   const WeightedSum& sum() const { return s_.sums[0]; }
   UOp channel() const { return sum().kept[0] == sum().row ? sum().kept[1] : sum().kept[0]; }
   int64_t channels() const { return Up(SizeOf(channel()), layout_.columns); }
-  int64_t warps() const { return s_.rows() / kWarpRows; }
+  // Of the scores that are computed at a time: those of an instruction, or that are written out.
+  int64_t TermsAtOnce() const {
+    return instruction_ ? instruction_->info().k : CostsOf(target_).group.terms;
+  }
+  int64_t warps() const { return s_.rows() / layout_.tile_rows; }
 
   // An element that is 0 where there is none, as a load that is gated: then its copy is 0 there.
   UOp WithGate(UOp value) {
@@ -98,7 +103,6 @@ class TileSummer : WorkgroupRows {
   }
 
   bool ChooseLayout() {
-    constexpr int64_t kMostChannels = 128;  // of a block of all keys: sums take the registers
     if (products_ != Products::kDirect) {
       product_ = FindRowProduct(s_.scores, s_.row, s_.key);
       weighted_ = WithGate(sum().value);
@@ -115,9 +119,11 @@ class TileSummer : WorkgroupRows {
       instruction_ = TileInstructionFor(target_, narrow);
       if (!instruction_) return false;
     }
-    layout_ = instruction_ ? instruction_->layout : LayoutWithoutInstruction(target_.warp);
+    layout_ = instruction_ ? instruction_->layout : LayoutWithoutInstruction(target_);
     block_ = CostsOf(target_).schedule.row_block / layout_.columns * layout_.columns;
-    if (SizeOf(channel()) > kMostChannels) block_ = std::max(block_ / 2, layout_.columns);
+    // Where sums take a good part of the registers, a block has fewer keys.
+    const int64_t registers = target_.vector_registers * WarpElements(target_);
+    if (kPartOfSums * OutputElements() > registers) block_ = std::max(block_ / 2, layout_.columns);
     while (block_ / 2 >= std::max(keys_, layout_.columns) && block_ / 2 % layout_.columns == 0) {
       block_ /= 2;
     }
@@ -140,14 +146,14 @@ class TileSummer : WorkgroupRows {
     const bool exchanged = row_last && std::has_single_bit(static_cast<uint64_t>(lanes));
     const int64_t numbers = 3 * threads / (target_.warp & -target_.warp);
     return Up(BytesOf(dtype_, numbers + (exchanged ? 0 : 2 * threads * layout_.rows())),
-              kLocalAlign);
+              kBufferAlign);
   }
 
   // Where the threads' elements of the instruction's operands are.
   void PlaceFragments() {
     if (!instruction_) return;
     const std::optional<Fragments> f =
-        FragmentsFor(b_, target_.matrix, value_.dtype(), kWarpRows, next_range_++);
+        FragmentsFor(b_, target_.matrix, value_.dtype(), instruction_->info().n, next_range_++);
     const auto place = [&](const FragmentPlace& from) {
       const Replacements with{{f->lane.id(), {lane_, {}}}};
       FragmentPlace to = from;
@@ -171,7 +177,7 @@ class TileSummer : WorkgroupRows {
   UOp InLoop(UOp nest) { return g_.Make(Op::kEnd, {nest, operands_.blocks}); }
 
   // Rows of weights that threads exchange lie side by side, with a gap that a vector is aligned by.
-  int64_t WeightStride() const { return s_.rows() + 4; }
+  int64_t WeightStride() const { return s_.rows() + WarpElements(target_); }
 
   UOp Sum() {
     FillOperands(b_, &operands_, &next_range_);
@@ -206,7 +212,8 @@ class TileSummer : WorkgroupRows {
   };
   Terms TermsOf(int64_t count) {
     Terms out{.at = g_.Index(0)};
-    const int64_t together = count % kTermsTogether == 0 ? kTermsTogether : 1;
+    const int64_t most = CostsOf(target_).group.terms;
+    const int64_t together = count % most == 0 ? most : 1;
     if (count > together) out.ranges.push_back(Fresh(AxisType::kReduce, count / together));
     if (count > together) out.at = Mul(out.ranges.back(), together);
     if (together > 1) {
@@ -247,12 +254,12 @@ class TileSummer : WorkgroupRows {
     const UOp tile = Fresh(AxisType::kUpcast, n);
     const UOp memory = OfBlock(n * layout_.size());
     UOp sum = zero_;
-    for (int64_t k = 0; k < Up(SizeOf(product_->k), kWarpRows); k += kWarpRows) {
+    for (int64_t k = 0; k < Up(SizeOf(product_->k), TermsAtOnce()); k += TermsAtOnce()) {
       const UOp from = g_.Index(k);
-      const UOp rows =
-          Fragment(*operands_.query, of_rows_, Mul(threads_[0], kWarpRows), from, RowElements());
+      const UOp rows = Fragment(*operands_.query, of_rows_, Mul(threads_[0], layout_.tile_rows),
+                                from, RowElements());
       const UOp columns =
-          Fragment(*operands_.key, of_columns_, Mul(tile, kWarpRows), from, ColumnElements());
+          Fragment(*operands_.key, of_columns_, Mul(tile, layout_.columns), from, ColumnElements());
       sum = Multiply(rows, columns, sum);
     }
     return After(memory, {Nest(Store(memory, FragmentAt(tile), sum), {{&tile, 1}})});
@@ -266,7 +273,7 @@ class TileSummer : WorkgroupRows {
       (*with)[reduce.id()] = {Load(products, walk.at), {}};
       return;
     }
-    const Terms terms = TermsOf(Up(SizeOf(product_->k), kTermsTogether));
+    const Terms terms = TermsOf(Up(SizeOf(product_->k), TermsAtOnce()));
     const UOp x = ElementOf(*operands_.query, walk.row, terms.at);
     const UOp y = ElementOf(*operands_.key, walk.column, terms.at);
     const UOp body = Substitute(
@@ -336,11 +343,11 @@ class TileSummer : WorkgroupRows {
         After(output_, {Nest(Store(carried, walk.at, rescaled), {walk.rows, walk.columns})});
     const UOp tile = Fresh(AxisType::kUpcast, channels() / layout_.columns);
     UOp sum = Load(scaled, FragmentAt(tile));
-    for (int64_t k = 0; k < block_; k += kWarpRows) {
-      const UOp weights =
-          b_.Make(Op::kCast, value_.dtype(), {Load(weights_, FragmentAt(g_.Index(k / kWarpRows)))});
-      const UOp values = Fragment(*operands_.value, of_columns_, Mul(tile, kWarpRows), g_.Index(k),
-                                  ColumnElements());
+    for (int64_t k = 0; k < block_; k += layout_.columns) {
+      const UOp weights = b_.Make(Op::kCast, value_.dtype(),
+                                  {Load(weights_, FragmentAt(g_.Index(k / layout_.columns)))});
+      const UOp values = Fragment(*operands_.value, of_columns_, Mul(tile, layout_.columns),
+                                  g_.Index(k), ColumnElements());
       sum = Multiply(weights, values, sum);
     }
     output_done_ = InLoop(Nest(Store(scaled, FragmentAt(tile), sum), {{&tile, 1}}));

@@ -7,7 +7,7 @@
 namespace telegrad {
 
 // What SumOnline does (online.h), in nests whose iterations the threads of a workgroup share. Each
-// warp has kWarpRows of the rows, and of a block of scores, as of what is added up, a thread has
+// warp has some of the rows, and of a block of scores, as of what is added up, a thread has
 // the same elements in every nest: those that a matrix instruction gives it. So scores, weights and
 // sums stay in registers, lanes that have parts of a row exchange its maximum, and what operands of
 // the products threads share is copied into local memory. Where the target has an instruction for

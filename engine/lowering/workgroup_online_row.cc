@@ -26,8 +26,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kKeysTogether = 4;  // of a thread, whose loads need not wait for each other
-
 // A thread's elements of an axis: `steps` times one vector of each of the neighbours in turn.
 struct AxisShare {
   UOp axis;
@@ -40,6 +38,7 @@ class RowSummer : OnlineNodes {
       : OnlineNodes(b, sums.maximum.dtype(), sums.next_range),
         target_(target),
         s_(sums),
+        keys_together_(CostsOf(target).group.accumulators),
         terms_(b, s_, s_.maximum) {}
 
   UOp Run() {
@@ -102,7 +101,8 @@ class RowSummer : OnlineNodes {
     }
     const int64_t keys = SizeOf(s_.key);
     int64_t threads = std::min<int64_t>(CostsOf(target_).group.threads, target_.group_threads);
-    while (threads > target_.warp && threads / 2 / neighbours * kKeysTogether >= keys) threads /= 2;
+    while (threads > target_.warp && threads / 2 / neighbours * keys_together_ >= keys)
+      threads /= 2;
     threads = std::max<int64_t>(threads / target_.warp, 1) * target_.warp;
     if (target_.warp % neighbours != 0 || threads > target_.group_threads) return false;
     slots_ = threads / neighbours;
@@ -121,7 +121,7 @@ class RowSummer : OnlineNodes {
                          .value = FactorLoad(sum().value),
                          .channel = channel(),
                          .threads = all,
-                         .block = slots_ * kKeysTogether};
+                         .block = slots_ * keys_together_};
     const UOp shown = BlocksShown(b_, target_, walk, &next_range_);
     blocks_ = g_.Range(next_range_++, AxisType::kReduce, shown);
     return true;
@@ -148,13 +148,13 @@ class RowSummer : OnlineNodes {
   }
 
   UOp KeyAt(UOp each) {
-    const UOp number = Add(Mul(blocks_, kKeysTogether), each);
+    const UOp number = Add(Mul(blocks_, keys_together_), each);
     return Add(Mul(number, slots_), slot_);
   }
   // Whether there is the key; invalid: there are all.
   UOp Exists(UOp key) {
     const int64_t keys = SizeOf(s_.key);
-    if (keys % (slots_ * kKeysTogether) == 0) return {};
+    if (keys % (slots_ * keys_together_) == 0) return {};
     return b_.Make(Op::kCmpLt, {key, g_.Index(keys)});
   }
 
@@ -187,7 +187,7 @@ class RowSummer : OnlineNodes {
   }
 
   void StoreScores() {
-    const UOp each = Fresh(AxisType::kUpcast, kKeysTogether), key = KeyAt(each);
+    const UOp each = Fresh(AxisType::kUpcast, keys_together_), key = KeyAt(each);
     Replacements with{{s_.key.id(), {key, {}}}};
     if (product_.valid()) {
       Walk walk = Over(terms_of_, AxisType::kUnroll, AxisType::kVector);
@@ -202,13 +202,13 @@ class RowSummer : OnlineNodes {
         Substitute(b_, s_.element, {{s_.key.id(), {key, {}}}, {s_.score.id(), {score, {}}}});
     const UOp exists = Exists(key);
     if (exists.valid()) element = b_.Make(Op::kWhere, {exists, element, terms_.Lowest()});
-    elements_ = OfBlock(kKeysTogether, each, element, {&each, 1});
+    elements_ = OfBlock(keys_together_, each, element, {&each, 1});
   }
 
   void UpdateMaximum() {
     maximum_ = Private(1);
     const UOp carried = Carried(maximum_, 1, terms_.Lowest()), old = Only(carried);
-    const UOp each = Fresh(AxisType::kUnroll, kKeysTogether);
+    const UOp each = Fresh(AxisType::kUnroll, keys_together_);
     const UOp most = Reduce(ReduceKind::kMax, Load(elements_, each), {{&each, 1}});
     const UOp maximum = b_.Make(Op::kMax, {old, most});
     maximum_done_ = Once(Store(carried, g_.Index(0), maximum));
@@ -217,17 +217,17 @@ class RowSummer : OnlineNodes {
   }
 
   void StoreWeights() {
-    const UOp each = Fresh(AxisType::kUpcast, kKeysTogether);
+    const UOp each = Fresh(AxisType::kUpcast, keys_together_);
     const UOp maximum = Only(g_.Make(Op::kAfter, {maximum_, maximum_done_}));
     const UOp weight = terms_.Exponential(Load(elements_, each), terms_.Shift(maximum));
-    weights_ = OfBlock(kKeysTogether, each, weight, {&each, 1});
+    weights_ = OfBlock(keys_together_, each, weight, {&each, 1});
   }
 
   void AddWeights() {
     sum_ = Private(1);
     const UOp carried = Carried(sum_, 1, Number(0));
     const UOp before = Times(Only(carried), Only(scale_));
-    const UOp each = Fresh(AxisType::kUnroll, kKeysTogether);
+    const UOp each = Fresh(AxisType::kUnroll, keys_together_);
     const UOp more = Reduce(ReduceKind::kAdd, Load(weights_, each), {{&each, 1}});
     const UOp store = Store(carried, g_.Index(0), Add(before, more));
     sum_done_ = InLoop(Once(store));
@@ -238,7 +238,7 @@ class RowSummer : OnlineNodes {
     output_ = Private(elements);
     const UOp carried = Carried(output_, elements, Number(0));
     const Walk walk = Over(value_, AxisType::kUpcast, AxisType::kVector);
-    const UOp each = Fresh(AxisType::kUnroll, kKeysTogether), key = KeyAt(each);
+    const UOp each = Fresh(AxisType::kUnroll, keys_together_), key = KeyAt(each);
     UOp value =
         Substitute(b_, sum().value, {{s_.key.id(), {key, {}}}, {channel().id(), {walk.at, {}}}});
     value = ZeroWithout(ZeroWithout(value, Exists(key)), walk.exists);
@@ -326,6 +326,7 @@ class RowSummer : OnlineNodes {
 
   const Target& target_;
   const CoupledSums& s_;
+  const int64_t keys_together_;  // of a thread, whose loads need not wait for each other
   OnlineTerms terms_;
   UOp product_;                 // REDUCE; invalid: the scores have none
   AxisShare terms_of_, value_;  // of the product, and of the weighted sums

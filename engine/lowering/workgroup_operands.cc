@@ -46,10 +46,10 @@ class OperandStager {
     if (target_.async_bytes == 0 || count_ == 1 || !out_.key || !out_.value || !copied()) {
       return out_;
     }
-    constexpr int64_t kRing = 3, kAtOnce = 2;  // tiles, and workgroups of a processor
-    const int64_t more = (kRing - 1) * (PanelBytes(*out_.key) + PanelBytes(*out_.value));
-    if (kAtOnce * (out_.bytes + p_.other_bytes + more) > target_.local_bytes) return out_;
-    MakePanels(kRing);
+    const GroupCosts& costs = CostsOf(target_).group;
+    const int64_t more = (costs.block_ring - 1) * (PanelBytes(*out_.key) + PanelBytes(*out_.value));
+    if (costs.resident * (out_.bytes + p_.other_bytes + more) > target_.local_bytes) return out_;
+    MakePanels(costs.block_ring);
     if (!copied()) MakePanels(1);  // what is turned is copied in smaller pieces so
     return out_;
   }
@@ -71,7 +71,7 @@ class OperandStager {
     const GroupCosts& costs = CostsOf(target_).group;
     const std::optional<TileInstruction>& instruction = p_.instruction;
     const bool by_k = instruction && RunsAlongReduced(b_, load, t.range, k.range);
-    RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = 0};
+    RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = costs.banks};
     if (by_k) {
       const bool first = (counts == Counts::kNone) != instruction->turned;
       bytes.gap =
@@ -97,9 +97,9 @@ class OperandStager {
     const UOp none = g_.Index(0);
     const SplitRange key = Split(s_.key, p_.block, out_.blocks);
     if (p_.product) {
-      const int64_t to = p_.instruction ? kWarpRows : kTermsTogether;
       const UOp k = p_.product->k;
-      const SplitRange terms = Split(k, (SizeOf(k) + to - 1) / to * to, none);
+      const int64_t whole = (SizeOf(k) + p_.terms - 1) / p_.terms * p_.terms;
+      const SplitRange terms = Split(k, whole, none);
       const SplitRange row = Split(s_.row, s_.rows(), none);
       out_.query = Stage(p_.product->rows, row, terms, Counts::kNone, 1);
       out_.key = Stage(p_.product->columns, key, terms, Counts::kTiles, ring);

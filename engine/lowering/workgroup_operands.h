@@ -12,8 +12,6 @@
 
 namespace telegrad {
 
-inline constexpr int64_t kTermsTogether = 8;  // of a sum of products without instructions
-
 struct OperandPlan {
   const CoupledSums& sums;
   const std::optional<RowProduct>& product;  // of the scores; nullopt: they are not staged
@@ -23,6 +21,7 @@ struct OperandPlan {
   const std::vector<UOp>& threads;  // outermost first
   int64_t block;                    // keys
   int64_t channels;                 // in whole tiles
+  int64_t terms;                    // of the scores: a multiple of them is staged
   int64_t other_bytes;              // of local memory that is needed besides
 };
 

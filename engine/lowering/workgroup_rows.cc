@@ -17,7 +17,7 @@ void WorkgroupRows::MakeThreads(const TileLayout& layout, int64_t warps) {
 TileWalk WorkgroupRows::Over(int64_t columns, AxisType of_rows, AxisType of_columns,
                              std::optional<AxisType> lowest) {
   TileWalk walk;
-  walk.row = Mul(threads_[0], kWarpRows);
+  walk.row = Mul(threads_[0], layout_.tile_rows);
   walk.row_at = walk.column = walk.at = g_.Index(0);
   if (columns > layout_.columns) {
     const UOp tile = Fresh(of_columns, columns / layout_.columns);

@@ -16,7 +16,7 @@ struct TileWalk {
   std::vector<UOp> rows = {}, columns = {};  // ranges
 };
 
-// Each warp has kWarpRows of the rows, and of these each lane what the layout gives it.
+// Each warp has layout_.tile_rows of the rows, and of these each lane what the layout gives it.
 class WorkgroupRows : public OnlineNodes {
  protected:
   using OnlineNodes::OnlineNodes;

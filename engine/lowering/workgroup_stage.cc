@@ -15,8 +15,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kMatrixRowBytes = 16;  // of LOAD_MATRIX
-
 // How many neighbours a thread copies at once. A copy's elements are neighbours on both sides; what
 // is stored may be turned.
 int64_t ChunkOf(Rewriter& b, UOp load, const SplitRange& along, bool turned, int64_t ring,
@@ -29,9 +27,9 @@ int64_t ChunkOf(Rewriter& b, UOp load, const SplitRange& along, bool turned, int
 // Rows that are read at once do not fall onto the same banks: those that are read whole chunks at a
 // time are exchanged where the target has that, others have gaps.
 void Separate(const RowBytes& bytes, int64_t element, Layout* layout) {
-  if (bytes.banks > 0) {
+  if (bytes.swizzles) {
     const std::optional<Swizzle> swizzle =
-        SwizzleOf(layout->axes.back().size, bytes.chunk / element, bytes.banks / bytes.chunk);
+        SwizzleOf(layout->axes.back().size, bytes.chunk / element, bytes.banks);
     if (swizzle) {
       layout->swizzle = *swizzle;
       return;
@@ -76,6 +74,7 @@ Panel PanelOf(Rewriter& b, const PanelPlan& plan, bool by_k, const RowBytes& byt
   }
   Separate(bytes, ByteSize(load.dtype()), &panel.staging.layout);
   shared.threads = plan.threads;
+  shared.banks = bytes.banks;
   shared.chunk = ChunkOf(b, load, along, copied_by_k != by_k, plan.ring, bytes.chunk);
   return panel;
 }
@@ -119,16 +118,19 @@ UOp ReadFragment(Rewriter& b, const Panel& panel, const FragmentPlace& at, int64
 
 namespace {
 
-// `banks`: bytes of all banks, over which rows are exchanged; 0: rows have gaps.
+// `swizzles`: rows are exchanged over the banks, else they have gaps.
 std::vector<Panel> PanelsOf(Rewriter& b, const StagedProduct& plan, const GroupCosts& costs,
-                            int64_t banks, int64_t ring) {
+                            bool swizzles, int64_t ring) {
   const Matmul& p = plan.product;
   const Fragments* const mma = plan.fragments;
   std::vector<Panel> panels;
   for (const size_t i : {0, 1}) {
     const UOp load = i == 0 ? p.a : p.b;
     const bool by_k = mma != nullptr && RunsAlongReduced(b, load, i == 0 ? p.m : p.n, p.k);
-    RowBytes bytes{.gap = costs.local_bytes, .chunk = costs.local_bytes, .banks = banks};
+    RowBytes bytes{.gap = costs.local_bytes,
+                   .chunk = costs.local_bytes,
+                   .banks = costs.banks,
+                   .swizzles = swizzles};
     if (by_k) bytes.gap = std::min(bytes.gap, BytesAlongReduced(mma->info(), i, load.dtype()));
     const PanelPlan of{.load = load,
                        .t = i == 0 ? plan.m : plan.n,
@@ -163,9 +165,9 @@ void StageProduct(Rewriter& b, const Target& target, const StagedProduct& plan, 
   const Fragments* const mma = plan.fragments;
   const int64_t ring = plan.k.outer.is(Op::kRange) ? plan.ring : 1;
   const GroupCosts& costs = CostsOf(target).group;
-  std::vector<Panel> panels = PanelsOf(b, plan, costs, 0, ring);
-  if (mma != nullptr && mma->info().by_rows && costs.swizzled_bytes > 0) {
-    std::vector<Panel> swizzled = PanelsOf(b, plan, costs, costs.swizzled_bytes, ring);
+  std::vector<Panel> panels = PanelsOf(b, plan, costs, /*swizzles=*/false, ring);
+  if (mma != nullptr && mma->info().by_rows && costs.swizzles) {
+    std::vector<Panel> swizzled = PanelsOf(b, plan, costs, /*swizzles=*/true, ring);
     const int64_t fit = target.local_bytes / BytesOf(panels);
     const bool more = target.local_bytes / BytesOf(swizzled) > fit;
     if (more && static_cast<double>(fit) < costs.busy) panels = std::move(swizzled);

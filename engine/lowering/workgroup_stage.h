@@ -8,10 +8,11 @@
 
 namespace telegrad {
 
-// Bytes: between rows, of what a thread accesses at once at most, and of all banks, 0 where rows
-// are not exchanged.
+// How rows lie in local memory: bytes between them, and of what a thread accesses at once at most;
+// how many such accesses all banks take; and whether rows are exchanged in place of the gap.
 struct RowBytes {
   int64_t gap, chunk, banks;
+  bool swizzles = false;
 };
 
 // What of an operand is copied into local memory.

@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kGlobalSpace = 1, kSharedSpace = 3;       // memories as LLVM numbers them
 constexpr int64_t kMaxThreadBytes = int64_t{16} << 10;  // of BUFFER(register)
-constexpr int64_t kBufferAlign = 16;                    // of a BUFFER
 constexpr int64_t kRegisterBytes = 4;
 
 AxisType TypeOf(UOp range) { return AxisType{range.arg(1)}; }

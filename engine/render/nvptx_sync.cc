@@ -119,13 +119,12 @@ std::string NvptxKernel::ShuffleWord(std::string_view word, std::string_view lan
 
 // Each register has two elements.
 absl::Status NvptxKernel::LoadMatrix(UOp u) {
-  constexpr int64_t kRowBytes = 16;
   const Address* const from = AddressOf(u.src(0));
   if (from == nullptr || from->lanes != 1 || !from->gate.empty()) {
     return Broken("node ", u.id(), " loads matrices from what is no address");
   }
-  if (from->align() < kRowBytes) {
-    return Broken("node ", u.id(), " loads rows of ", kRowBytes, " bytes from where ",
+  if (from->align() < kMatrixRowBytes) {
+    return Broken("node ", u.id(), " loads rows of ", kMatrixRowBytes, " bytes from where ",
                   from->align(), " are aligned");
   }
   if (program_.warp != kLanes) {

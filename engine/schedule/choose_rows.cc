@@ -32,6 +32,7 @@ FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
           .row_blocks = target.row_blocks,
           .row_bytes = target.row_bytes,
           .row_groups = target.row_groups,
+          .row_warp = target.row_warp,
           .one_product = target.product_target.has_value()};
 }
 

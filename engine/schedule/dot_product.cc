@@ -305,7 +305,7 @@ absl::Status Multiply(UOp sink, int64_t next_range, const std::vector<Dotter>& d
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<KernelParts>> AddBytes(const FrozenGraph& kernel,
+absl::StatusOr<std::optional<KernelParts>> AddBytes(const FrozenGraph& kernel, double least,
                                                     const std::function<bool(int)>& is_weight) {
   const UOp sink = kernel.root();
   const std::vector<UOp> loops = LoopsOfStores(sink);
@@ -317,7 +317,7 @@ absl::StatusOr<std::optional<KernelParts>> AddBytes(const FrozenGraph& kernel,
     const UOp u = kernel.graph->at(id);
     if (u.is(Op::kRange)) next_range = std::max(next_range, u.arg(0) + 1);
     if (!SumsIntegers(u)) continue;
-    std::optional<DotSum> sum = FindDotSum(u, loops, *facts, is_weight);
+    std::optional<DotSum> sum = FindDotSum(u, loops, *facts, least, is_weight);
     if (sum) found.push_back(*std::move(sum));
   }
   if (found.empty()) return std::nullopt;
@@ -337,7 +337,8 @@ absl::StatusOr<std::optional<KernelParts>> UseDots(
     const FrozenGraph& kernel, const std::function<bool(int argument)>& is_weight,
     const ScheduleOptions& options, Budget* budget) {
   if (!options.dots) return std::nullopt;
-  TG_ASSIGN_OR_RETURN(std::optional<KernelParts> parts, AddBytes(kernel, is_weight));
+  TG_ASSIGN_OR_RETURN(std::optional<KernelParts> parts,
+                      AddBytes(kernel, options.machine->schedule.dots, is_weight));
   if (!parts) return AddIntegersInFloat(kernel);
   TG_RETURN_IF_ERROR(budget->SpendKernels(static_cast<int64_t>(parts->kernels.size()) - 1));
   return parts;

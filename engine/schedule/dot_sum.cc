@@ -10,8 +10,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kLeastDotTerms = 8;   // along the range whose bytes lie in words
-constexpr double kLeastDots = 1 << 15;  // that are worth more kernels
+constexpr int64_t kLeastDotTerms = 8;  // along the range whose bytes lie in words
 // A byte is stored at most so many times as often as the word that it is in is read: else its words
 // are made where they are read, which takes no memory and about as long.
 constexpr double kMostCopies = 2;
@@ -21,7 +20,7 @@ class DotFinder {
   DotFinder(UOp reduce, const std::vector<UOp>& loops, const RangeFacts& facts)
       : loops_(loops), reduce_(reduce), facts_(facts), g_(*reduce.graph()) {}
 
-  std::optional<DotSum> Find(const std::function<bool(int)>& is_weight) {
+  std::optional<DotSum> Find(double least, const std::function<bool(int)>& is_weight) {
     for (size_t i = 0; i < 2; ++i) {
       std::optional<DotFactor> factor = DotFactorOf(reduce_.src(0).src(static_cast<int>(i)));
       if (!factor) return std::nullopt;
@@ -32,7 +31,7 @@ class DotFinder {
     }
     // Of two that no kernel writes, the first one is most likely an input, and new in each run.
     if (out_.factors[1].weight) out_.factors[0].weight = false;
-    if (!FindWord() || products_ < kLeastDots) return std::nullopt;
+    if (!FindWord() || products_ < least) return std::nullopt;
     for (DotFactor& factor : out_.factors) {
       FindWalks(&factor);
       factor.stored = !factor.weight && IsReadOften(factor);
@@ -239,8 +238,8 @@ int64_t DotSum::WordsOf(const DotFactor& factor) const {
 }
 
 std::optional<DotSum> FindDotSum(UOp reduce, const std::vector<UOp>& loops, const RangeFacts& facts,
-                                 const std::function<bool(int argument)>& is_weight) {
-  return DotFinder(reduce, loops, facts).Find(is_weight);
+                                 double least, const std::function<bool(int argument)>& is_weight) {
+  return DotFinder(reduce, loops, facts).Find(least, is_weight);
 }
 
 }  // namespace telegrad

@@ -53,9 +53,10 @@ struct DotSum {
   int64_t WordsOf(const DotFactor& factor) const;
 };
 
-// The REDUCE of a kernel, in these loops, as such a sum; nullopt where it is none or not worth it.
+// The REDUCE of a kernel, in these loops, as such a sum; nullopt where it is none, or of fewer than
+// `least` products, which are not worth it.
 // `is_weight`: whether no kernel writes an argument.
 std::optional<DotSum> FindDotSum(UOp reduce, const std::vector<UOp>& loops, const RangeFacts& facts,
-                                 const std::function<bool(int argument)>& is_weight);
+                                 double least, const std::function<bool(int argument)>& is_weight);
 
 }  // namespace telegrad

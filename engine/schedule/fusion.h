@@ -73,6 +73,8 @@ struct FusionOptions {
   int64_t row_bytes = 0;
   // Workgroups that leave no processor without one.
   int64_t row_groups = 0;
+  // Of such rows, those that a warp has (engine/ir/product_tile.h).
+  int64_t row_warp = 1;
   // Whether a kernel computes one matrix product at most: only then it has tiles in local memory.
   bool one_product = false;
   absl::flat_hash_map<uint32_t, KeptRows> rows = {};  // CONTIGUOUS nodes

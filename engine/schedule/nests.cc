@@ -1,6 +1,7 @@
 #include "engine/schedule/nests.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -14,12 +15,8 @@ namespace {
 constexpr size_t kMaxNests = 4;       // of one kernel
 constexpr size_t kMaxRowNests = 6;    // of one that keeps rows of scores, or computes them again
 constexpr size_t kMoreRowRanges = 6;  // of which each nest has few of its own
-// Rows whose values private memory keeps: at most so many at a time, and fewer for more threads.
-// What their sums of products read again, of few terms each, comes from a cache.
-constexpr int64_t kMaxRows = 64, kMinRows = 8;
 // A mask ends the loops of each tile where it hides the rest, which is little of few tiles.
 constexpr double kMinTiles = 4;
-constexpr double kMaxTerms = 256;
 
 class Joiner {
  public:
@@ -35,6 +32,7 @@ class Joiner {
         private_(static_cast<double>(options.private_bytes)),
         row_bytes_(static_cast<double>(options.row_bytes)),
         row_groups_(static_cast<double>(options.row_groups)),
+        row_warp_(options.row_warp),
         kept_rows_(options.rows),
         sums_of_bytes_(options.sums_of_bytes),
         one_product_(options.one_product),
@@ -236,7 +234,7 @@ class Joiner {
     if (!reduced || product == 0) return 0;
     const double terms = FoldedExtent(graph_.at(product));
     const bool together = blocks && row_bytes_ > 0;  // a workgroup's threads
-    if (terms > (blocks && !together ? MostTermsOfBlock(value.node) : kMaxTerms)) return 0;
+    if (terms > (blocks && !together ? MostTermsOfBlock(value.node) : costs_.kept_terms)) return 0;
     const Draft& outer = drafts_[Find(value.writer)];
     double row = BytesOfValue(value.node) / outer.Product(all);
     for (int d : b.drafts) {
@@ -261,16 +259,20 @@ class Joiner {
       return static_cast<double>(rows) * row <= std::min(costs_.slice_bytes, room / values);
     };
     const double n = outer.ranges[shared - 1].size;
-    int64_t rows = kMaxRows;
+    // Fewer rows at a time leave more iterations for threads.
+    int64_t rows = costs_.kept_rows;
     if (together) {
+      // As many warps as a power of two.
+      const auto warps = static_cast<uint64_t>(std::max<int64_t>(1, rows / row_warp_));
+      rows = static_cast<int64_t>(std::bit_floor(warps)) * row_warp_;
       const auto few = [&] { return 2 * Iterations(outer, shared, rows) < row_groups_; };
-      while (rows > kWarpRows && (static_cast<double>(rows) > n || !fits(rows) || few())) rows /= 2;
+      while (rows > row_warp_ && (static_cast<double>(rows) > n || !fits(rows) || few())) rows /= 2;
       if (static_cast<double>(rows) > n) rows = 1;  // a workgroup reads the operands for each
       return fits(rows) ? rows : 0;
     }
-    while (rows > kMinRows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
+    while (rows > costs_.least_rows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
     const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;
-    while (rows > 2 * kMinRows && (few || Iterations(outer, shared, rows) < costs_.shared))
+    while (rows > 2 * costs_.least_rows && (few || Iterations(outer, shared, rows) < costs_.shared))
       rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
   }
@@ -397,6 +399,7 @@ class Joiner {
   const ScoreRows& score_rows_;
   const ScheduleCosts& costs_;
   const double private_, row_bytes_, row_groups_;
+  const int64_t row_warp_;
   const absl::flat_hash_map<uint32_t, KeptRows>& kept_rows_;  // see FusionOptions
   const absl::flat_hash_set<uint32_t>& sums_of_bytes_;
   const bool one_product_;

@@ -29,7 +29,6 @@ namespace {
 
 constexpr size_t kMaxSums = 16;  // of a region
 constexpr size_t kMaxUses = 64;
-constexpr double kFewestRows = 8;  // that a thread computes together
 
 // The uses of a region that one kernel has, but for one with the values as they were.
 struct RowKernel {
@@ -257,7 +256,9 @@ class RegionPlanner {
     for (size_t i = 0; i < shape.size(); ++i) {
       if ((access.axes[i].ranges & use.reduced) != 0) row *= static_cast<double>(shape[i]);
     }
-    return row * kFewestRows * static_cast<double>(std::max<size_t>(cuts, 2)) <= private_;
+    return row * static_cast<double>(costs_.least_rows) *
+               static_cast<double>(std::max<size_t>(cuts, 2)) <=
+           private_;
   }
 
   const Graph& graph_;

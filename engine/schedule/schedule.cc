@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/ir/product_tile.h"
 #include "engine/schedule/byte_products.h"
 #include "engine/schedule/choose_rows.h"
 #include "engine/schedule/fusion.h"
@@ -28,6 +29,7 @@ ScheduleOptions ScheduleOptions::For(const Target& target) {
           .row_blocks = !target.deterministic,
           .row_bytes = KeepsRows(target) ? target.local_bytes : 0,
           .row_groups = KeepsRows(target) ? target.threads : 0,
+          .row_warp = KeepsRows(target) ? WarpRows(target) : 1,
           .multiply_adds = transforms ? target.lanes() * target.vector_rate : 0,
           .product_target =
               target.stages && target.local_bytes > 0 ? std::optional(target) : std::nullopt,

@@ -58,6 +58,8 @@ struct ScheduleOptions {
   int64_t row_bytes = 0;
   // Workgroups that leave no processor without one.
   int64_t row_groups = 0;
+  // Of such rows, those that a warp has (engine/ir/product_tile.h).
+  int64_t row_warp = 1;
   // Of f32 that a thread begins in a cycle, where convolutions may be computed from products of
   // transformed tiles (winograd.h); 0: they may not.
   int64_t multiply_adds = 0;

@@ -16,8 +16,8 @@ std::string ScheduleKey(const Digest& hash, std::span<const VarValue> variables,
   std::string key(hash.view());
   StrAppend(&key, " ", static_cast<int>(options.machine->row), " ", options.private_bytes, " ",
             options.row_blocks, " ", options.row_bytes, " ", options.row_groups, " ",
-            options.multiply_adds, " ", options.transformed_bytes, options.dots ? " dots" : "",
-            options.fixed_sums ? " fixed" : "");
+            options.row_warp, " ", options.multiply_adds, " ", options.transformed_bytes,
+            options.dots ? " dots" : "", options.fixed_sums ? " fixed" : "");
   if (options.product_target) StrAppend(&key, " products ", options.product_target->Key());
   std::vector<VarValue> sorted(variables.begin(), variables.end());
   std::ranges::sort(sorted);

@@ -20,6 +20,7 @@ TEST(ScheduleCache, EveryOptionIsPartOfTheKey) {
       [](ScheduleOptions& o) { o.row_blocks = true; },
       [](ScheduleOptions& o) { o.row_bytes = 4096; },
       [](ScheduleOptions& o) { o.row_groups = 8; },
+      [](ScheduleOptions& o) { o.row_warp = 8; },
       [](ScheduleOptions& o) { o.multiply_adds = 32; },
       [](ScheduleOptions& o) { o.transformed_bytes = 4096; },
       [](ScheduleOptions& o) { o.product_target = Target(); },
@@ -27,7 +28,7 @@ TEST(ScheduleCache, EveryOptionIsPartOfTheKey) {
       [](ScheduleOptions& o) { o.fixed_sums = true; },
   };
   // Does not compile when there are more or fewer members: then the list above is to be changed.
-  [[maybe_unused]] const auto& [machine, private_bytes, row_blocks, row_bytes, row_groups,
+  [[maybe_unused]] const auto& [machine, private_bytes, row_blocks, row_bytes, row_groups, row_warp,
                                 multiply_adds, transformed_bytes, product_target, dots,
                                 fixed_sums] = ScheduleOptions();
 

@@ -76,14 +76,15 @@ class Splitter {
   // Into as many parts as cost the least, each of several products, whose memory is at most so
   // large. One: as it is.
   Division Best(int64_t most_bytes) const {
-    constexpr int64_t kMostGroups = 8;  // parts for each processor; more gain nothing
+    // More than hide each other's waiting gain nothing.
+    const auto groups = static_cast<int64_t>(CostsOf(target_).group.busy * target_.threads);
     Division best;
     double least = CostOf(1);
     const int64_t room = most_bytes / ByteSize(DType::kFloat32) / results_;
     for (int i = 1; i < reduce_.num_src(); ++i) {
       const UOp range = reduce_.src(i);
       const int64_t size = RangeFacts::Size(range);
-      const int64_t most = std::min({size, room, kMostGroups * target_.threads});
+      const int64_t most = std::min({size, room, groups});
       for (int64_t parts = 2; parts <= most; ++parts) {
         if (size % parts != 0 || parts == sizes_.k || !IsAligned(range, size / parts)) continue;
         const double cost = CostOf(parts);

@@ -15,9 +15,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kLeastKeys = 512;   // of a part: shorter ones take less time than another launch
-constexpr int64_t kGroupsAtOnce = 2;  // workgroups that each processor should have
-
 constexpr int kMaxima = ~0, kSums = ~1, kWeighted = ~2;  // the temporaries
 
 class RowSplitter {
@@ -27,10 +24,11 @@ class RowSplitter {
 
   // Into how many parts.
   int64_t Parts() const {
+    const GroupCosts& costs = CostsOf(target_).group;
     const int64_t keys = n_.keys();
     int64_t parts = 1;
-    while (n_.rows * parts < kGroupsAtOnce * target_.threads && keys % (2 * parts) == 0 &&
-           keys / (2 * parts) >= kLeastKeys) {
+    while (n_.rows * parts < costs.resident * target_.threads && keys % (2 * parts) == 0 &&
+           keys / (2 * parts) >= costs.part_keys) {
       parts *= 2;
     }
     return n_.rows >= target_.threads ? 1 : parts;

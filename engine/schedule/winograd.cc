@@ -32,8 +32,6 @@ constexpr double kWeights[kPoints][kTaps] = {  // G
 // The temporaries, as arguments.
 constexpr int kTiles = ~0, kProducts = ~1;
 
-constexpr int64_t kSpread = 8;  // places in a page over which points are spread at least
-
 constexpr double kWorthIt = 0.95;  // of the predicted cycles of the convolution itself
 
 int64_t SizeOf(UOp range) { return RangeFacts::Size(range); }
@@ -109,8 +107,9 @@ class Transformer {
   int64_t PlaneOf(int64_t channels) const {
     const ThreadCosts& costs = options_.machine->thread;
     const int64_t elements = tiles_ * channels, bytes = ByteSize(DType::kFloat32);
-    const bool crowded =
-        (elements * bytes) % (static_cast<int64_t>(costs.page_bytes) / kSpread) == 0;
+    const bool crowded = (elements * bytes) % (static_cast<int64_t>(costs.page_bytes) /
+                                               options_.machine->schedule.spread_places) ==
+                         0;
     return elements + (crowded ? static_cast<int64_t>(costs.line_bytes) / bytes : 0);
   }
 

@@ -52,8 +52,19 @@ struct ScheduleCosts {
   double slice_bytes;   // that pass between two nests through the cache of one thread
   double panel_bytes;   // of an operand that a cache keeps for all of a product's tiles
   double shared_bytes;  // of one that the cache of all threads keeps for all of a row's
-  int64_t row_block;    // elements of a row of scores that are reduced at a time, at most
-  int64_t kept_bytes;   // of a thread's private memory, beside its accumulators and copies
+  int64_t row_block;    // elements of a row of scores that are reduced at a time, at most,
+  int64_t least_block;  // and at least, where a mask ends a loop over blocks,
+  int64_t block_step;   // and by how many blocks differ that are tried
+  // What each block takes besides: its update of the row's maximum and what that rescales, in
+  // elements, and how many times as much a test in each element makes of these.
+  double block_update, block_test;
+  int64_t kept_bytes;  // of a thread's private memory, beside its accumulators and copies
+  // Rows that private memory keeps at a time, and so many at least: what one reads, the others
+  // find in a cache.
+  int64_t kept_rows, least_rows;
+  double kept_terms;  // of sums of products inside of such rows, whose operands a cache keeps
+  double dots;        // multiplications of bytes: fewer are not worth the kernels that make words
+  int64_t spread_places;  // in a page: of fewer, neighbouring elements fall onto the same sets
   ReductionSplit split;
   // What an element of a convolution's transformed input, and of the products, takes, in
   // multiply-adds of one element: computing it, which reads or writes scattered memory, and moving
@@ -92,6 +103,19 @@ struct ThreadCosts {
   double first_level_bytes;  // that stay there, of what is read again and again
   double near_rows;          // bytes between rows that are loaded ahead
   double panel_bytes;        // of copies in private memory, at most
+  double kept;               // of a cache: what loops read again, as others want room in it, too,
+  double kept_in_stream;     // and what they do past which other operands stream, read once
+  // How often a copy is read at least that is worth its loads and stores.
+  double copy_reads;
+  int64_t copied_rows;  // of a product, for which a copy of the other operand is made anew
+  // Accumulators for each register that an operand takes which the instruction of DOT4 does not
+  // repeat in all lanes by itself.
+  int64_t dots_ahead;
+  // Operations: of an innermost loop at most; of a reduction that gets several accumulators; and of
+  // a window of which all iterations are written out, also where its masks only then are constant.
+  double innermost;
+  int64_t replicated;
+  double unrolled, unrolled_masks;
   // Of what is read at a time where rows are pages apart: a strip is as long as what is loaded
   // ahead, of a few rows, as it begins anew in each page. Its accumulators stay in the first-level
   // cache from row to row of strips, so a tile of many gains nothing, and few lines of each row at
@@ -107,10 +131,6 @@ struct ProductTile {
   int64_t columns() const { return threads_n * n; }
 };
 
-// Rows of scores of an attention that a warp has: those of matrix instructions. A workgroup has a
-// multiple of them.
-inline constexpr int64_t kWarpRows = 16;
-
 // What suits workgroups, for targets that have them.
 struct GroupCosts {
   int64_t threads, few_threads;  // of a workgroup, and of one where there is little to do
@@ -118,14 +138,20 @@ struct GroupCosts {
   double alone;                  // iterations: a thread does fewer of a reduction by itself
   int64_t elements;              // of a row for each thread at least, where there are many rows
   int64_t accumulators;          // of a thread, whose loads then need not wait for each other
-  double busy;                   // workgroups for each processor that hide each other's waiting
+  int64_t replicated;            // operations: of a reduction that gets several of these
+  int64_t terms;                 // of a sum of products that are written out for one thread
+  int64_t short_row;             // elements: of fewer, neighbours gain no whole sector of memory
+  double busy;                   // workgroups for each processor that hide each other's waiting,
+  int64_t resident;              // and those whose local memory is large: each has room for so many
   // Of a thread's access to local memory at most; also between rows there, so that these do not
   // fall onto the same banks.
   int local_bytes;
-  // Of all banks of local memory: rows there of which whole accesses are loaded as matrices have
-  // these exchanged (engine/lowering/layout.h) instead of a gap. 0: they have a gap, too.
-  int64_t swizzled_bytes = 0;
-  int64_t ring;  // tiles of a product that asynchronous copies fill in turns
+  int64_t banks;  // accesses of so many bytes that local memory takes at once
+  // Whether rows there of which whole accesses are loaded as matrices have these exchanged
+  // (engine/lowering/layout.h) instead of a gap.
+  bool swizzles = false;
+  int64_t ring;        // tiles of a product that asynchronous copies fill in turns,
+  int64_t block_ring;  // and blocks of a row's keys and values
   // The same where threads copy. 2: the next tile is on its way into registers while one is
   // multiplied; 1: it is not.
   int64_t register_ring = 1;
@@ -135,6 +161,7 @@ struct GroupCosts {
   // In the same: of a processor that waits for one kernel more, and of moving an f32 to or from the
   // memory that all processors share, at the rate at which operands are copied.
   double launch, partial;
+  int64_t part_keys;  // of a row of scores: fewer take less time than a kernel more
   // In the same: copying an element of a window by itself, with its gate and what finds its
   // address; and reading one of a sector of memory of which nothing else is read at the time.
   double apart, sector;

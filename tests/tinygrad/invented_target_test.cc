@@ -2,12 +2,15 @@
 // threads, workgroups of up to 480, accesses of 8 bytes, and matrix instructions of 12 x 24 x 8. It
 // is a row of targets.def, with some of mma.def, and nothing else; all captured graphs lower for
 // it, are proved, run in the interpreter, which finds races, and agree.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "engine/ir/product_tile.h"
 #include "engine/ir/scalar.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/test_product.h"
 #include "tests/conformance/run_lowered.h"
 #include "tests/tinygrad/lowered_captures.h"
 
@@ -101,6 +104,36 @@ TEST(InventedTarget, AProductTakesItsMatrixInstruction) {
     std::memcpy(&got, slots[2].data() + i * 4, 4);
     ASSERT_EQ(got, static_cast<float>(wanted)) << i;
   }
+}
+
+// The moves of a product of f32 of 48 x 48 and 64 terms.
+std::string MovesOfProduct(const Target& target) {
+  const FrozenGraph kernel = TestProduct(48, 48, 64);
+  Budget budget;
+  const auto program = Lower(kernel, target, "product", &budget);
+  return program.ok() ? program->moves : program.status().ToString();
+}
+
+// A thread that shares nothing has as many rows of a product as the row's registers hold, and an
+// attention as many in a warp as the row's matrix instruction, or the row's accesses, have.
+TEST(InventedTarget, AnotherRowMakesAnotherChoice) {
+  Target alone = Invented();
+  alone.stages = false;
+  EXPECT_EQ(alone.vector_registers, 24);
+  EXPECT_THAT(MovesOfProduct(alone), ::testing::HasSubstr("UPCAST r0 8"));
+  alone.vector_registers = 12;
+  EXPECT_THAT(MovesOfProduct(alone), ::testing::HasSubstr("UPCAST r0 4"));
+  alone.vector_registers = 6;
+  EXPECT_THAT(MovesOfProduct(alone), ::testing::HasSubstr("UPCAST r0 4"));
+  EXPECT_THAT(MovesOfProduct(alone), ::testing::Not(::testing::HasSubstr("UPCAST r1")));
+
+  Target rows = Invented();
+  EXPECT_EQ(WarpRows(rows), 4);  // accesses of two f32; 12 x 24 x 8 are no squares
+  rows.vector_bytes = 16;
+  EXPECT_EQ(WarpRows(rows), 16);
+  rows.vector_bytes = 8;
+  rows.matrix = MatrixUnit::kMfma;
+  EXPECT_EQ(WarpRows(rows), 16);
 }
 
 }  // namespace

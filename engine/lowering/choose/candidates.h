@@ -11,7 +11,7 @@ namespace telegrad {
 
 struct Candidate {
   MoveList moves;
-  double cost = 0;  // predicted cycles; 0 where the target has no cost model
+  double cost = 0;  // by PredictCycles (engine/lowering/heuristic.h)
 };
 
 // At most `most`, the heuristic's first, then others of the same enumeration by their cost.
@@ -19,7 +19,7 @@ std::vector<Candidate> FirstCandidates(MoveSpace& space, size_t most);
 
 // The lists that the kernel can have and that differ from `moves` in one decision: an amount, a
 // range that is lanes or threads, the place of a loop, a move more or less. By their predicted
-// cost, where the target has a cost model; each once.
+// cost; each once.
 std::vector<Candidate> Neighbours(MoveSpace& space, const MoveList& moves);
 
 }  // namespace telegrad
