@@ -116,7 +116,10 @@ void TellWorker(const WorkerEvent& event, Metrics& metrics) {
   }
   metrics.Add(Metric::kDeviceWorkerEnds);
   Log(LogLevel::kError, "device_worker_ended",
-      {{"worker", event.worker}, {"reason", event.ended}, {"pid", int64_t{event.pid}}});
+      {{"worker", event.worker},
+       {"reason", event.ended},
+       {"pid", int64_t{event.pid}},
+       {"pause_ms", absl::ToInt64Milliseconds(event.pause)}});
 }
 
 }  // namespace

@@ -126,14 +126,18 @@ struct Entry {
 absl::Status CheckGroup(const GridSize& group, int64_t most);
 
 class Context;
+class QueueTable;
 
 // Thread-safe, and never closed: a driver has threads and exit handlers of its own.
 class Driver {
  public:
-  virtual ~Driver() = default;
+  Driver();
+  virtual ~Driver();
   const Calls& calls() const { return calls_; }
   // By the numbers of the GPUs.
   const std::shared_ptr<PeerTable>& peers() const { return peers_; }
+  // Of all GPUs of the driver, whose streams wait for each other's events.
+  QueueTable& queues() const { return *queues_; }
 
   // OK, or what the driver says went wrong in `call`.
   virtual absl::Status Check(std::string_view call, Result result) const = 0;
@@ -192,6 +196,7 @@ class Driver {
 
  private:
   const std::shared_ptr<PeerTable> peers_ = std::make_shared<PeerTable>();
+  const std::unique_ptr<QueueTable> queues_;
 };
 
 // Calls `role` of the driver through `owner`, whose Check makes a Status of the result.

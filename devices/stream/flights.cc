@@ -9,8 +9,27 @@
 namespace telegrad::stream {
 
 void Flights::Add(Flight flight) {
-  const MutexLock lock(mutex_);
-  flights_.push_back(std::move(flight));
+  std::vector<std::shared_ptr<Bell>> bells;
+  {
+    const MutexLock lock(mutex_);
+    added_ = flight.value;
+    flights_.push_back(std::move(flight));
+    const auto end = bells_.upper_bound(added_);
+    for (auto at = bells_.begin(); at != end; ++at) bells.push_back(std::move(at->second));
+    bells_.erase(bells_.begin(), end);
+  }
+  for (const auto& bell : bells) bell->Ring();
+}
+
+void Flights::RingAtFlight(uint64_t value, std::shared_ptr<Bell> bell) {
+  {
+    const MutexLock lock(mutex_);
+    if (added_ < value) {
+      bells_.emplace(value, std::move(bell));
+      return;
+    }
+  }
+  bell->Ring();
 }
 
 Flight* Flights::First() {
@@ -31,26 +50,29 @@ const Flight* Flights::Find(uint64_t value) const {
   return index < flights_.size() ? &flights_[index] : nullptr;
 }
 
-Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
-  const MutexLock lock(mutex_);
-  const Flight* flight = Find(value);
-  if (flight == nullptr) return Stand::kUnknown;
-  *failure = flight->status;
-  return flight->status.ok() ? Stand::kInFlight : Stand::kFailed;
-}
-
-// Under the lock, so that the event is not used for something else meanwhile.
-absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, StreamHandle stream,
-                                              absl::Status* failure) const {
-  const MutexLock lock(mutex_);
-  const Flight* flight = Find(value);
+Flights::Stand Flights::StandOf(const Flight* flight, absl::Status* failure) const {
   if (flight == nullptr) return Stand::kUnknown;
   *failure = flight->status;
   if (!flight->status.ok()) return Stand::kFailed;
-  if (flight->done != nullptr) {
-    TG_RETURN_IF_ERROR(TG_STREAM(context, stream_wait_event, stream, flight->done, 0));
+  return flight->depends.empty() ? Stand::kInFlight : Stand::kDependent;
+}
+
+Flights::Stand Flights::Look(uint64_t value, absl::Status* failure) const {
+  const MutexLock lock(mutex_);
+  return StandOf(Find(value), failure);
+}
+
+// Under the lock, so that the event is not used for something else meanwhile.
+Flights::Stand Flights::Await(uint64_t value, const Calls& calls, StreamHandle stream,
+                              Result* result, absl::Status* failure) const {
+  const MutexLock lock(mutex_);
+  const Flight* const flight = Find(value);
+  const Stand stand = StandOf(flight, failure);
+  const bool is_on_stream = stand == Stand::kInFlight || stand == Stand::kDependent;
+  if (is_on_stream && flight->done != nullptr) {
+    *result = calls.stream_wait_event(stream, flight->done, 0);
   }
-  return Stand::kInFlight;
+  return stand;
 }
 
 }  // namespace telegrad::stream

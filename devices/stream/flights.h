@@ -1,14 +1,17 @@
-// The work that a queue has given to the GPU and that has not ended. The device's other queues
-// find here the event behind a point that it waits for, and let the GPU wait for it.
+// The work that a queue has given to the GPU and that has not ended. The other queues of the
+// device, and those of the driver's other GPUs, find here the event behind a point that they wait
+// for, and let their GPU wait for it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "devices/api/device.h"
+#include "devices/stream/bell.h"
 #include "devices/stream/command_buffer.h"
 #include "engine/base/mutex.h"
 
@@ -33,6 +36,11 @@ struct Flight {
   EventHandle done =
       nullptr;  // behind all that is; null: it has ended when the whole stream is idle
   StreamCommandBuffer::Instance* instance = nullptr;
+  // Points that its stream waits for and that may yet fail while this GPU is healthy: of other
+  // GPUs, and of flights that depend on such ones. It ends behind them, and fails with the first
+  // that does.
+  std::vector<TimelinePoint> depends;
+  bool passed = false;                             // by the GPU; it waits for those to end
   std::vector<std::shared_ptr<const void>> peers;  // whose memory it uses; see Context::UseByPeer
   std::vector<EventHandle> marks;  // of a traced one: before its commands and behind each
   std::vector<TraceEvent> events;  // of those commands, without times
@@ -42,25 +50,32 @@ struct Flight {
 // Thread-safe. One thread at a time adds, one at a time ends.
 class Flights {
  public:
-  // How a point stands, and the status of one that will fail.
-  enum class Stand { kUnknown, kInFlight, kFailed };
+  // How a point stands, and the status of one that will fail. A dependent one is in flight, too,
+  // and may fail with others than its own GPU; see Flight::depends.
+  enum class Stand { kUnknown, kInFlight, kDependent, kFailed };
 
   void Add(Flight flight);
   // The first, until Drop; null if there is none.
   Flight* First();
   void Drop();
 
-  // If the point is of a flight, makes `stream` wait for its end.
-  absl::StatusOr<Stand> Await(uint64_t value, Context& context, StreamHandle stream,
-                              absl::Status* failure) const;
+  // If the point is of a flight, makes `stream`, of whichever GPU, wait for its end; `result` is
+  // what the driver says to that.
+  Stand Await(uint64_t value, const Calls& calls, StreamHandle stream, Result* result,
+              absl::Status* failure) const;
   // The same without waiting, for the queue whose flights these are.
   Stand Look(uint64_t value, absl::Status* failure) const;
+  // Rings once the point is of a flight, at once if it is or was.
+  void RingAtFlight(uint64_t value, std::shared_ptr<Bell> bell);
 
  private:
   const Flight* Find(uint64_t value) const TG_REQUIRES(mutex_);
+  Stand StandOf(const Flight* flight, absl::Status* failure) const TG_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   std::deque<Flight> flights_ TG_GUARDED_BY(mutex_);  // in order
+  uint64_t added_ TG_GUARDED_BY(mutex_) = 0;          // the last of them
+  std::multimap<uint64_t, std::shared_ptr<Bell>> bells_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad::stream

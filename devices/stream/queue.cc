@@ -2,9 +2,11 @@
 // idle GPU begins without a thread being woken for it. All else is done by the queue's thread,
 // which also sees to it that points are signalled: queue_thread.cc.
 //
-// A wait that the GPU can do, for a flight of another queue of the device, is put on the stream.
-// Such a flight can only fail with the whole device, for what fails before it is on its stream is
-// known when it becomes a flight. Every other wait is done before anything is handed over.
+// A wait that the GPU can do, for a flight of another queue of the device or of another GPU of the
+// driver, is put on the stream. Such a flight can only fail with its whole GPU, for what fails
+// before it is on its stream is known when it becomes a flight. What waits for another GPU ends
+// behind that one's point, and fails with it. Every other wait is done before anything is handed
+// over.
 #include "devices/stream/queue.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 
 #include "devices/stream/memory.h"
 #include "devices/stream/program.h"
+#include "devices/stream/queue_table.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
@@ -110,11 +113,21 @@ bool StreamQueue::IssueNext(Issuer issuer) {
     status = instance.status();
     if (instance.ok()) flight.instance = *instance;
   }
+  // Also what has failed by now ends behind the waits that it has passed.
+  if (entered.ok() && context_->health().ok()) {
+    const auto awaited = AwaitOnStream(&flight, std::span(work->waits).first(passed));
+    if (awaited.ok() && !*awaited) {
+      if (flight.instance != nullptr) work->commands->Return(flight.instance);
+      bell_->Ring();  // so that the thread looks again
+      return false;
+    }
+    if (status.ok()) status = awaited.status();
+  }
   flight.work = std::move(*work);
   if (flight.work.trace != nullptr) flight.begin_ns = SteadyNs();
   flight.status = std::move(status);
   // Nothing is asked of a GPU that has failed, for it may never answer.
-  if (entered.ok() && context_->health().ok()) HandOver(&flight, passed, addresses);
+  if (entered.ok() && context_->health().ok()) HandOver(&flight, addresses);
   flights_->Add(std::move(flight));
   const MutexLock lock(mutex_);
   ++issued_;
@@ -123,15 +136,13 @@ bool StreamQueue::IssueNext(Issuer issuer) {
 
 // Also what has failed already gets an event behind the waits that it has passed: it ends no
 // earlier than these.
-void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Address> addresses) {
+void StreamQueue::HandOver(Flight* flight, std::span<const Address> addresses) {
   absl::Status& status = flight->status;
   const auto done = context_->TakeEvent(kUntimed);
   if (!done.ok()) {
     if (status.ok()) status = done.status();
     return;
   }
-  const absl::Status awaited = AwaitOnStream(std::span(flight->work.waits).first(passed));
-  if (status.ok()) status = awaited;
   if (status.ok()) status = TakeMemories(flight);
   if (status.ok()) status = PutBatches(flight, addresses);
   flight->on_stream = true;
@@ -148,32 +159,57 @@ void StreamQueue::HandOver(Flight* flight, size_t passed, std::span<const Addres
       StrCat(context_->title(), " takes no more work: ", ToStd(recorded.message()))));
 }
 
-absl::StatusOr<StreamQueue::Wait> StreamQueue::Look(const TimelinePoint& point) const {
-  if (point.timeline == nullptr) return Wait::kReached;
-  absl::Status failure;
-  const bool own = point.timeline == timeline_;
+StreamQueue::Sibling* StreamQueue::FindSibling(const TimelinePoint& point) {
+  const auto found = std::ranges::find(siblings_, point.timeline, &Sibling::timeline);
+  return found == siblings_.end() ? nullptr : &*found;
+}
+
+bool StreamQueue::IsOfDevice(const TimelinePoint& point) const {
+  return point.timeline == timeline_ ||
+         std::ranges::find(siblings_, point.timeline, &Sibling::timeline) != siblings_.end();
+}
+
+std::shared_ptr<Flights> StreamQueue::FlightsOf(const TimelinePoint& point) const {
+  if (point.timeline == timeline_) return flights_;
   const auto sibling = std::ranges::find(siblings_, point.timeline, &Sibling::timeline);
-  if (own || sibling != siblings_.end()) {
-    const Flights::Stand stand = (own ? *flights_ : *sibling->flights).Look(point.value, &failure);
+  if (sibling != siblings_.end()) return sibling->flights;
+  return context_->driver().queues().Find(*point.timeline);
+}
+
+absl::StatusOr<StreamQueue::Wait> StreamQueue::Look(const TimelinePoint& point,
+                                                    bool by_peers) const {
+  if (point.timeline == nullptr) return Wait::kReached;
+  const bool of_device = IsOfDevice(point);
+  const bool is_refused = point.timeline == refused_.timeline && point.value == refused_.value;
+  if (of_device || (by_peers && !is_refused && point.timeline->value() < point.value)) {
+    absl::Status failure;
+    const auto flights = FlightsOf(point);
+    const auto stand =
+        flights == nullptr ? Flights::Stand::kUnknown : flights->Look(point.value, &failure);
     if (stand == Flights::Stand::kFailed) return failure;
-    if (stand == Flights::Stand::kInFlight) return own ? Wait::kReached : Wait::kOnStream;
+    if (stand != Flights::Stand::kUnknown) {
+      return point.timeline == timeline_ ? Wait::kReached : Wait::kOnStream;
+    }
   }
   if (point.timeline->value() < point.value) return Wait::kOpen;
   TG_RETURN_IF_ERROR(point.timeline->StatusOf(point.value));
   return Wait::kReached;
 }
 
+// The host copies when work is handed over, so what it reads and writes must be ready by then; of
+// flights of the device, it is.
 absl::StatusOr<StreamQueue::Wait> StreamQueue::LookAtAll(const Submission& work,
                                                          size_t* passed) const {
+  const bool by_peers = !HasHostMemory(work);
   for (const TimelinePoint& point : work.waits) {
-    TG_ASSIGN_OR_RETURN(const Wait wait, Look(point));
+    TG_ASSIGN_OR_RETURN(const Wait wait, Look(point, by_peers));
     if (wait == Wait::kOpen) return wait;
     ++*passed;
   }
   return Wait::kReached;
 }
 
-// The thread's, which is rung when an open point is reached.
+// The thread's, which is rung when an open point is reached, or its own GPU can wait for it.
 absl::Status StreamQueue::StayOpen(uint64_t value, std::span<const TimelinePoint> open) {
   if (awaited_ != value) {
     awaited_ = value;
@@ -181,6 +217,7 @@ absl::Status StreamQueue::StayOpen(uint64_t value, std::span<const TimelinePoint
     for (const TimelinePoint& point : open) {
       // Also behind those that are reached by now: they were not when the thread looked.
       if (point.timeline == nullptr) continue;
+      if (const auto flights = FlightsOf(point)) flights->RingAtFlight(point.value, bell_);
       point.timeline->OnReached(point.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
     }
   }
@@ -190,16 +227,41 @@ absl::Status StreamQueue::StayOpen(uint64_t value, std::span<const TimelinePoint
              absl::FormatDuration(options_.wait_limit)));
 }
 
-absl::Status StreamQueue::AwaitOnStream(std::span<const TimelinePoint> waits) {
+absl::StatusOr<bool> StreamQueue::AwaitOnStream(Flight* flight,
+                                                std::span<const TimelinePoint> waits) {
   for (const TimelinePoint& point : waits) {
-    const auto sibling = std::ranges::find(siblings_, point.timeline, &Sibling::timeline);
-    if (sibling == siblings_.end()) continue;
+    if (point.timeline == nullptr) continue;
+    const bool own = point.timeline == timeline_;
+    Sibling* const sibling = FindSibling(point);
+    const bool is_peers = !own && sibling == nullptr;
+    if (is_peers && point.timeline->value() >= point.value) {
+      TG_RETURN_IF_ERROR(point.timeline->StatusOf(point.value));
+      continue;
+    }
+    const auto flights = FlightsOf(point);
+    if (flights == nullptr) continue;
     absl::Status failure;
-    sibling->awaited.store(std::max(sibling->awaited.load(), point.value));
-    TG_RETURN_IF_ERROR(
-        sibling->flights->Await(point.value, *context_, stream_->handle(), &failure).status());
+    Result result = kSuccess;
+    if (sibling != nullptr) {
+      sibling->awaited.store(std::max(sibling->awaited.load(), point.value));
+    }
+    const auto stand =
+        own ? flights->Look(point.value, &failure)
+            : flights->Await(point.value, context_->calls(), stream_->handle(), &result, &failure);
+    // One that has ended since it was looked at.
+    if (stand == Flights::Stand::kUnknown) failure = point.timeline->StatusOf(point.value);
+    TG_RETURN_IF_ERROR(failure);
+    if (stand == Flights::Stand::kUnknown) continue;
+    if (sibling != nullptr) {
+      TG_RETURN_IF_ERROR(context_->Check(context_->calls().stream_wait_event.name, result));
+    } else if (result != kSuccess) {
+      refused_ = point;
+      return false;
+    }
+    if (is_peers) peers_.Add(point);
+    if (is_peers || stand == Flights::Stand::kDependent) flight->depends.push_back(point);
   }
-  return absl::OkStatus();
+  return true;
 }
 
 // Memory of peers stays until the flight has ended, and new memory is zero before it begins.
@@ -239,6 +301,12 @@ bool StreamQueue::IsOwn(const BufferView& view) const {
 bool StreamQueue::IsPinned(const BufferView& view) const {
   const auto* memory = dynamic_cast<const PinnedMemory*>(view.memory.get());
   return memory != nullptr && &memory->context() == context_.get();
+}
+
+bool StreamQueue::HasHostMemory(const Submission& work) const {
+  return std::ranges::any_of(work.bindings, [&](const BufferView& view) {
+    return dynamic_cast<const StreamMemory*>(view.memory.get()) == nullptr && !IsPinned(view);
+  });
 }
 
 absl::Status StreamQueue::PutBatches(Flight* flight, std::span<const Address> addresses) {

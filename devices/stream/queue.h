@@ -1,5 +1,5 @@
 // A queue that is a stream of the GPU. Submissions are given to the GPU in order and ahead of
-// its work, each as soon as what it waits for is reached or is on a stream of the same GPU.
+// its work, each as soon as what it waits for is reached or is on a stream of the same driver.
 // Their points are signalled in order, when the GPU has passed an event behind them.
 #pragma once
 
@@ -49,10 +49,20 @@ class StreamQueue final : public Queue {
   enum class Issuer { kSubmitter, kThread };  // the thread may block
   struct Sibling {
     std::shared_ptr<const Timeline> timeline;
-    std::shared_ptr<const Flights> flights;
+    std::shared_ptr<Flights> flights;
     std::atomic<uint64_t> awaited{0};  // its point that the stream waits for
 
     bool is_awaited() const { return timeline->value() < awaited.load(); }
+  };
+  // Points of queues of other GPUs that the stream waits for. Thread-safe.
+  class Peers {
+   public:
+    void Add(const TimelinePoint& point);
+    bool are_awaited();
+
+   private:
+    Mutex mutex_;
+    std::vector<TimelinePoint> points_ TG_GUARDED_BY(mutex_);
   };
 
   StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
@@ -64,20 +74,28 @@ class StreamQueue final : public Queue {
   // Handing over, by whoever has set issuing_.
   bool TryIssue(Issuer issuer);
   bool IssueNext(Issuer issuer);
-  void HandOver(Flight* flight, size_t passed, std::span<const Address> addresses);
+  void HandOver(Flight* flight, std::span<const Address> addresses);
   // What a wait is that has not failed.
   enum class Wait { kReached, kOnStream, kOpen };
-  absl::StatusOr<Wait> Look(const TimelinePoint& point) const;
+  // What it has in flight, of whichever queue of the driver; null for others' points.
+  std::shared_ptr<Flights> FlightsOf(const TimelinePoint& point) const;
+  Sibling* FindSibling(const TimelinePoint& point);
+  bool IsOfDevice(const TimelinePoint& point) const;
+  // `by_peers`: whether the stream may wait for other GPUs.
+  absl::StatusOr<Wait> Look(const TimelinePoint& point, bool by_peers) const;
   // Until the first wait that is open or has failed; how many are before that.
   absl::StatusOr<Wait> LookAtAll(const Submission& work, size_t* passed) const;
   absl::Status StayOpen(uint64_t value, std::span<const TimelinePoint> open);
-  absl::Status AwaitOnStream(std::span<const TimelinePoint> waits);
+  // False where the driver refuses one, which is open then.
+  absl::StatusOr<bool> AwaitOnStream(Flight* flight, std::span<const TimelinePoint> waits);
   absl::Status TakeMemories(Flight* flight);
   bool MayBlock(const Submission& work) const;
   bool IsGraph(const Submission& work) const;
   bool IsOwn(const BufferView& view) const;
   // Whether the GPU copies from and to it.
   bool IsPinned(const BufferView& view) const;
+  // Whether the host copies from or to memory of it.
+  bool HasHostMemory(const Submission& work) const;
   absl::Status PutBatches(Flight* flight, std::span<const Address> addresses);
   absl::Status PutCommands(Flight* flight, const StreamCommandBuffer::Batch& batch,
                            std::span<const Address> addresses);
@@ -90,6 +108,7 @@ class StreamQueue final : public Queue {
   // On the queue's thread.
   void Serve();
   bool EndFlights();
+  bool HaveEnded(Flight* flight, absl::Status* status);
   // A null event stands for all that is on the stream.
   void End(Flight* flight, const absl::Status& status);
   void AddEvents(Flight* flight);
@@ -108,6 +127,7 @@ class StreamQueue final : public Queue {
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   const std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
   std::deque<Sibling> siblings_;
+  Peers peers_;
 
   mutable Mutex mutex_;
   // Submission n, from 1, is at n % size; that after issued_ is of whoever has set issuing_.
@@ -119,7 +139,8 @@ class StreamQueue final : public Queue {
   bool stop_ TG_GUARDED_BY(mutex_) = false;
 
   // Of whoever hands over:
-  uint64_t zeroed_ = 0;  // zeroings that the stream has waited for
+  uint64_t zeroed_ = 0;    // zeroings that the stream has waited for
+  TimelinePoint refused_;  // the last for which the driver would not let it wait
 
   // Of the thread:
   uint64_t awaited_ = 0;           // the submission whose waits ring the bell

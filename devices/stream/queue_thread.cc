@@ -12,6 +12,7 @@
 #include "devices/api/keep_for_driver.h"
 #include "devices/api/spin.h"
 #include "devices/stream/queue.h"
+#include "devices/stream/queue_table.h"
 #include "engine/base/status.h"
 
 namespace telegrad::stream {
@@ -45,6 +46,7 @@ StreamQueue::StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
       staging_(std::make_unique<Staging>(context_,
                                          [this](EventHandle event) { return AwaitEvent(event); })) {
   context_->AddBell(bell_);
+  context_->driver().queues().Add(timeline_, flights_);
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -55,6 +57,7 @@ StreamQueue::~StreamQueue() {
   }
   bell_->Ring();
   thread_.join();
+  context_->driver().queues().Remove(*timeline_);
   staging_ = nullptr;
   stream_ = nullptr;
   notices_ = nullptr;
@@ -64,6 +67,18 @@ StreamQueue::~StreamQueue() {
 
 void StreamQueue::AddSibling(const StreamQueue& sibling) {
   siblings_.emplace_back(sibling.timeline_, sibling.flights_);
+}
+
+void StreamQueue::Peers::Add(const TimelinePoint& point) {
+  const MutexLock lock(mutex_);
+  points_.push_back(point);
+}
+
+bool StreamQueue::Peers::are_awaited() {
+  const MutexLock lock(mutex_);
+  std::erase_if(points_,
+                [](const TimelinePoint& point) { return point.timeline->value() >= point.value; });
+  return !points_.empty();
 }
 
 void StreamQueue::Serve() {
@@ -79,7 +94,10 @@ void StreamQueue::Serve() {
 }
 
 void StreamQueue::Sleep() {
-  if (const Flight* first = flights_->First(); first != nullptr && first->on_stream) {
+  const Flight* const first = flights_->First();
+  // It is rung when those end that the flight depends on.
+  if (first != nullptr && first->passed) return bell_->Await(kLookAgain);
+  if (first != nullptr && first->on_stream) {
     AwaitNews(first->done);
     return;
   }
@@ -95,18 +113,37 @@ bool StreamQueue::EndFlights() {
   bool any = false;
   while (Flight* flight = flights_->First()) {
     absl::Status status = flight->status;
-    if (flight->on_stream) {
+    if (flight->on_stream && !flight->passed) {
       absl::Status ran;
       if (!HasPassed(flight->done, &ran)) break;
       if (!ran.ok()) status = std::move(ran);
     } else if (status.ok()) {
       status = context_->health();
     }
+    if (status.ok() && !HaveEnded(flight, &status)) break;
     progress_ns_ = 0;
     End(flight, status);
     any = true;
   }
   return any;
+}
+
+// Those that it depends on; the status of the first that failed. Where they have not, their queue's
+// thread, which sees the same event pass, rings.
+bool StreamQueue::HaveEnded(Flight* flight, absl::Status* status) {
+  for (const TimelinePoint& point : flight->depends) {
+    if (point.timeline->value() >= point.value) {
+      if (status->ok()) *status = point.timeline->StatusOf(point.value);
+      continue;
+    }
+    if (!std::exchange(flight->passed, true)) {
+      for (const TimelinePoint& each : flight->depends) {
+        each.timeline->OnReached(each.value, [bell = bell_](const absl::Status&) { bell->Ring(); });
+      }
+    }
+    return false;
+  }
+  return true;
 }
 
 void StreamQueue::End(Flight* flight, const absl::Status& status) {
@@ -180,7 +217,7 @@ bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
     return true;
   }
   const int64_t now = SteadyNs();
-  const bool waits = std::ranges::any_of(siblings_, &Sibling::is_awaited);
+  const bool waits = std::ranges::any_of(siblings_, &Sibling::is_awaited) || peers_.are_awaited();
   if (progress_ns_ == 0 || waits) progress_ns_ = now;
   if (absl::Nanoseconds(now - progress_ns_) > options_.hang_limit) {
     context_->Fail(

@@ -21,6 +21,9 @@ struct WorkerEvent {
   std::string worker;  // "CPU:0's worker of tenant alice"
   pid_t pid = 0;       // of one that has started; 0: none has
   std::string ended;   // how the one before ended, or why none starts; empty: it is the first
+  // Where none could be started: until that is tried again. Of one that has been: by how much its
+  // start was put off, in all.
+  absl::Duration pause = absl::ZeroDuration();
 };
 
 struct WorkerDeviceOptions {

@@ -111,11 +111,16 @@ int64_t WorkerSlot::next_look_ns() const {
   return wanted_ && worker_ == nullptr ? next_try_ns_ : INT64_MAX;
 }
 
+void WorkerSlot::PutOff(int64_t ns) {
+  next_try_ns_ = SteadyNs() + ns;
+  put_off_ns_ += ns;
+}
+
 void WorkerSlot::Bury(const absl::Status& how) {
   const MutexLock lock(mutex_);
   worker_ = nullptr;
   why_ = DeviceLostError(StrCat(ToStd(how.message()), "; a new one is being started"));
-  next_try_ns_ = 0;
+  PutOff(0);
 }
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
@@ -175,6 +180,7 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
       worker_ = *started;
       ++started_;
       pause_ns_ = 0;
+      event.pause = absl::Nanoseconds(std::exchange(put_off_ns_, 0));
     } else {
       event.ended = ToStd(started.status().message());
       start_error_ = started.status();
@@ -183,7 +189,9 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
                                     "); its log says why: ask its operator, and try again"));
       failed_ = number;
       pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
-      next_try_ns_ = asked_ >= number ? 0 : SteadyNs() + pause_ns_;
+      const int64_t pause = asked_ >= number ? 0 : pause_ns_;
+      PutOff(pause);
+      event.pause = absl::Nanoseconds(pause);
     }
     changed_.notify_all();
   }

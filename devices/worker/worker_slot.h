@@ -69,6 +69,8 @@ class WorkerSlot {
 
  private:
   void Bury(const absl::Status& how);
+  // The next start, by so much from now on.
+  void PutOff(int64_t ns) TG_REQUIRES(mutex_);
   absl::StatusOr<std::shared_ptr<DeviceWorker>> StartOne();
   // Whether one is there that is not known to have ended.
   bool HasOne() const TG_REQUIRES(mutex_) {
@@ -96,7 +98,8 @@ class WorkerSlot {
   absl::Status why_ TG_GUARDED_BY(mutex_);
   absl::Status start_error_ TG_GUARDED_BY(mutex_);
   int64_t next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
-  int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0;    // after the last start that failed
+  int64_t put_off_ns_ TG_GUARDED_BY(mutex_) = 0;  // in all, since there was one
 };
 
 }  // namespace telegrad

@@ -3,11 +3,19 @@
 // that goes to another process and back over a pair of sockets. Prints the median microseconds as
 // its last line.
 //
+// And how long it takes until a run works again after the worker was killed, every other time while
+// a run was on its way there: the milliseconds from the kill to the end of the first run that
+// succeeds. Prints the median and the longest, and the one that is asked for as its last line.
+//
 // Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS    idle: 5 ms after the run before
+//        isolation_bench killed median|longest KILLS
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,12 +37,17 @@ constexpr char kNext[] =
     "  %b = load ptr, ptr %buffers\n  %x = load i64, ptr %b\n  %y = add i64 %x, 1\n"
     "  store i64 %y, ptr %b\n  ret void\n}\n";
 
-absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
+// Adds 1 to a word.
+absl::StatusOr<std::shared_ptr<const CommandBuffer>> Next(Device& device) {
   TG_ASSIGN_OR_RETURN(const ProgramImage image, Compile(kNext, "next", HostTarget(1)));
   Command next;
   TG_ASSIGN_OR_RETURN(next.launch.program, device.Load(image));
   next.launch.arguments = {{0, 0}};
-  TG_ASSIGN_OR_RETURN(const auto commands, device.Encode({next}));
+  return device.Encode({next});
+}
+
+absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
+  TG_ASSIGN_OR_RETURN(const auto commands, Next(device));
   TG_ASSIGN_OR_RETURN(const auto memory, device.Alloc(8));
   std::vector<double> micros;
   for (int i = 0; i < runs + 10; ++i) {
@@ -48,6 +61,45 @@ absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
   }
   if (*static_cast<int64_t*>(memory->host()) != runs + 10) return Internal("a wrong result");
   return Median(std::move(micros));
+}
+
+// Runs succeed again once there is another worker; until then each fails at once.
+absl::StatusOr<double> UntilARunWorks(int kills, bool longest) {
+  std::atomic<pid_t> worker{0};  // the last that has started
+  TG_ASSIGN_OR_RETURN(const auto device,
+                      OpenWorkerDevice({.cpu = {.threads = 2, .memory_limit = int64_t{64} << 20},
+                                        .executable = DEVICE_WORKER,
+                                        .on_event = [&](const WorkerEvent& event) {
+                                          if (event.pid != 0) worker = event.pid;
+                                        }}));
+  TG_ASSIGN_OR_RETURN(const auto commands, Next(*device));
+  TG_ASSIGN_OR_RETURN(const auto memory, device->Alloc(8));
+  const auto submit = [&] { return device->queue().Submit(commands, {{memory, 0, 8}}, {}); };
+  std::vector<double> millis;
+  for (int i = 0; i < kills; ++i) {
+    TG_ASSIGN_OR_RETURN(const TimelinePoint before, submit());
+    TG_RETURN_IF_ERROR(before.Wait());
+    while (worker == 0) std::this_thread::yield();  // it is told a moment after it is there
+    absl::StatusOr<TimelinePoint> under_way = before;
+    if (i % 2 == 1) under_way = submit();
+    const double start = Seconds();
+    if (kill(worker.exchange(0), SIGKILL) != 0) return Internal("the worker had ended by itself");
+    if (under_way.ok()) (void)under_way->Wait();
+    while (true) {
+      const auto point = submit();
+      // The run that was under way may have ended before the kill: what counts is one of another
+      // worker.
+      if (point.ok() && point->Wait().ok() &&
+          device->generation() == static_cast<uint64_t>(i) + 2) {
+        break;
+      }
+      std::this_thread::yield();
+    }
+    millis.push_back((Seconds() - start) * 1e3);
+  }
+  const double most = *std::ranges::max_element(millis), median = Median(std::move(millis));
+  std::printf("median %.1f ms, longest %.1f ms of %d\n", median, most, kills);
+  return longest ? most : median;
 }
 
 absl::StatusOr<double> MedianRoundTrip(bool idle, int runs) {
@@ -78,8 +130,10 @@ absl::StatusOr<double> MedianRoundTrip(bool idle, int runs) {
   return Median(std::move(micros));
 }
 
-absl::StatusOr<double> MeasureOn(const std::string& where, bool idle, int runs) {
+absl::StatusOr<double> MeasureOn(const std::string& where, const std::string& when, int runs) {
+  const bool idle = when == "idle";
   if (where == "sockets") return MedianRoundTrip(idle, runs);
+  if (where == "killed") return UntilARunWorks(runs, when == "longest");
   const CpuOptions cpu{.threads = 2, .memory_limit = int64_t{64} << 20};
   if (where == "cpu") {
     TG_ASSIGN_OR_RETURN(const auto device, OpenCpu(cpu));
@@ -96,10 +150,12 @@ absl::StatusOr<double> MeasureOn(const std::string& where, bool idle, int runs) 
 int main(int argc, char** argv) {
   const int runs = argc == 4 ? std::atoi(argv[3]) : 0;
   if (runs <= 0) {
-    std::fprintf(stderr, "Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS\n");
+    std::fprintf(stderr,
+                 "Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS\n"
+                 "       isolation_bench killed median|longest KILLS\n");
     return 2;
   }
-  const auto result = telegrad::bench::MeasureOn(argv[1], std::string(argv[2]) == "idle", runs);
+  const auto result = telegrad::bench::MeasureOn(argv[1], argv[2], runs);
   if (!result.ok()) {
     std::fprintf(stderr, "isolation_bench: %s\n", result.status().ToString().c_str());
     return 1;

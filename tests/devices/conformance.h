@@ -45,6 +45,9 @@ struct TestedDriver {
   std::function<void()> hang = nullptr;
   std::function<void()> release = nullptr;
   std::function<int64_t()> given_copies = nullptr;
+  // The same of how many blocks of pinned memory there are, those that its queues stage with
+  // included.
+  std::function<int64_t()> pinned_blocks = nullptr;
   // Its memory is this process's, and has its contents also after a loss.
   bool keeps_memory = false;
   // By what its errors name it; empty: its name.

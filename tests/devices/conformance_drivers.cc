@@ -113,6 +113,7 @@ TestedDriver FakeNvidia(std::string name, bool is_virtual) {
           .hang = [] { ControlsOfCuda().Set("hang_launch", 1); },
           .release = [] { ControlsOfCuda().Release(); },
           .given_copies = [] { return ControlsOfCuda().Count("given_copies"); },
+          .pinned_blocks = [] { return ControlsOfCuda().Count("live_host_allocations"); },
           .problems = [] { return Unasked(ControlsOfCuda().Problems()); },
           .queues = 3};
 }
@@ -132,6 +133,7 @@ TestedDriver FakeAmd(std::string name, int64_t processor, const char* arch, bool
           .hang = [] { ControlsOfHip().Set("hang_launch", 1); },
           .release = [] { ControlsOfHip().Release(); },
           .given_copies = [] { return ControlsOfHip().Count("given_copies"); },
+          .pinned_blocks = [] { return ControlsOfHip().Count("live_host_allocations"); },
           .problems = [] { return Unasked(ControlsOfHip().Problems()); },
           .no_tensor_maps = kNoneOfAmd,
           .queues = 3};

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
@@ -186,6 +187,54 @@ TEST_F(WorkerDevices, WhyNoneStartsIsForTheOperator) {
                       HasSubstr("ask its operator"), Not(HasSubstr(folder.path().string()))));
   }
   EXPECT_THAT(Event(0).ended, AllOf(HasSubstr(program), HasSubstr("No such file")));
+}
+
+// Each end is followed by a start, with no pause before it, however many there were.
+TEST_F(WorkerDevices, TheNextOneIsStartedWithoutAPause) {
+  Device& device = Open();
+  const BufferView word = Word(device);
+  const auto next = Commands(device, Image(kNext, "next"));
+  constexpr int kEnds = 12;
+  for (int i = 0; i < kEnds; ++i) {
+    const WorkerEvent started = Event(static_cast<size_t>(i));
+    ASSERT_GT(started.pid, 0) << started.ended;
+    EXPECT_EQ(started.pause, absl::ZeroDuration());
+    kill(started.pid, SIGKILL);
+  }
+  const WorkerEvent last = Event(kEnds);
+  EXPECT_GT(last.pid, 0) << last.ended;
+  EXPECT_EQ(last.pause, absl::ZeroDuration());
+  EXPECT_EQ(device.generation(), kEnds + 1u);
+  EXPECT_EQ(Run(device, next, word), absl::OkStatus());
+  EXPECT_EQ(Value(word), 1);
+}
+
+// One that cannot be started is tried again after pauses that grow to a second, so that two seconds
+// are enough for another try and a start. When there is one, they begin anew.
+TEST_F(WorkerDevices, PausesBetweenTriesStayBelowASecond) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path program = folder.path() / "worker";
+  std::filesystem::create_symlink(DEVICE_WORKER, program);
+  Open({.executable = program});
+  size_t event = 0;
+  for (int round = 0; round < 2; ++round) {
+    const pid_t pid = Event(event++).pid;
+    ASSERT_GT(pid, 0);
+    std::filesystem::remove(program);
+    kill(pid, SIGKILL);
+    const int tries = round == 0 ? 7 : 1;
+    absl::Duration expected = absl::Milliseconds(50), all;
+    for (int i = 0; i < tries; ++i) {
+      const WorkerEvent failed = Event(event++);
+      EXPECT_EQ(failed.pid, 0);
+      EXPECT_EQ(failed.pause, expected);
+      all += failed.pause;
+      expected = std::min(2 * expected, absl::Seconds(1));
+    }
+    std::filesystem::create_symlink(DEVICE_WORKER, program);
+    while (Event(event).pid == 0) all += Event(event++).pause;
+    EXPECT_EQ(Event(event).pause, all);
+  }
 }
 
 // On a machine that is busy with other things a start takes longer than the patience with it. This

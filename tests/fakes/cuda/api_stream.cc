@@ -63,6 +63,12 @@ FAKE_CUDA_API int cuStreamWaitEvent(Handle handle, Handle event, unsigned int fl
   const auto it = driver.events.find(event);
   if (stream == nullptr || it == driver.events.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
   if (flags != 0) return fakecuda::CUDA_ERROR_INVALID_VALUE;
+  const bool is_peers = it->second.context != stream->context;
+  if (is_peers && driver.knobs.peer_wait_error != 0) {
+    return static_cast<int>(driver.knobs.peer_wait_error);
+  }
+  ++driver.counters.event_waits;
+  driver.counters.peer_event_waits += is_peers ? 1 : 0;
   if (it->second.marker == nullptr) return fakecuda::CUDA_SUCCESS;  // nothing was recorded
   fakecuda::Operation operation;
   operation.waits = {it->second.marker};
