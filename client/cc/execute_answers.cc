@@ -97,14 +97,14 @@ absl::Status ExecuteStream::Answered(const v1::ExecuteResponse& response,
   bool finished = true;
   TG_RETURN_IF_ERROR(Complete(*pending, response, envelope, &finished));
   Completion completed;  // goes without the lock: the end of a sink may call this stream
-  if (finished && pending->last == response.op_id()) {
-    MutexLock lock(mutex_);
+  if (!finished) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  if (pending->last == response.op_id()) {
     completed = std::move(pending->completion);
     pending_.pop_front();
     changed_.notify_all();
   }
-  if (finished && options_.resumable) {
-    MutexLock lock(mutex_);
+  if (options_.resumable) {
     received_ = response.op_id();
     ++unacknowledged_;
   }

@@ -127,8 +127,9 @@ absl::Status ExecuteStream::status(bool take) {
   return take ? std::exchange(first_error_, absl::OkStatus()) : first_error_;
 }
 
-void ExecuteStream::Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
-                         OutPayload payload) {
+uint64_t ExecuteStream::Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
+                             OutPayload payload) {
+  uint64_t last;
   {
     ReleasableLock lock(mutex_);
     while (!ended_ && (queued_ >= kMaxQueued || pending_.size() >= kMaxPending)) {
@@ -140,18 +141,19 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest&& request, Complet
     }
     if (ended_ && !failed_) {  // OnDone has the reason
       pending_.push_back({next_id_, next_id_, what, std::move(completion)});
-      return;
+      return 0;
     }
     if (failed_) {
       const absl::Status broken = broken_;
       lock.unlock();
       std::visit(Fail{broken}, completion);
-      return;
+      return 0;
     }
     const bool silent = std::holds_alternative<std::monostate>(completion) ||
                         std::holds_alternative<Told>(completion);
     silent_ = silent ? silent_ + 1 : 0;
     Enqueue(what, std::move(request), std::move(completion), std::move(payload));
+    last = next_id_ - 1;
     if (silent_ >= kMaxSilent) {
       v1::ExecuteRequest sync;
       sync.mutable_sync();
@@ -160,6 +162,7 @@ void ExecuteStream::Send(const char* what, v1::ExecuteRequest&& request, Complet
     }
   }
   if (!Burst::PutOff(pump_later_)) Pump();
+  return last;
 }
 
 void ExecuteStream::Cancel() { Cancel(0, next_operation() - 1); }

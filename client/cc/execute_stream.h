@@ -85,9 +85,10 @@ class ExecuteStream final : public ExecuteTransport::User {
   ~ExecuteStream();
 
   // Sends `request` (without its id), cut into messages of one chunk of payload each where it is a
-  // Write. A short request stays the caller's, who may fill it again.
-  void Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
-            OutPayload payload = {});
+  // Write. A short request stays the caller's, who may fill it again. Returns the id of the last
+  // message; 0 if the session is over.
+  uint64_t Send(const char* what, v1::ExecuteRequest&& request, Completion completion,
+                OutPayload payload = {});
   // Has the server give up every operation before, or those from `first` to `last`.
   void Cancel();
   void Cancel(uint64_t first, uint64_t last);

@@ -169,7 +169,8 @@ void RemoteSession::ReadTold(uint64_t handle, int64_t offset, std::span<std::byt
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
   if (!TravelsBeside(into.size())) {
-    return stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+    stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+    return;
   }
   CountEnd(into.size(), done);
   Future<Done> ready;
@@ -354,8 +355,8 @@ void RemoteSession::ReceiveTold(uint64_t handle, int64_t offset, int64_t bytes, 
 
 // The message is one for all runs of a thread, so that a run allocates nothing for it. A run that
 // is sent has it alone: Send may do what the thread has put off, and that may send another run.
-void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
-                            std::shared_ptr<RunSink> sink, uint64_t which) {
+uint64_t RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
+                                std::shared_ptr<RunSink> sink, uint64_t which) {
   thread_local v1::ExecuteRequest spare;
   v1::ExecuteRequest request;
   request.Swap(&spare);
@@ -365,8 +366,10 @@ void RemoteSession::RunTold(const Digest& hash, const RunParts& parts,
           &run);
   run.mutable_offsets()->Add(parts.offsets.begin(), parts.offsets.end());
   run.mutable_devices()->Add(parts.devices.begin(), parts.devices.end());
-  stream_->Send("run", std::move(request), RunTellsSink{std::move(sink), which});
+  const uint64_t number =
+      stream_->Send("run", std::move(request), RunTellsSink{std::move(sink), which});
   request.Swap(&spare);
+  return number;
 }
 
 Future<PutInfo> RemoteSession::PutTold(std::string graph, std::span<const std::string> devices) {

@@ -208,9 +208,10 @@ class RemoteSession {
     std::span<const std::string> devices = {};  // by the graph's numbers
     bool trace = false;
   };
-  // `which` is what the sink knows the run by.
-  void RunTold(const Digest& hash, const RunParts& parts, std::shared_ptr<RunSink> sink,
-               uint64_t which);
+  // `which` is what the sink knows the run by. Returns the number of the operation, see Cancel; 0
+  // if the session is over.
+  uint64_t RunTold(const Digest& hash, const RunParts& parts, std::shared_ptr<RunSink> sink,
+                   uint64_t which);
   void ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
                 const Future<Done>& told);
   void SyncTold(const Future<Done>& told);

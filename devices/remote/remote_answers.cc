@@ -89,8 +89,8 @@ void RemoteLink::Take(Ended ended) {
 
 // Takes the first open submission off its queue if it has ended.
 bool RemoteLink::Finish(QueueState& queue) {
-  if (queue.open.empty()) return false;
-  const ItemRef& item = queue.open.front();
+  if (queue.finished == queue.alive.size()) return false;
+  const ItemRef& item = queue.alive[queue.finished];
   if (!item->sent || item->open > 0) return false;
   for (const TimelinePoint& wait : item->native) {
     absl::Status failed;
@@ -107,7 +107,7 @@ bool RemoteLink::Finish(QueueState& queue) {
   }
   item->native.clear();
   finished_.push_back(item);
-  queue.open.pop_front();
+  ++queue.finished;
   return true;
 }
 
@@ -151,7 +151,10 @@ void RemoteLink::Settle() {
     lock.unlock();
     for (const ItemRef& item : settled_) item->queue->timeline->Signal(item->value, item->status);
     lock.lock();
-    for (const ItemRef& item : settled_) item->queue->alive.erase(item->value);
+    for (const ItemRef& item : settled_) {
+      item->queue->alive.pop_front();
+      --item->queue->finished;
+    }
     items_ -= static_cast<int64_t>(settled_.size());
     if (items_ == 0) idle_.notify_all();
     settled_.clear();
@@ -194,10 +197,8 @@ bool RemoteLink::Tick() {
     if (far_ == nullptr) return;
     if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
     const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
-    for (const auto& known : queues_) {
-      const auto queue = known.lock();
-      if (queue == nullptr) continue;
-      for (const ItemRef& item : queue->open) {
+    for (const auto& queue : queues_) {
+      for (const ItemRef& item : queue->open()) {
         for (const auto& [command, copy] : item->copies) {
           later_.push_back([copy = copy] { copy->Look(); });
         }

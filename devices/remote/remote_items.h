@@ -5,11 +5,11 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "devices/remote/remote_copy.h"
 #include "devices/remote/remote_link.h"
@@ -81,8 +81,13 @@ struct RemoteLink::QueueState {
   int places = 0;  // taken
   bool closed = false;
   std::deque<ItemRef> unsent;
-  std::deque<ItemRef> open;  // in the order of their points, which is that of their ends
-  absl::flat_hash_map<uint64_t, ItemRef> alive;  // whose points are not signalled
+  // Whose points are not signalled, in the order of their points, which is that of their ends: each
+  // point is one above the one before.
+  std::deque<ItemRef> alive;
+  size_t finished = 0;  // the first of them, whose points are about to be signalled
+
+  // Those that are yet to end.
+  auto open() const { return alive | std::views::drop(finished); }
 };
 
 // An operation goes out only where nothing is before it.
@@ -98,6 +103,7 @@ void RemoteLink::Send(Operations post) {
 // Runs under the lock and on this thread what may end operations of the link.
 template <typename Do>
 void RemoteLink::Enter(Do what) {
+  bool settles;
   {
     const MutexLock lock(mutex_);
     RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
@@ -111,8 +117,10 @@ void RemoteLink::Enter(Do what) {
       Flush();
     } while (!ended_.empty());
     RemoteLinkHolder::holds = before;
+    // Whoever settles looks for more before it ends.
+    settles = !arm_.empty() || !later_.empty() || (!finished_.empty() && !settling_);
   }
-  Settle();
+  if (settles) Settle();
 }
 
 }  // namespace telegrad

@@ -225,10 +225,8 @@ void RemoteLink::DropLocked() {
   far_.reset();
   freed_.clear();
   for (const Post& post : std::exchange(outbox_, {})) post(nullptr);
-  for (const auto& known : queues_) {
-    const auto queue = known.lock();
-    if (queue == nullptr) continue;
-    for (const ItemRef& item : queue->open) CancelCopies(*item, lost_);
+  for (const auto& queue : queues_) {
+    for (const ItemRef& item : queue->open()) CancelCopies(*item, lost_);
     // What waits for a point of another device ends, too.
     for (const ItemRef& item : queue->unsent) {
       const bool loses = std::ranges::any_of(item->bindings, [&](const BufferView& view) {

@@ -163,6 +163,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   absl::Status LostLocked() const TG_REQUIRES(mutex_);
   absl::Status LostLocked(uint64_t generation) const TG_REQUIRES(mutex_);
   void AdvanceAll() TG_REQUIRES(mutex_);
+  void ForgetQueues();
   const Item* AliveAt(const TimelinePoint& point) const TG_REQUIRES(mutex_);
   Step Begin(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
   Step Await(QueueState& queue, const ItemRef& item) TG_REQUIRES(mutex_);
@@ -192,8 +193,9 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   absl::Status lost_ TG_GUARDED_BY(mutex_);         // why the last one is over
   bool closed_ TG_GUARDED_BY(mutex_) = false;
   std::deque<Post> outbox_ TG_GUARDED_BY(mutex_);  // behind what the session has room for
-  std::vector<std::weak_ptr<QueueState>> queues_ TG_GUARDED_BY(mutex_);
-  absl::flat_hash_map<const Timeline*, std::weak_ptr<QueueState>> timelines_ TG_GUARDED_BY(mutex_);
+  // Those that are not closed, or have something alive, as far as somebody has looked.
+  std::vector<std::shared_ptr<QueueState>> queues_ TG_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const Timeline*, QueueState*> timelines_ TG_GUARDED_BY(mutex_);  // of those
   std::vector<Ended> ended_ TG_GUARDED_BY(mutex_);     // that are yet to be taken
   std::vector<Ended> taking_ TG_GUARDED_BY(mutex_);    // of who takes them
   std::vector<uint64_t> freed_ TG_GUARDED_BY(mutex_);  // handles of the session at hand, likewise

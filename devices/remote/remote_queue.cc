@@ -3,6 +3,7 @@
 // answers in remote_answers.cc.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "devices/remote/remote_items.h"
@@ -16,22 +17,40 @@ bool IsReachedPoint(const TimelinePoint& point) {
   return point.timeline == nullptr || point.timeline->value() >= point.value;
 }
 
+// Nothing is left of a wait for it.
+bool IsReachedWell(const TimelinePoint& point) {
+  return point.timeline == nullptr ||
+         (IsReachedPoint(point) && point.timeline->StatusOf(point.value).ok());
+}
+
 }  // namespace
 
 std::shared_ptr<RemoteLink::QueueState> RemoteLink::NewQueue(std::string queue_name) {
   auto queue = std::make_shared<QueueState>();
   queue->name = std::move(queue_name);
   queue->capacity = std::max(server_->options().queue_capacity, 1);
+  ForgetQueues();
   const MutexLock lock(mutex_);
-  std::erase_if(queues_, [](const auto& known) { return known.expired(); });
-  absl::erase_if(timelines_, [](const auto& known) { return known.second.expired(); });
   queues_.push_back(queue);
-  timelines_[queue->timeline.get()] = queue;
+  timelines_[queue->timeline.get()] = queue.get();
   return queue;
 }
 
 void RemoteLink::CloseQueue(const std::shared_ptr<QueueState>& queue) {
   Enter([&] { queue->closed = true; });
+  ForgetQueues();
+}
+
+// Those that are closed, once all of their points are signalled.
+void RemoteLink::ForgetQueues() {
+  std::vector<std::shared_ptr<QueueState>> gone;  // without the lock
+  const MutexLock lock(mutex_);
+  std::erase_if(queues_, [&](std::shared_ptr<QueueState>& queue) TG_REQUIRES(mutex_) {
+    if (!queue->closed || !queue->alive.empty()) return false;
+    timelines_.erase(queue->timeline.get());
+    gone.push_back(std::move(queue));
+    return true;
+  });
 }
 
 TimelinePoint RemoteLink::Last(const QueueState& queue) const {
@@ -86,7 +105,8 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
   item->commands = std::static_pointer_cast<const RemoteCommands>(std::move(work.commands));
   item->bindings = std::move(work.bindings);
   item->scalars = std::move(work.scalars);
-  item->waits.assign(waits.begin(), waits.end());
+  std::ranges::copy_if(waits, std::back_inserter(item->waits),
+                       [](const TimelinePoint& wait) { return !IsReachedWell(wait); });
   item->trace = std::move(work.trace);
   item->cancellation = std::move(work.cancellation);
   item->events.resize(item->commands->commands().size());
@@ -107,9 +127,10 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
     item->value = ++queue->submitted;
     ++queue->places;
     ++items_;
-    queue->unsent.push_back(item);
-    queue->open.push_back(item);
-    queue->alive.emplace(item->value, item);
+    queue->alive.push_back(item);
+    if (!queue->unsent.empty() || Begin(*queue, item) == Step::kBlocked) {
+      queue->unsent.push_back(item);
+    }
   });
   TG_RETURN_IF_ERROR(status);
   return TimelinePoint{queue->timeline, item->value};
@@ -119,14 +140,12 @@ absl::StatusOr<TimelinePoint> RemoteLink::Submit(const std::shared_ptr<QueueStat
 void RemoteLink::AdvanceAll() {
   for (bool more = true; more;) {
     more = false;
-    for (const auto& known : queues_) {
-      if (const auto queue = known.lock()) {
-        while (!queue->unsent.empty() && Begin(*queue, queue->unsent.front()) == Step::kSent) {
-          queue->unsent.pop_front();
-          more = true;
-        }
-        while (Finish(*queue)) more = true;
+    for (const auto& queue : queues_) {
+      while (!queue->unsent.empty() && Begin(*queue, queue->unsent.front()) == Step::kSent) {
+        queue->unsent.pop_front();
+        more = true;
       }
+      while (Finish(*queue)) more = true;
     }
   }
 }
@@ -151,10 +170,10 @@ RemoteLink::Step RemoteLink::Begin(QueueState& queue, const ItemRef& item) {
 const RemoteLink::Item* RemoteLink::AliveAt(const TimelinePoint& point) const {
   const auto own = timelines_.find(point.timeline.get());
   if (own == timelines_.end()) return nullptr;
-  const auto queue = own->second.lock();
-  if (queue == nullptr) return nullptr;
-  const auto it = queue->alive.find(point.value);
-  return it == queue->alive.end() ? nullptr : it->second.get();
+  const std::deque<ItemRef>& alive = own->second->alive;
+  if (alive.empty() || point.value < alive.front()->value) return nullptr;
+  const uint64_t at = point.value - alive.front()->value;
+  return at < alive.size() ? alive[at].get() : nullptr;
 }
 
 RemoteLink::Step RemoteLink::Await(QueueState& queue, const ItemRef& item) {

@@ -56,10 +56,10 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
       handles.push_back(AsRemote(view)->handle());
       offsets.push_back(static_cast<uint64_t>(view.offset + offset));
     }
-    if (item->first_operation == 0) item->first_operation = session->NextOperation();
-    session->RunTold(program->hash(), {handles, offsets, variables, program->devices(), trace},
-                     item, i);
-    item->last_operation = session->NextOperation() - 1;
+    const uint64_t number = session->RunTold(
+        program->hash(), {handles, offsets, variables, program->devices(), trace}, item, i);
+    if (item->first_operation == 0) item->first_operation = number;
+    item->last_operation = number;
   });
 }
 
