@@ -6,8 +6,10 @@
 // once.
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -150,8 +152,11 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(DriversOf(flags, &metrics), &notes));
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
                       DevicePool::Create(std::move(devices), std::move(notes)));
-  for (const std::string& note : pool->notes()) {
-    Log(LogLevel::kInfo, "devices left out", {{"why", note}});
+  for (const std::string& note : pool->notes()) {  // begins with the name of what it is about
+    const bool is_there = std::ranges::any_of(pool->devices(), [&](const auto& device) {
+      return note.starts_with(StrCat(device->name(), ": "));
+    });
+    Log(LogLevel::kInfo, is_there ? "device_note" : "device_left_out", {{"why", note}});
   }
   for (const auto& device : pool->devices()) {
     Log(LogLevel::kInfo, "device",
@@ -297,6 +302,25 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   return absl::OkStatus();
 }
 
+// The exit code of a program that was to print something and did nothing else.
+int Printed(int code) {
+  const absl::Status printed = FlushOutput();
+  if (printed.ok()) return code;
+  std::fprintf(stderr, "telegradd: %s\n", std::string(printed.message()).c_str());
+  return 1;
+}
+
+// Threads and compilers start with so many addresses. A device's memory needs its own beside that.
+absl::Status CheckAddressSpace() {
+  constexpr rlim_t kLeast = rlim_t{1} << 30;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur >= kLeast) return absl::OkStatus();
+  return ResourceExhausted("the addresses of this process are limited to ", limit.rlim_cur,
+                           " bytes, with which its threads do not start; raise the limit (ulimit "
+                           "-v, LimitAS of systemd) to at least ",
+                           kLeast, " beside the memory of its devices");
+}
+
 int Main(int argc, char** argv) {
   const auto args = Arguments(argc, argv);
   const auto flags = Flags::Parse(kDaemonFlags, args);
@@ -304,18 +328,20 @@ int Main(int argc, char** argv) {
   if (status.ok() && flags->help()) {
     std::printf("Usage: telegradd [flags]\nServes tensor graphs over gRPC.\n\nFlags:\n%s",
                 FlagHelp(kDaemonFlags).c_str());
-    return 0;
+    return Printed(0);
   }
   if (status.ok() && !flags->positional().empty()) {
     status = InvalidArgument("unexpected argument ", flags->positional().front());
   }
   if (status.ok()) {
-    if (const std::optional<int> code = PrintPage(kPage, *flags)) return *code;
+    if (const std::optional<int> code = PrintPage(kPage, *flags)) return Printed(*code);
   }
   auto configuration =
       status.ok() ? Configuration::Load(*flags) : absl::StatusOr<Configuration>(status);
   if (status.ok()) {
-    if (const std::optional<int> code = AnswerConfiguration(*flags, configuration)) return *code;
+    if (const std::optional<int> code = AnswerConfiguration(*flags, configuration)) {
+      return Printed(*code);
+    }
     status = configuration.status();
   }
   if (status.ok()) {
@@ -351,6 +377,7 @@ int Main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error like others
+  if (status.ok()) status = CheckAddressSpace();
   if (status.ok()) status = Serve(*flags, *configuration, signals);
   if (status.ok()) return 0;
   std::fprintf(stderr, "telegradd: %s\n", std::string(status.message()).c_str());

@@ -61,7 +61,7 @@ std::optional<BulkStream::Outgoing> BulkStream::NextMessage() {
     request.mutable_upload()->set_bytes(static_cast<uint32_t>(message.data.size()));
     credit_ -= message.data.size();
     chunks_bytes_ += message.data.size();
-    chunks_.push_back(*std::move(chunk));
+    chunks_.push_back({message.job->transfer, chunk->range});
     // Those before what the server's credit is for were granted again, so it has them.
     while (chunks_bytes_ - chunks_.front().range.bytes >= most_credit_) {
       chunks_bytes_ -= chunks_.front().range.bytes;

@@ -42,7 +42,8 @@ class BulkStream {
   // The messages that the server may not have received: the last chunks sent, up to its credit, the
   // pulls that are not answered, and the last releases.
   struct Left {
-    std::deque<BulkTransfers::Sent> chunks, pulls;
+    std::deque<BulkTransfers::SentRange> chunks;
+    std::deque<BulkTransfers::Sent> pulls;
     std::deque<uint64_t> releases;
   };
   Left TakeLeft() {
@@ -101,7 +102,7 @@ class BulkStream {
   uint64_t chunk_bytes_ TG_GUARDED_BY(owner_->mutex_) = 0;
   uint64_t credit_ TG_GUARDED_BY(owner_->mutex_) = 0;
   uint64_t most_credit_ TG_GUARDED_BY(owner_->mutex_) = 0;
-  std::deque<BulkTransfers::Sent> chunks_ TG_GUARDED_BY(owner_->mutex_);
+  std::deque<BulkTransfers::SentRange> chunks_ TG_GUARDED_BY(owner_->mutex_);
   std::deque<BulkTransfers::Sent> pulls_ TG_GUARDED_BY(owner_->mutex_);
   std::deque<uint64_t> releases_ TG_GUARDED_BY(owner_->mutex_);
   uint64_t chunks_bytes_ TG_GUARDED_BY(owner_->mutex_) = 0;  // of chunks_

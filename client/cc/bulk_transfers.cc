@@ -103,10 +103,11 @@ void BulkTransfers::Upload(uint64_t transfer, std::span<const std::byte> data,
 
 void BulkTransfers::EndUpload(uint64_t transfer, const Future<Done>& acknowledged) {
   acknowledged.Then([this, transfer](const absl::StatusOr<Done>&) {
+    JobRef ended;  // goes without the lock, with the memory that it was sent from
     ReleasableLock lock(mutex_);
     const auto it = jobs_.find(transfer);
     if (it == jobs_.end()) return;
-    const JobRef ended = it->second;
+    ended = std::move(it->second);
     jobs_.erase(it);
     // Where the server has refused it, or has got it twice, a chunk may still be on its way; the
     // memory that it is sent from is the caller's again after this.
@@ -202,8 +203,9 @@ std::function<void()> BulkTransfers::FailLocked(const absl::Status& status) {
     if (job->done) tell.push_back(FailDownloadLocked(job, status));
     upload = upload || !job->done;
   }
-  jobs_.clear();
-  return [this, tell = std::move(tell), upload, status] {
+  // The memory of uploads goes with what is returned, without the lock.
+  auto jobs = std::make_shared<std::map<uint64_t, JobRef>>(std::exchange(jobs_, {}));
+  return [this, jobs = std::move(jobs), tell = std::move(tell), upload, status] {
     for (const auto& told : tell) told();
     if (upload) broken_(status);
   };
@@ -260,9 +262,10 @@ void BulkTransfers::Keep() {
     const bool dead =
         std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.dead.ok(); });
     if (dead && failed_.ok()) {
-      const auto tell = FailLocked(slots_.front().dead);
+      auto tell = FailLocked(slots_.front().dead);
       lock.unlock();
       tell();
+      tell = nullptr;
       lock.lock();
     }
     while (!HasWork()) {
@@ -320,7 +323,7 @@ void BulkTransfers::Mend(Slot& slot) {
   std::map<uint64_t, std::vector<TransferRange>> sent;
   {
     const BulkStream::Left left = stream->TakeLeft();
-    for (const Sent& chunk : left.chunks) sent[chunk.job->transfer].push_back(chunk.range);
+    for (const SentRange& chunk : left.chunks) sent[chunk.transfer].push_back(chunk.range);
     for (const Sent& pull : left.pulls) pull.job->todo.push_front(pull.range);
     releases_.insert(releases_.end(), left.releases.begin(), left.releases.end());
   }

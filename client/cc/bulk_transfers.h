@@ -85,6 +85,11 @@ class BulkTransfers {
     JobRef job;
     TransferRange range;
   };
+  // What was sent of an upload, whose memory it does not hold.
+  struct SentRange {
+    uint64_t transfer = 0;
+    TransferRange range;
+  };
   // One of the connections.
   struct Slot {
     std::shared_ptr<BulkStream> stream;

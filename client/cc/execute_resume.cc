@@ -219,9 +219,9 @@ void ExecuteStream::Reopen() {
   open_sent_ = call_ended_ = released_ = call_done_ = false;
   writing_ = true;  // nobody writes before it has started
   held_ = 0;
-  incoming_.Clear();
-  outgoing_.Clear();
   mutex_.unlock();
+  incoming_.Clear();
+  outgoing_.Clear();  // perhaps with the caller's memory
   call.reset();
   next->Start();
   next->Read(&incoming_);

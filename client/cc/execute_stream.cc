@@ -345,6 +345,7 @@ uint64_t ExecuteStream::PrepareLong() {
   }
   mutex_.unlock();
   const bool last = PrepareMessage(id, operation);
+  if (last) operation.payload = {};  // the caller's memory goes without the lock
   mutex_.lock();
   if (last) PopQueued(1);
   return id;

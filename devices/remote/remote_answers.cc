@@ -123,6 +123,7 @@ void RemoteLink::Settle() {
         if (const auto self = link.lock()) self->Enter([] {});
       });
     }
+    arm.clear();
     lock.lock();
   }
   for (auto later = std::exchange(later_, {}); !later.empty(); later = std::exchange(later_, {})) {
@@ -140,6 +141,7 @@ void RemoteLink::Settle() {
       item->commands.reset();
       item->link.reset();
       item->copies.clear();
+      item->by_way.clear();
       item->bindings.clear();
       item->waits.clear();
       if (item->trace != nullptr) TellTrace(*item, item->queue->name);

@@ -114,7 +114,9 @@ absl::StatusOr<std::shared_ptr<Memory>> RemoteLink::Alloc(
   return LostLocked();
 }
 
-// What was there when the session was lost is counted no more.
+// What was there when the session was lost is counted no more. Nothing is ended here, for memory is
+// dropped under locks of all kinds, which what follows an end may take: should sending the handles
+// show that the session is over, who enters next, or the server's thread, tells that.
 void RemoteLink::Free(uint64_t handle, uint64_t generation,
                       const std::shared_ptr<std::atomic<int64_t>>& used, int64_t size) {
   const auto free = [&]() TG_REQUIRES(mutex_) {
@@ -123,9 +125,15 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation,
     far_->held[used] -= size;
     used->fetch_sub(size);
   };
-  if (RemoteLinkHolder::holds != this) return Enter(free);
-  mutex_.AssertHeld();
+  if (RemoteLinkHolder::holds == this) {
+    mutex_.AssertHeld();
+    return free();
+  }
+  const MutexLock lock(mutex_);
+  RemoteLink* const before = std::exchange(RemoteLinkHolder::holds, this);
   free();
+  Flush();
+  RemoteLinkHolder::holds = before;
 }
 
 absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,

@@ -308,8 +308,12 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
 }
 
 void ExecutableCache::ReleaseTemporaries() {
-  const MutexLock lock(impl_->runs_mutex);
-  for (const auto& [name, runs] : impl_->runs) runs->temporaries->Release();
+  std::vector<std::shared_ptr<DeviceRuns>> all;
+  {
+    const MutexLock lock(impl_->runs_mutex);
+    for (const auto& [name, runs] : impl_->runs) all.push_back(runs);
+  }
+  for (const auto& runs : all) runs->temporaries->Release();
 }
 
 std::optional<uint64_t> ExecutableCache::OldestUse() const { return impl_->forms.OldestUse(); }

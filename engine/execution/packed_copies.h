@@ -48,8 +48,6 @@ class PackedCopies {
 
   // Drops all copies; a run in flight keeps those that it reads.
   void Release();
-  // The same, unless a thread is in Get.
-  void TryRelease();
 
   int64_t bytes() const;  // of all copies
 
@@ -68,18 +66,23 @@ class PackedCopies {
     Key key;
     std::weak_ptr<Memory> weight;
     std::optional<PackedCopy> copy;  // none: the contents were wanted once
+    bool making = false;             // a thread makes one
   };
   using Entries = std::list<Entry>;
+  using Dropped = std::vector<std::optional<PackedCopy>>;  // go without the lock
 
   static Key KeyOf(const Wanted& wanted) {
     return {wanted.weight.content, wanted.weight.offset, wanted.kernel};
   }
-  Entries::iterator Find(const Wanted& wanted) TG_REQUIRES(mutex_);
-  void Erase(Entries::iterator entry) TG_REQUIRES(mutex_);
+  // Finds the copy; true if the caller is to make one.
+  bool Begin(const Wanted& wanted, std::optional<PackedCopy>* copy);
+  void End(const Wanted& wanted, const std::optional<PackedCopy>& made);
+  Entries::iterator Find(const Wanted& wanted, Dropped* dropped) TG_REQUIRES(mutex_);
+  void Erase(Entries::iterator entry, Dropped* dropped) TG_REQUIRES(mutex_);
   std::optional<PackedCopy> MakeCopy(
       int64_t bytes,
       const std::function<absl::StatusOr<TimelinePoint>(const BufferView& memory)>& make);
-  void Add(const Wanted& wanted) TG_REQUIRES(mutex_);
+  void Add(const Wanted& wanted, Dropped* dropped) TG_REQUIRES(mutex_);
 
   Device& device_;
   const std::shared_ptr<Account> account_;

@@ -1,6 +1,9 @@
 // Copies of weights: when they are made, that they follow the contents, and that they give way.
 #include "engine/execution/packed_copies.h"
 
+#include <functional>
+#include <utility>
+
 #include "engine/base/account.h"
 #include "engine/execution/charged_memory.h"
 #include "engine/execution/execution_test.h"
@@ -133,6 +136,41 @@ TEST_F(PackedCopiesTest, AreSharedByExecutables) {
   Run(*one);
   const std::vector<float> half = Values(y_);
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], 2 * half[i]);
+}
+
+// Does something else on the thread that submits before the first work, as a device does that runs
+// there what others have submitted.
+class InterruptedQueues final : public RunQueues {
+ public:
+  explicit InterruptedQueues(std::function<void()> first) : first_(std::move(first)) {}
+  absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work) override {
+    if (const auto first = std::exchange(first_, nullptr)) first();
+    return DirectQueues().Submit(device, kind, std::move(work));
+  }
+
+ private:
+  std::function<void()> first_;
+};
+
+// The last session of a tenant may go, or another one run, within the submission that makes a copy.
+TEST_F(PackedCopiesTest, AreReleasedAndAskedForWhileOneIsMade) {
+  ExecutableCache cache({});
+  const auto e = Make(cache, Product());
+  ExpectRight(*e);
+  bool interrupted = false;
+  InterruptedQueues queues([&] {
+    cache.ReleaseTemporaries();
+    ExpectRight(*e);
+    interrupted = true;
+  });
+  const auto end = e->Submit(std::vector{x_, w_, y_}, {}, nullptr, nullptr, queues);
+  ASSERT_TRUE(end.ok() && end->Wait().ok()) << end.status();
+  EXPECT_TRUE(interrupted);
+  ExpectRight(*e);
+  cache.ReleaseTemporaries();
+  const int64_t released = device_->memory_used();
+  for (int i = 0; i < 2; ++i) ExpectRight(*e);
+  EXPECT_EQ(device_->memory_used(), released + kInner * kColumns * 4) << "there is one copy";
 }
 
 TEST_F(PackedCopiesTest, GiveWayToOtherMemory) {

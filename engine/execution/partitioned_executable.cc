@@ -1,10 +1,16 @@
-// The order of submissions is that of the steps, one run after the other, and a step waits for
-// earlier ones only: so whatever a queue waits for was submitted before, and no two queues wait for
-// each other. The end of a run is a point of a timeline of its own, which the last steps reach
-// together.
+// A step waits for earlier ones only, and a run takes the buffers only of runs that were submitted
+// to their end: so whatever a queue waits for was submitted before, and no two queues wait for each
+// other, however the submissions of several threads mix. The end of a run is a point of a timeline
+// of its own, which the last steps reach together.
+//
+// Nothing is submitted under a lock: a submission may run what others have submitted, on this
+// thread, and their ends may submit a run of this same executable or drop the last session that has
+// used it.
 #include "engine/execution/partitioned_executable.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -178,28 +184,44 @@ int64_t PartitionedExecutable::kept_bytes() const {
 
 // Submissions hold the memory of runs in flight.
 void PartitionedExecutable::ReleaseMemory() const {
+  std::vector<BufferSet> released;  // goes without the lock
   const MutexLock lock(mutex_);
-  buffers_.clear();
+  released.swap(buffers_);
 }
 
-// A free set of buffers, a new one, or the one that becomes free first.
-absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffers() const {
-  const auto is_free = [](const std::unique_ptr<Buffers>& b) {
-    return b->free.timeline == nullptr || b->free.timeline->value() >= b->free.value;
+// A free set of buffers, a new one, or the one that becomes free first. While others submit runs
+// with all of them, there may be more sets than are kept.
+absl::StatusOr<PartitionedExecutable::BufferSet> PartitionedExecutable::TakeBuffers() const {
+  const auto is_free = [](const BufferSet& set) {
+    return set.free.timeline == nullptr || set.free.timeline->value() >= set.free.value;
   };
   // What was on a device that was lost is of no use any more.
-  std::erase_if(buffers_, [](const std::unique_ptr<Buffers>& b) {
-    return std::ranges::any_of(b->memories, [](const std::shared_ptr<Memory>& memory) {
+  const auto is_lost = [](const BufferSet& set) {
+    return std::ranges::any_of(set.buffers->memories, [](const std::shared_ptr<Memory>& memory) {
       return memory != nullptr && !memory->Health().ok();
     });
-  });
-  const auto free = std::ranges::find_if(buffers_, is_free);
-  if (free != buffers_.end()) return free->get();
-  if (buffers_.size() == kBufferSets) {  // they are taken in turn
-    std::ranges::rotate(buffers_, buffers_.begin() + 1);
-    return buffers_.back().get();
+  };
+  std::vector<BufferSet> lost;  // goes without the lock
+  {
+    const MutexLock lock(mutex_);
+    const auto rest = std::ranges::stable_partition(buffers_, std::not_fn(is_lost));
+    std::ranges::move(rest, std::back_inserter(lost));
+    buffers_.erase(rest.begin(), rest.end());
+    auto found = std::ranges::find_if(buffers_, is_free);
+    if (found == buffers_.end() && buffers_.size() == kBufferSets) found = buffers_.begin();
+    if (found != buffers_.end()) {
+      BufferSet taken = std::move(*found);
+      buffers_.erase(found);
+      return taken;
+    }
   }
-  auto made = std::make_unique<Buffers>();
+  TG_ASSIGN_OR_RETURN(auto buffers, AllocBuffers());
+  return BufferSet{std::move(buffers), {}};
+}
+
+absl::StatusOr<std::shared_ptr<const PartitionedExecutable::Buffers>>
+PartitionedExecutable::AllocBuffers() const {
+  auto made = std::make_shared<Buffers>();
   for (size_t d = 0; d < devices_.size(); ++d) {
     std::shared_ptr<Memory>& memory = made->memories.emplace_back();
     if (buffer_bytes_[d] > 0) {
@@ -213,8 +235,13 @@ absl::StatusOr<PartitionedExecutable::Buffers*> PartitionedExecutable::TakeBuffe
                                                         *devices_[partition_.steps[i].device],
                                                         partition_.steps[i].bytes, account_));
   }
-  buffers_.push_back(std::move(made));
-  return buffers_.back().get();
+  return made;
+}
+
+// For the next run, unless enough of them are kept.
+void PartitionedExecutable::PutBack(BufferSet set) const {
+  const MutexLock lock(mutex_);
+  if (buffers_.size() < kBufferSets) buffers_.push_back(std::move(set));
 }
 
 BufferView PartitionedExecutable::View(PartMemory memory, const Buffers& buffers,
@@ -275,33 +302,32 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     std::shared_ptr<RunTrace> trace, std::shared_ptr<const Cancellation> cancellation,
     RunQueues& queues) const {
   TG_RETURN_IF_ERROR(CheckBindings(slots_, bindings));
+  TG_ASSIGN_OR_RETURN(BufferSet set, TakeBuffers());
   const auto end = std::make_shared<End>();
-  std::vector<TimelinePoint> points, lasts;
+  std::vector<TimelinePoint> before(waits.begin(), waits.end());
+  if (set.free.timeline != nullptr) before.push_back(set.free);
+  std::vector<TimelinePoint> all, points, lasts;
   absl::Status status;
-  {
-    const MutexLock lock(mutex_);
-    TG_ASSIGN_OR_RETURN(Buffers * buffers, TakeBuffers());
-    std::vector<TimelinePoint> before(waits.begin(), waits.end());
-    if (buffers->free.timeline != nullptr) before.push_back(buffers->free);
-    std::vector<TimelinePoint> all;
-    for (size_t i = 0; i < partition_.steps.size(); ++i) {
-      // What waits for another step waits, by way of that, for what the first steps wait for.
-      all.clear();
-      for (const int32_t w : partition_.steps[i].waits) all.push_back(points[w]);
-      if (all.empty()) all = before;
-      auto point = Submit(i, bindings, *buffers, all, trace, cancellation, queues);
-      if (!point.ok()) {
-        status = point.status();
-        break;
-      }
-      points.push_back(*std::move(point));
+  for (size_t i = 0; i < partition_.steps.size(); ++i) {
+    // What waits for another step waits, by way of that, for what the first steps wait for.
+    all.clear();
+    for (const int32_t w : partition_.steps[i].waits) all.push_back(points[w]);
+    if (all.empty()) all = before;
+    auto point = Submit(i, bindings, *set.buffers, all, trace, cancellation, queues);
+    if (!point.ok()) {
+      status = point.status();
+      break;
     }
-    if (!status.ok() && points.empty()) return status;
-    buffers->free = end->free();
-    // If a run was submitted only in part, its end waits for all submitted steps.
-    for (size_t i = 0; i < points.size(); ++i) {
-      if (last_[i] || !status.ok()) lasts.push_back(points[i]);
-    }
+    points.push_back(*std::move(point));
+  }
+  if (points.empty() && !status.ok()) {
+    PutBack(std::move(set));
+    return status;
+  }
+  PutBack({std::move(set.buffers), end->free()});
+  // If a run was submitted only in part, its end waits for all submitted steps.
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (last_[i] || !status.ok()) lasts.push_back(points[i]);
   }
   End::Await(end, lasts, std::move(status));
   return end->ended();

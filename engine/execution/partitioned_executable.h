@@ -48,7 +48,12 @@ class PartitionedExecutable final : public Executable {
   struct Buffers {
     std::vector<std::shared_ptr<Memory>> memories;  // by device
     std::vector<std::shared_ptr<Memory>> host;      // by step, of the host; see NeedsHost
-    TimelinePoint free;                             // once reached; never fails
+  };
+  // The buffers of the last runs, which the next ones take again. Those of a run that is being
+  // submitted are not among them.
+  struct BufferSet {
+    std::shared_ptr<const Buffers> buffers;
+    TimelinePoint free;  // once reached; never fails
   };
   static constexpr size_t kBufferSets = 2;
 
@@ -58,7 +63,9 @@ class PartitionedExecutable final : public Executable {
                         std::shared_ptr<RunCounters> counters, std::shared_ptr<Account> account);
 
   absl::Status Encode();
-  absl::StatusOr<Buffers*> TakeBuffers() const TG_REQUIRES(mutex_);
+  absl::StatusOr<BufferSet> TakeBuffers() const;
+  absl::StatusOr<std::shared_ptr<const Buffers>> AllocBuffers() const;
+  void PutBack(BufferSet set) const;
   absl::StatusOr<TimelinePoint> Transfer(size_t step, BufferView to, BufferView from,
                                          const Buffers& buffers,
                                          std::span<const TimelinePoint> waits,
@@ -93,8 +100,9 @@ class PartitionedExecutable final : public Executable {
   std::vector<KernelInfo> kernels_;
   RunCost cost_;
 
-  mutable Mutex mutex_;  // submits one run at a time
-  mutable std::vector<std::unique_ptr<Buffers>> buffers_ TG_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  mutable std::vector<BufferSet> buffers_
+      TG_GUARDED_BY(mutex_);                        // that became free last comes last
   mutable std::vector<std::atomic<int64_t>> sent_;  // by device
   const std::shared_ptr<RunCounters> counters_;
   const std::shared_ptr<Account> account_;

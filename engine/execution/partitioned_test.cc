@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
+#include <thread>
 
 #include "devices/null/null_device.h"
 #include "engine/execution/execution_test.h"
@@ -125,6 +127,72 @@ class NotedQueues final : public RunQueues {
   }
   std::vector<std::pair<const Device*, QueueKind>> kinds;
 };
+
+// Runs the same executable and releases its memory within each submission, as a device does that
+// runs there, on the submitting thread, what others have submitted.
+class InterleavedQueues final : public RunQueues {
+ public:
+  explicit InterleavedQueues(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work) override {
+    auto point = DirectQueues().Submit(device, kind, std::move(work));
+    meanwhile_();
+    return point;
+  }
+
+ private:
+  const std::function<void()> meanwhile_;
+};
+
+TEST_F(PartitionedTest, ARunMayBeSubmittedWithinTheSubmissionOfAnother) {
+  AddCpus(2);
+  const auto executable = Make(ThereAndBack(4));
+  const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(1, 4), Buffer(0, 4)};
+  std::vector<std::vector<BufferView>> others;
+  std::vector<TimelinePoint> ends;
+  InterleavedQueues queues([&] {
+    const auto n = static_cast<float>(others.size());
+    others.push_back({Filled(0, {n, n + 1, 0, -n}), Buffer(1, 4), Buffer(0, 4)});
+    const auto end = executable->Submit(others.back(), {});
+    ASSERT_TRUE(end.ok()) << end.status();
+    ends.push_back(*end);
+    cache_.ReleaseMemory();
+  });
+  for (int i = 0; i < 3; ++i) {
+    const auto end = executable->Submit(bound, {}, nullptr, nullptr, queues);
+    ASSERT_TRUE(end.ok()) << end.status();
+    ends.push_back(*end);
+  }
+  for (const TimelinePoint& end : ends) ASSERT_TRUE(end.Wait().ok());
+  EXPECT_EQ(Values(0, bound[2]), (std::vector<float>{1, 4, 9, 16}));
+  ASSERT_EQ(others.size(), 15u) << "three parts and two transfers of each run";
+  for (size_t i = 0; i < others.size(); ++i) {
+    const auto n = static_cast<float>(i);
+    const std::vector<float> want{n * n, (n + 1) * (n + 1), 0, n * n};
+    EXPECT_EQ(Values(1, others[i][1]), want) << i;
+    EXPECT_EQ(Values(0, others[i][2]), want) << i;
+  }
+}
+
+// However many threads submit runs of one executable at once, each has buffers of its own.
+TEST_F(PartitionedTest, ThreadsSubmitRunsOfOneExecutable) {
+  AddCpus(3);
+  const auto executable = Make(ThereAndBack(64));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<float> in(64, static_cast<float>(t + 1));
+      const std::vector<BufferView> bound{Filled(0, in), Buffer(1, 64), Buffer(0, 64)};
+      for (int i = 0; i < 50; ++i) {
+        const auto end = executable->Submit(bound, {});
+        ASSERT_TRUE(end.ok() && end->Wait().ok()) << end.status();
+        const std::vector<float> want(64, static_cast<float>((t + 1) * (t + 1)));
+        ASSERT_EQ(Values(0, bound[2]), want);
+        ASSERT_EQ(Values(1, bound[1]), want);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 // What is sent from a GPU and what is sent there are copied by queues of their own.
 TEST_F(PartitionedTest, TransfersOutOfADeviceHaveAQueueOfTheirOwn) {

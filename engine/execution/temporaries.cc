@@ -1,3 +1,5 @@
+// Memory is allocated and freed without the lock: a device may wait for what its threads do, which
+// may run what follows the end of a run, and that may ask for temporaries here.
 #include "engine/execution/temporaries.h"
 
 #include <utility>
@@ -13,8 +15,6 @@ void AllTemporaries::Add(std::weak_ptr<Temporaries> temporaries) {
   all_.push_back(std::move(temporaries));
 }
 
-// Skips tenants that are allocating: two that release each other's memory would wait for each
-// other.
 void AllTemporaries::Release(const Device& device) {
   std::vector<std::shared_ptr<Temporaries>> live;
   {
@@ -24,11 +24,7 @@ void AllTemporaries::Release(const Device& device) {
     }
   }
   for (const auto& temporaries : live) {
-    if (&temporaries->device_ != &device) continue;
-    temporaries->copies_.TryRelease();
-    if (!temporaries->mutex_.try_lock()) continue;
-    const MutexLock lock(temporaries->mutex_, std::adopt_lock);
-    temporaries->memory_ = {};
+    if (&temporaries->device_ == &device) temporaries->Release();
   }
 }
 
@@ -52,16 +48,28 @@ absl::StatusOr<std::shared_ptr<Memory>> Temporaries::Allocate(int64_t bytes) {
                            ToStd(NoRoom(device_, bytes).message()));
 }
 
+// A device that was lost has nothing of its memory any more. What is too small goes before there
+// is more. Of two threads that allocate, each has its own, and the larger is kept.
 absl::StatusOr<BufferView> Temporaries::Shared(int64_t bytes, int run_class) {
-  const MutexLock lock(mutex_);
-  std::shared_ptr<Memory>& memory = memory_[static_cast<size_t>(run_class)];
-  // A device that was lost has nothing of it any more.
-  if (memory != nullptr && !memory->Health().ok()) memory_ = {};
-  if (memory == nullptr || memory->size() < bytes) {
-    memory.reset();
-    TG_ASSIGN_OR_RETURN(memory, Allocate(bytes));
+  const auto index = static_cast<size_t>(run_class);
+  {
+    Memories dropped;
+    const MutexLock lock(mutex_);
+    std::shared_ptr<Memory>& memory = memory_[index];
+    if (memory != nullptr && !memory->Health().ok()) {
+      dropped.swap(memory_);
+    } else if (memory != nullptr && memory->size() >= bytes) {
+      return BufferView{memory, 0, bytes};
+    } else {
+      dropped[index].swap(memory);
+    }
   }
-  return BufferView{memory, 0, bytes};
+  TG_ASSIGN_OR_RETURN(std::shared_ptr<Memory> made, Allocate(bytes));
+  std::shared_ptr<Memory> before;
+  const MutexLock lock(mutex_);
+  std::shared_ptr<Memory>& memory = memory_[index];
+  if (memory == nullptr || memory->size() < bytes) before = std::exchange(memory, made);
+  return BufferView{std::move(made), 0, bytes};
 }
 
 absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
@@ -71,8 +79,9 @@ absl::StatusOr<BufferView> Temporaries::Zeroed(int64_t bytes) {
 
 void Temporaries::Release() {
   copies_.Release();
+  Memories dropped;
   const MutexLock lock(mutex_);
-  memory_ = {};
+  dropped.swap(memory_);
 }
 
 }  // namespace telegrad

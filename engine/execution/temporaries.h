@@ -56,6 +56,8 @@ class Temporaries {
 
  private:
   friend class AllTemporaries;
+  using Memories = std::array<std::shared_ptr<Memory>, RunQueues::kClasses>;
+
   absl::StatusOr<std::shared_ptr<Memory>> Allocate(int64_t bytes);
   bool HasRoom(int64_t bytes) const;
 
@@ -64,7 +66,7 @@ class Temporaries {
   const std::shared_ptr<AllTemporaries> all_;
   PackedCopies copies_;
   Mutex mutex_;
-  std::array<std::shared_ptr<Memory>, RunQueues::kClasses> memory_ TG_GUARDED_BY(mutex_);
+  Memories memory_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace telegrad

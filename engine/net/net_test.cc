@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <random>
 #include <thread>
 #include <vector>
@@ -469,6 +470,40 @@ TEST(UnixListener, TakesTheFileOfAProcessThatHasEndedAndNoOther) {
     EXPECT_EQ(unlink(path.c_str()), 0);
     EXPECT_EQ(BindUnix(path + "/x", type).status().code(), Code::kUnavailable);
     EXPECT_EQ(BindUnix(std::string(108, 'x'), type).status().code(), Code::kInvalidArgument);
+  }
+}
+
+// Several that start at once at a file that was left: one of them has it.
+TEST(UnixListener, OneOfManyTakesAFileThatWasLeft) {
+  constexpr int kThreads = 4, kTimes = 100;
+  const std::string path = ::testing::TempDir() + StrCat("unix_listener_many_", getpid());
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  for (int i = 0; i < kTimes; ++i) {
+    UniqueFd killed(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(killed.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    killed = UniqueFd();
+    std::vector<absl::StatusOr<UnixListener>> bound(kThreads);
+    std::barrier start(kThreads);
+    std::vector<std::thread> threads;
+    for (auto& one : bound) {
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        one = BindUnix(path, SOCK_STREAM);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int listening = 0;
+    for (const auto& one : bound) {
+      listening += one.ok();
+      if (!one.ok()) {
+        EXPECT_THAT(std::string(one.status().message()), HasSubstr("another process listens"));
+      }
+    }
+    ASSERT_EQ(listening, 1) << "attempt " << i;
+    bound.clear();
+    EXPECT_NE(access(path.c_str(), F_OK), 0);
   }
 }
 

@@ -1,20 +1,46 @@
 // A socket that nobody listens at refuses connections, which is how a file that was left is told
-// from one in use.
+// from one in use. Of several processes that look at once, each looks and listens in its turn: it
+// locks the folder meanwhile, so that none takes the place of one that is about to listen.
 #include "engine/net/unix_listener.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
+
+// Looking and listening take microseconds. Whoever holds the lock longer means no good.
+constexpr std::chrono::seconds kMostForTurn{5};
+constexpr std::chrono::milliseconds kTurnPause{2};
+
+// The folder of the path, locked until it is closed. A folder that cannot be read or locked is used
+// without.
+absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return fd;
+  const auto until = std::chrono::steady_clock::now() + kMostForTurn;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() > until) {
+      return absl::UnavailableError(StrCat("another process keeps ", folder, " locked"));
+    }
+    std::this_thread::sleep_for(kTurnPause);
+  }
+  return fd;
+}
 
 enum class Found { kNothing, kLeft, kInUse, kOther };
 
@@ -71,6 +97,8 @@ absl::StatusOr<UnixListener> BindUnix(const std::string& path, int type) {
   const auto refused = [&](std::string_view why) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", why));
   };
+  const auto turn = LockFolderOf(path);
+  if (!turn.ok()) return refused(ToStd(turn.status().message()));
   switch (FindAt(address, type)) {
     case Found::kInUse:
       return refused("another process listens there");
@@ -84,7 +112,8 @@ absl::StatusOr<UnixListener> BindUnix(const std::string& path, int type) {
   }
   UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid() ||
-      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
     return refused(std::strerror(errno));
   }
   return UnixListener{.fd = std::move(fd), .file = UnixSocketFile(path)};

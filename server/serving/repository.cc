@@ -247,10 +247,12 @@ void ModelRepository::Reload(const std::string& name, Done done) {
 }
 
 void ModelRepository::Unload(const std::string& name, bool parts, Done done) {
+  bool known;
   {
     const MutexLock lock(mutex_);
-    if (!entries_.contains(name)) return done(UnknownModel(name, ""));
+    known = entries_.contains(name);
   }
+  if (!known) return done(UnknownModel(name, ""));
   Enqueue(name, [this, name, parts, done = std::move(done)](LoadRoom*) {
     UnloadNow(name);
     Log(LogLevel::kInfo, "model_unloaded", {{"name", name}});

@@ -9,7 +9,9 @@
 // compile thread.
 #include "server/session/session.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "server/session/turn.h"
@@ -127,42 +129,52 @@ void Session::Close(const absl::Status& why) {
 }
 
 void Session::Drain(OnThread where) {
+  // Of the operation at hand. They go without the lock: with them may go memory, an executable or
+  // another session, and what follows from that may ask this session something.
+  std::optional<Queued> queued;
+  std::optional<Turn> turn;
   ReleasableLock lock(mutex_);
   if (draining_ || blocked_) return;
   draining_ = true;
   bool progress = false;
   while (!closed_ && !queue_.empty()) {
-    Queued queued = std::move(queue_.front());
+    queued = std::move(queue_.front());
     queue_.pop_front();
-    running_ = queued.operation.id;
-    if (queued.operation.action != nullptr) {
-      running_cancellation_ = queued.operation.action->cancellation();
+    running_ = queued->operation.id;
+    if (queued->operation.action != nullptr) {
+      running_cancellation_ = queued->operation.action->cancellation();
     }
     lock.unlock();
-    Turn turn(*this, queued.operation, where);
-    if (turn.trace() != nullptr && !std::exchange(queued.begun, true)) {
-      turn.trace()->Add("queue", turn.trace()->begin_ns(), turn.trace()->Now());
+    turn.emplace(*this, queued->operation, where);
+    if (turn->trace() != nullptr && !std::exchange(queued->begun, true)) {
+      turn->trace()->Add("queue", turn->trace()->begin_ns(), turn->trace()->Now());
     }
-    const Step step = Execute(queued, turn);
-    if (turn.trace() != nullptr && step == Step::kDone) turn.trace()->End();
+    const Step step = Execute(*queued, *turn);
+    if (turn->trace() != nullptr && step == Step::kDone) turn->trace()->End();
+    const bool answers = turn->answers_;
+    const int64_t staged = queued->staged;
+    if (step == Step::kDone) {
+      turn.reset();
+      queued.reset();
+    }
     lock.lock();
     running_ = 0;
     running_cancellation_ = nullptr;
     if (closed_) break;
     if (step == Step::kDone) {
-      ReleaseStagedLocked(queued.staged);
-      if (!turn.answers_) EndedLocked(1);
+      ReleaseStagedLocked(staged);
+      if (!answers) EndedLocked(1);
       progress = true;
       continue;
     }
-    queue_.push_front(std::move(queued));
+    queue_.push_front(*std::move(queued));
     draining_ = false;
     blocked_ = true;
     const uint64_t arming = ++arming_;
     const std::shared_ptr<AnswerSink> sink = progress ? sink_ : nullptr;
     lock.unlock();
     if (sink) sink->OnProgress();  // there may be room again, however long this one waits
-    Arm(step, turn, arming);
+    Arm(step, *turn, arming);
     return;
   }
   draining_ = false;
@@ -244,10 +256,11 @@ Session::SlotRef Session::NewSlot(uint64_t id, bool quiet,
 // The slot's answer is complete; it and those that waited behind it go out.
 void Session::Finish(const SlotRef& slot) {
   std::shared_ptr<AnswerSink> sink;
+  std::vector<SlotRef> emitted;  // go without the lock
   {
     const MutexLock lock(mutex_);
     slot->done = true;
-    EmitLocked();
+    EmitLocked(&emitted);
     sink = sink_;
   }
   if (sink) sink->OnProgress();

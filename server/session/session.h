@@ -106,6 +106,12 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
     Answer answer;
   };
   using SlotRef = std::shared_ptr<Slot>;
+  // An answer of a resumable session that is not acknowledged, whether or not a sink has received
+  // it.
+  struct Kept {
+    Answer answer;
+    Reservation paid, always_paid;
+  };
 
   void Drain(OnThread where);
   void Unblock(OnThread where, uint64_t arming);
@@ -117,9 +123,10 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   void Finish(const SlotRef& slot);
   void EndedLocked(int64_t operations) TG_REQUIRES(mutex_);
   void ReleaseStagedLocked(int64_t bytes) TG_REQUIRES(mutex_);
-  void EmitLocked() TG_REQUIRES(mutex_);
+  // What goes out or is dropped is left to the caller, to go without the lock.
+  void EmitLocked(std::vector<SlotRef>* emitted) TG_REQUIRES(mutex_);
   void KeepLocked(const Answer& answer) TG_REQUIRES(mutex_);
-  void ForgetLocked(uint64_t acknowledged) TG_REQUIRES(mutex_);
+  void ForgetLocked(uint64_t acknowledged, std::vector<Kept>* forgotten) TG_REQUIRES(mutex_);
   void RenewLocked() TG_REQUIRES(mutex_);
 
   const Environment& env_;
@@ -137,12 +144,6 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   std::shared_ptr<AnswerSink> sink_ TG_GUARDED_BY(mutex_);
   std::deque<Queued> queue_ TG_GUARDED_BY(mutex_);
   std::deque<SlotRef> slots_ TG_GUARDED_BY(mutex_);
-  // An answer of a resumable session that is not acknowledged, whether or not a sink has received
-  // it.
-  struct Kept {
-    Answer answer;
-    Reservation paid, always_paid;
-  };
   std::deque<Kept> kept_ TG_GUARDED_BY(mutex_);
   int64_t kept_bytes_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t last_operation_ TG_GUARDED_BY(mutex_) = 0;

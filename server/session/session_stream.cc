@@ -3,6 +3,7 @@
 // Operations are recognized by their ids, so that none is executed twice.
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status.h"
 #include "server/session/session.h"
@@ -17,10 +18,11 @@ constexpr int64_t kKeptAnswer = 512;
 
 std::shared_ptr<AnswerSink> Session::Attach(std::shared_ptr<AnswerSink> sink, uint64_t id,
                                             OpenResult opened, uint64_t acknowledged) {
+  std::vector<Kept> forgotten;  // go without the lock
   const MutexLock lock(mutex_);
   std::shared_ptr<AnswerSink> before = std::exchange(sink_, std::move(sink));
   RenewLocked();
-  ForgetLocked(acknowledged);
+  ForgetLocked(acknowledged, &forgotten);
   opened.last_op_id = last_operation_;
   sink_->OnAnswer({.id = id, .status = {}, .result = MakeResult(std::move(opened))});
   for (const Kept& kept : kept_) sink_->OnAnswer(kept.answer);
@@ -70,9 +72,10 @@ void Session::Cancel(const AnswerSink& from, uint64_t id, uint64_t first, uint64
 }
 
 void Session::Acknowledge(uint64_t id) {
+  std::vector<Kept> forgotten;  // go without the lock
   const MutexLock lock(mutex_);
   RenewLocked();
-  ForgetLocked(id);
+  ForgetLocked(id, &forgotten);
 }
 
 void Session::Renew() {
@@ -94,13 +97,13 @@ uint64_t Session::last_operation() const {
   return last_operation_;
 }
 
-void Session::EmitLocked() {
+void Session::EmitLocked(std::vector<SlotRef>* emitted) {
   size_t ended = 0;
   while (ended < slots_.size() && slots_[ended]->done) ++ended;
   // First, so that who has the answer finds that the operation is no longer charged.
   if (ended > 0) EndedLocked(static_cast<int64_t>(ended));
   for (; ended > 0; --ended) {
-    const SlotRef slot = std::move(slots_.front());
+    const SlotRef& slot = emitted->emplace_back(std::move(slots_.front()));
     slots_.pop_front();
     const bool ok = slot->answer.status.ok();
     if (!ok) Count(Metric::kOperationErrors, 1);
@@ -134,9 +137,10 @@ void Session::KeepLocked(const Answer& answer) {
   kept_.push_back({std::move(kept), *std::move(paid), Reservation::Charge(account, kKeptAnswer)});
 }
 
-void Session::ForgetLocked(uint64_t acknowledged) {
+void Session::ForgetLocked(uint64_t acknowledged, std::vector<Kept>* forgotten) {
   while (!kept_.empty() && kept_.front().answer.id <= acknowledged) {
     kept_bytes_ -= kept_.front().paid.amount();
+    forgotten->push_back(std::move(kept_.front()));
     kept_.pop_front();
   }
 }

@@ -37,6 +37,10 @@ class PendingAnswer {
 
 class Turn {
  public:
+  // Made by its session alone.
+  Turn(Session& session, const Operation& operation, OnThread where)
+      : session_(session), id_(operation.id), where_(where), trace_(operation.trace) {}
+
   uint64_t id() const { return id_; }
   OnThread where() const { return where_; }
   // Not a reader's or a device's thread: work of milliseconds may be done.
@@ -92,9 +96,6 @@ class Turn {
 
  private:
   friend class Session;
-  Turn(Session& session, const Operation& operation, OnThread where)
-      : session_(session), id_(operation.id), where_(where), trace_(operation.trace) {}
-
   Session& session_;
   const uint64_t id_;
   const OnThread where_;

@@ -193,5 +193,35 @@ TEST_P(Conformance, WhatASubmissionHoldsMayFreeMemory) {
   }
 }
 
+// Whoever drops memory may hold any lock, which what follows the end of some work may take.
+TEST_P(Conformance, FreeingCallsNobodyBack) {
+  OpenDevice();
+  const BufferView buffer = Buffer(4), from = HostBuffer(*host_, "1234");
+  const auto commands = *device_->Encode({CopyCommand({{0, 0}, {1, 0}, 4})});
+  Mutex mutex;
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) {
+    auto memory = Buffer(8).memory;
+    const auto never = std::make_shared<Timeline>();
+    const auto cancellation = std::make_shared<Cancellation>();
+    const auto point = device_->queue(QueueKind::kCopy)
+                           .Submit(commands, {buffer, from}, std::vector{TimelinePoint{never, 1}},
+                                   nullptr, cancellation);
+    ASSERT_TRUE(point.ok()) << point.status();
+    const auto told = std::make_shared<Timeline>();
+    point->timeline->OnReached(point->value, [&mutex, told](const absl::Status&) {
+      const MutexLock lock(mutex);
+      told->Signal(1);
+    });
+    {
+      const MutexLock lock(mutex);
+      cancellation->Cancel();
+      memory.reset();  // here the device may see that the work has ended
+    }
+    never->Signal(1);
+    ASSERT_TRUE(told->Wait(1, absl::Seconds(60)).ok());
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -2,6 +2,8 @@
 // answers that are gathered.
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -175,6 +177,25 @@ TEST_F(GatheredOperations, TooManyAnswersInOneMessageEndTheSession) {
   auto session = Open(/*server_gathers=*/true);
   EXPECT_THAT(session->Sync().Get().status().message(),
               HasSubstr("has 257 of gathered, at most 256 may be there"));
+}
+
+// The memory of a write may ask the session something as it goes: it goes without the lock.
+TEST_F(GatheredOperations, WhatAWriteHeldMayAskItsSession) {
+  server_.compute.answer = [](const v1::ExecuteRequest& message, FakeCompute::Stream* stream) {
+    if (message.has_sync()) FakeServer::Answer(message, stream);
+  };
+  auto session = Open(/*server_gathers=*/false);
+  std::atomic<int> gone = 0;
+  const std::string bytes(8, 'x');
+  for (int i = 1; i <= 3; ++i) {
+    std::shared_ptr<const void> keep(bytes.data(), [&](const void*) {
+      EXPECT_TRUE(session->HasRoom(1));
+      ++gone;
+    });
+    session->Write(1, 0, std::as_bytes(std::span(bytes)), std::move(keep));
+    EXPECT_EQ(session->Sync().Get().status(), absl::OkStatus());
+    EXPECT_EQ(gone, i);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The operations of a front leave gRPC for bulk sockets where the far server has some, and come
 // back where these cannot be had.
+#include "devices/api/timeline.h"
 #include "engine/ir/content_hash.h"
 #include "engine/net/tcp.h"
 #include "tests/remote/two_daemons.h"
@@ -96,6 +97,30 @@ TEST_F(FrontSockets, ThatFallSilentLeaveOperationsWithGrpc) {
   proxy_->SilenceAfterOneAnswer(1);
   Count(5);
   EXPECT_EQ(Admitted(), 1);
+}
+
+// The memory of a large write may ask its session something as it goes, a write for instance: it
+// goes without the lock of the transfers, as soon as the write is answered.
+TEST(UploadedMemory, MayAskItsSession) {
+  const RunningDaemon daemon;
+  auto connection = Connection::Connect(daemon.address());
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  auto session = (*connection)->OpenSession();
+  ASSERT_TRUE(session.ok()) << session.status();
+  constexpr int64_t kBytes = 8 << 20;
+  for (uint64_t handle : {1, 2}) (*session)->Alloc(handle, kBytes);
+  const std::vector<std::byte> bytes(kBytes, std::byte{7});
+  const auto gone = std::make_shared<Timeline>();
+  std::shared_ptr<const void> keep(bytes.data(), [&, gone](const void*) {
+    (*session)->Write(2, 0, bytes);
+    gone->Signal(1);
+  });
+  (*session)->Write(1, 0, bytes, std::move(keep));
+  EXPECT_EQ((*session)->Sync().Get().status(), absl::OkStatus());
+  ASSERT_TRUE(gone->Wait(1, absl::Seconds(60)).ok());
+  std::vector<std::byte> read(kBytes);
+  EXPECT_EQ((*session)->Read(2, 0, read).Get().status(), absl::OkStatus());
+  EXPECT_EQ(read, bytes);
 }
 
 }  // namespace

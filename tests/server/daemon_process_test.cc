@@ -301,5 +301,23 @@ TEST(DaemonFlagsTest, RefusesWhatItShould) {
   }
 }
 
+// What was asked for is not there.
+TEST(Daemon, OutputThatCannotBeWrittenIsAnError) {
+  for (const std::string words : {"--help", "--version", "--generate=man"}) {
+    const Output full =
+        RunProgram("/bin/bash", {"-c", StrCat(TELEGRADD, " ", words, " > /dev/full")});
+    EXPECT_EQ(full.exit_code, 1) << words;
+    EXPECT_THAT(full.text, HasSubstr("cannot write to the standard output")) << words;
+  }
+}
+
+TEST(Daemon, TooFewAddressesAreAnErrorThatSaysWhatToDo) {
+  if (kAddressSanitizer || kThreadSanitizer)
+    GTEST_SKIP() << "a sanitizer takes more addresses for itself";
+  const Output refused = RunProgram("/bin/bash", {"-c", StrCat("ulimit -v 500000; ", TELEGRADD)});
+  EXPECT_EQ(refused.exit_code, 1) << refused.text;
+  EXPECT_THAT(refused.text, HasSubstr("ulimit -v"));
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 
+#include "server/session/turn.h"
 #include "tests/server/session_fixture.h"
 
 namespace telegrad {
@@ -42,6 +43,33 @@ TEST_F(SessionTest, OneTraceAtATime) {
   EXPECT_TRUE(absl::IsInvalidArgument(StatusOf(traced(true))));
   const Answer plain = sink_->Take(Run(1, 2));
   EXPECT_EQ(As<RunResult>(plain).traced, nullptr);
+}
+
+// An operation that asks its session something as it goes, as the memory or the executable that one
+// holds may by way of what their end sets off.
+class AsksAtItsEnd final : public Action {
+ public:
+  AsksAtItsEnd(const Session* session, std::atomic<int>* ended)
+      : session_(*session), ended_(*ended) {}
+  ~AsksAtItsEnd() override {
+    (void)session_.Idle();
+    ++ended_;
+  }
+  Step Do(Turn& turn) override { return turn.Reply(); }
+
+ private:
+  const Session& session_;
+  std::atomic<int>& ended_;
+};
+
+TEST_F(SessionTest, AnOperationGoesWithoutTheSessionsLock) {
+  std::atomic<int> ended = 0;
+  for (int i = 1; i <= 3; ++i) {
+    auto action = std::make_unique<AsksAtItsEnd>(&session(), &ended);
+    ASSERT_TRUE(session().Submit(*sink_, {.id = ++last_id_, .action = std::move(action)}).ok());
+    EXPECT_TRUE(StatusOf(last_id_).ok());
+    EXPECT_EQ(ended, i);
+  }
 }
 
 TEST_F(SessionTest, ManyRunsAreHeldBackAndAllRun) {
