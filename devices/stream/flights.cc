@@ -47,8 +47,8 @@ absl::StatusOr<Flights::Stand> Flights::Await(uint64_t value, Context& context, 
   if (flight == nullptr) return Stand::kUnknown;
   *failure = flight->status;
   if (!flight->status.ok()) return Stand::kFailed;
-  if (flight->done != nullptr) {
-    TG_RETURN_IF_ERROR(TG_STREAM(context, stream_wait_event, stream, flight->done, 0));
+  if (flight->done.event != nullptr) {
+    TG_RETURN_IF_ERROR(TG_STREAM(context, stream_wait_event, stream, flight->done.event, 0));
   }
   return Stand::kInFlight;
 }

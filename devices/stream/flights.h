@@ -1,5 +1,5 @@
 // The work that a queue has given to the GPU and that has not ended. The device's other queues
-// find here the event behind a point that it waits for, and let the GPU wait for it.
+// find here the mark behind a point that it waits for, and let the GPU wait for it.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "devices/api/device.h"
 #include "devices/stream/command_buffer.h"
+#include "devices/stream/marks.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad::stream {
@@ -30,8 +31,7 @@ struct Flight {
   Submission work;
   absl::Status status;     // of handing it over: what follows a failure is not on the stream
   bool on_stream = false;  // something of it may be on the stream
-  EventHandle done =
-      nullptr;  // behind all that is; null: it has ended when the whole stream is idle
+  Mark done;               // behind all that is; none: it has ended when the whole stream is idle
   StreamCommandBuffer::Instance* instance = nullptr;
   std::vector<std::shared_ptr<const void>> peers;  // whose memory it uses; see Context::UseByPeer
   std::vector<EventHandle> marks;  // of a traced one: before its commands and behind each
