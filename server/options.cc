@@ -14,7 +14,8 @@
 #include "devices/remote/remote_peers.h"
 #include "engine/base/thread.h"
 #include "engine/compile/compiler.h"
-#include "engine/compile/ptxas.h"
+#include "engine/compile/find_assembler.h"
+#include "engine/compile/worker_process.h"
 #include "server/admin/address.h"
 #include "server/admin/descriptors.h"
 #include "server/admin/log.h"
@@ -25,28 +26,39 @@ namespace {
 // What makes the code of NV devices, where there are to be any.
 absl::StatusOr<std::string> NvAssembler(const Flags& flags) {
   if (flags.GetInt("nv-devices") == 0) return absl::NotFoundError("none was looked for");
-  TG_ASSIGN_OR_RETURN(const Ptxas ptxas, FindPtxas(flags.GetString("ptxas")));
+  TG_ASSIGN_OR_RETURN(const Assembler ptxas, FindPtxas(flags.GetString("ptxas")));
   return CubinFeatures(ptxas);
 }
 
-// What makes the code of CUDA's GPUs, in a compile worker: ptxas, where there is one that takes our
-// PTX. It is tried once for each kind of GPU.
+AssemblerNames NamesOfAssemblers(const Flags& flags) {
+  AssemblerNames out{.ptxas = flags.GetString("ptxas"),
+                     .nvjitlink = flags.GetString("nvjitlink"),
+                     .executable = ""};
+  if (flags.GetInt("compile-workers") == 0) return out;
+  if (auto worker = FindCompileWorker(); worker.ok()) out.executable = *std::move(worker);
+  return out;
+}
+
+// What makes the code of CUDA's GPUs, in a compile worker: what takes our PTX. It is tried once for
+// each kind of GPU.
 std::function<absl::StatusOr<std::string>(const std::string&)> CudaAssembler(const Flags& flags) {
   if (flags.GetInt("cuda-devices") == 0) return {};
   struct Tried {
     Mutex mutex;
     std::map<std::string, absl::StatusOr<std::string>> by_arch TG_GUARDED_BY(mutex);
   };
-  return [name = flags.GetString("ptxas"),
+  return [names = NamesOfAssemblers(flags),
           tried = std::make_shared<Tried>()](const std::string& arch) {
     const MutexLock lock(tried->mutex);
     const auto found = tried->by_arch.find(arch);
     if (found != tried->by_arch.end()) return found->second;
-    const auto made = TryPtxas(name, arch);
-    if (!made.ok()) {
-      Log(LogLevel::kInfo, "ptxas_unused", {{"arch", arch}, {"reason", made.status().message()}});
+    const auto assembler = FindAssembler(names, arch);
+    if (assembler.ok()) {
+      return tried->by_arch.emplace(arch, CubinOrPtxFeatures(*assembler)).first->second;
     }
-    return tried->by_arch.emplace(arch, made).first->second;
+    Log(LogLevel::kInfo, "ptxas_unused",
+        {{"arch", arch}, {"reason", assembler.status().message()}});
+    return tried->by_arch.emplace(arch, assembler.status()).first->second;
   };
 }
 

@@ -78,6 +78,7 @@ enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
+  CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS = 122,
 };
 
 enum CUcomputemode : int { CU_COMPUTEMODE_PROHIBITED = 2 };
@@ -127,7 +128,8 @@ enum CUtensorMapFloatOOBfill : int {
   CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA = 1,
 };
 
-inline constexpr unsigned int kMemHostAllocPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned int kMemHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
+inline constexpr unsigned int kMemHostAllocDeviceMap = 2;  // CU_MEMHOSTALLOC_DEVICEMAP
 
 struct CUDA_KERNEL_NODE_PARAMS_v2 {
   CUfunction func;

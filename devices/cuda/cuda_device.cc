@@ -41,6 +41,8 @@ absl::StatusOr<stream::Description> Describe(Context& context, const CudaDriver&
   const int threads = get(cuda::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
   const int engines = get(cuda::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
   out.virtual_memory = get(cuda::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+  out.words = driver.api().cuStreamWriteValue64_v2 != nullptr &&
+              get(cuda::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
   const double khz = get(cuda::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
   const double memory_khz = get(cuda::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
   const double bus_bits = get(cuda::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);

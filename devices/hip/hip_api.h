@@ -71,6 +71,8 @@ enum hipMemcpyKind : int { hipMemcpyDeviceToDevice = 3 };
 enum hipStreamFlags : unsigned int { hipStreamNonBlocking = 1 };
 enum hipEventFlags : unsigned int { hipEventDefault = 0, hipEventDisableTiming = 2 };
 inline constexpr unsigned int hipHostMallocPortable = 1;
+inline constexpr unsigned int hipHostMallocMapped = 2;
+inline constexpr unsigned int hipHostMallocCoherent = 0x4000'0000;
 
 struct dim3 {
   unsigned int x, y, z;

@@ -66,6 +66,7 @@ absl::StatusOr<stream::Description> DescribeHip(Context& context, const HipDrive
     const auto got = driver.api().hipDeviceGetAttribute(&value, attribute, context.device());
     return got == hip::hipSuccess ? value : otherwise;
   };
+  out.words = true;  // which no attribute tells, but the first that is refused
   const int engines = get_if_known(hip::hipDeviceAttributeAsyncEngineCount, 1);
   out.virtual_memory =
       get_if_known(hip::hipDeviceAttributeVirtualMemoryManagementSupported, 0) != 0;

@@ -24,6 +24,9 @@ class HipDriver final : public stream::Driver {
   stream::Called Retain(int device, stream::ContextHandle* context) const override;
   stream::Called Release(int device) const override;
   void Reset(int device) const override;
+  unsigned int SharedHostFlags() const override {
+    return hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
+  }
   stream::Called Enter(int device, stream::ContextHandle context) const override;
   stream::Called CopyAcross(const stream::Place& to, const stream::Place& from, size_t bytes,
                             hipStream_t stream) const override;

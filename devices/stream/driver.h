@@ -66,10 +66,10 @@ inline constexpr GranularityOption kLeastGranularity = 0;
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kNotReady = 600;
-inline constexpr unsigned int kNonBlocking = 1;          // a stream
-inline constexpr unsigned int kTimed = 0, kUntimed = 2;  // events
-inline constexpr unsigned int kPortable = 1;             // pinned memory
-inline constexpr unsigned int kLazyPeerAccess = 1;       // imported memory; the one that there is
+inline constexpr unsigned int kNonBlocking = 1;            // a stream
+inline constexpr unsigned int kTimed = 0, kUntimed = 2;    // events
+inline constexpr unsigned int kPortable = 1, kMapped = 2;  // pinned memory
+inline constexpr unsigned int kLazyPeerAccess = 1;         // imported memory; the one that there is
 
 // A function, with the name that messages have.
 template <typename Function>
@@ -158,6 +158,8 @@ class Driver {
   virtual bool EndsStuckWork() const { return false; }
   // Whether its handles are given back by their own functions also after Reset.
   virtual bool ReleasesAfterReset() const { return false; }
+  // Of pinned memory that the GPU writes while the host reads it.
+  virtual unsigned int SharedHostFlags() const { return kPortable | kMapped; }
   // Makes the context the thread's current one.
   virtual Called Enter(int device, ContextHandle context) const = 0;
   virtual Called CopyAcross(const Place& to, const Place& from, size_t bytes,

@@ -69,8 +69,8 @@ Flights::Stand Flights::Await(uint64_t value, const Calls& calls, StreamHandle s
   const Flight* const flight = Find(value);
   const Stand stand = StandOf(flight, failure);
   const bool is_on_stream = stand == Stand::kInFlight || stand == Stand::kDependent;
-  if (is_on_stream && flight->done != nullptr) {
-    *result = calls.stream_wait_event(stream, flight->done, 0);
+  if (is_on_stream && flight->done.event != nullptr) {
+    *result = calls.stream_wait_event(stream, flight->done.event, 0);
   }
   return stand;
 }

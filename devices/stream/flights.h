@@ -1,5 +1,5 @@
 // The work that a queue has given to the GPU and that has not ended. The other queues of the
-// device, and those of the driver's other GPUs, find here the event behind a point that they wait
+// device, and those of the driver's other GPUs, find here the mark behind a point that they wait
 // for, and let their GPU wait for it.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "devices/api/device.h"
 #include "devices/stream/bell.h"
 #include "devices/stream/command_buffer.h"
+#include "devices/stream/marks.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad::stream {
@@ -33,8 +34,7 @@ struct Flight {
   Submission work;
   absl::Status status;     // of handing it over: what follows a failure is not on the stream
   bool on_stream = false;  // something of it may be on the stream
-  EventHandle done =
-      nullptr;  // behind all that is; null: it has ended when the whole stream is idle
+  Mark done;               // behind all that is; none: it has ended when the whole stream is idle
   StreamCommandBuffer::Instance* instance = nullptr;
   // Points that its stream waits for and that may yet fail while this GPU is healthy: of other
   // GPUs, and of flights that depend on such ones. It ends behind them, and fails with the first

@@ -134,7 +134,7 @@ bool StreamQueue::IssueNext(Issuer issuer) {
   return true;
 }
 
-// Also what has failed already gets an event behind the waits that it has passed: it ends no
+// Also what has failed already gets a mark behind the waits that it has passed: it ends no
 // earlier than these.
 void StreamQueue::HandOver(Flight* flight, std::span<const Address> addresses) {
   absl::Status& status = flight->status;
@@ -146,13 +146,14 @@ void StreamQueue::HandOver(Flight* flight, std::span<const Address> addresses) {
   if (status.ok()) status = TakeMemories(flight);
   if (status.ok()) status = PutBatches(flight, addresses);
   flight->on_stream = true;
+  Mark mark{.event = *done};
   absl::Status recorded = context_->Enter();
-  if (recorded.ok()) recorded = TG_STREAM(*context_, event_record, *done, stream_->handle());
+  if (recorded.ok()) recorded = marks_->Put(&mark, stream_->handle());
   if (recorded.ok()) {
-    flight->done = *done;
+    flight->done = mark;
     return;
   }
-  // Nothing may follow on the stream what has no event behind it, or its end would not be seen.
+  // Nothing may follow on the stream what has no mark behind it, or its end would not be seen.
   if (status.ok()) status = recorded;
   context_->ReturnEvent(*done, kUntimed);
   context_->Fail(absl::UnavailableError(
@@ -312,11 +313,11 @@ bool StreamQueue::HasHostMemory(const Submission& work) const {
 absl::Status StreamQueue::PutBatches(Flight* flight, std::span<const Address> addresses) {
   const Submission& work = flight->work;
   const auto batches = work.commands->batches();
-  std::vector<EventHandle> ends;
-  if (work.trace != nullptr) TG_RETURN_IF_ERROR(Mark(flight));
+  std::vector<Mark> ends;
+  if (work.trace != nullptr) TG_RETURN_IF_ERROR(PutTimed(flight));
   const auto put = [&](size_t b) -> absl::Status {
     if (work.cancellation != nullptr) TG_RETURN_IF_ERROR(work.cancellation->Check());
-    if (b >= kBatchesAhead) TG_RETURN_IF_ERROR(AwaitEvent(ends[b - kBatchesAhead]));
+    if (b >= kBatchesAhead) TG_RETURN_IF_ERROR(AwaitMark(ends[b - kBatchesAhead]));
     TG_RETURN_IF_ERROR(context_->Enter());
     const auto& batch = batches[b];
     if (flight->instance == nullptr) {
@@ -325,13 +326,13 @@ absl::Status StreamQueue::PutBatches(Flight* flight, std::span<const Address> ad
       TG_RETURN_IF_ERROR(flight->instance->graphs[b]->Launch(stream_->handle()));
     }
     if (b + kBatchesAhead >= batches.size()) return absl::OkStatus();
-    TG_ASSIGN_OR_RETURN(ends.emplace_back(), context_->TakeEvent(kUntimed));
-    return TG_STREAM(*context_, event_record, ends.back(), stream_->handle());
+    TG_ASSIGN_OR_RETURN(ends.emplace_back().event, context_->TakeEvent(kUntimed));
+    return marks_->Put(&ends.back(), stream_->handle());
   };
   absl::Status status;
   for (size_t b = 0; status.ok() && b < batches.size(); ++b) status = put(b);
-  for (const EventHandle end : ends) {
-    if (end != nullptr) context_->ReturnEvent(end, kUntimed);
+  for (const Mark& end : ends) {
+    if (end.event != nullptr) context_->ReturnEvent(end.event, kUntimed);
   }
   return status;
 }
@@ -351,7 +352,7 @@ absl::Status StreamQueue::PutCommands(Flight* flight, const StreamCommandBuffer:
     }
     if (work.trace != nullptr) {
       flight->events.push_back(work.commands->Describe(i));
-      const absl::Status marked = Mark(flight);
+      const absl::Status marked = PutTimed(flight);
       if (status.ok()) status = marked;
     }
     TG_RETURN_IF_ERROR(status);
@@ -379,7 +380,7 @@ absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferV
   const BufferView& to_view = bindings[static_cast<size_t>(copy.to.binding)];
   const BufferView& from_view = bindings[static_cast<size_t>(copy.from.binding)];
   if (to == 0 && from == 0) {
-    if (IsPinned(to_view) || IsPinned(from_view)) TG_RETURN_IF_ERROR(AwaitEvent(nullptr));
+    if (IsPinned(to_view) || IsPinned(from_view)) TG_RETURN_IF_ERROR(AwaitMark(Mark{}));
     std::memcpy(host(copy.to), host(copy.from), bytes);
     return absl::OkStatus();
   }
@@ -405,7 +406,7 @@ absl::Status StreamQueue::PutCopy(const CopyBytes& copy, std::span<const BufferV
       {from_context.device(), from_context.handle(), from}, bytes, stream_->handle()));
 }
 
-absl::Status StreamQueue::Mark(Flight* flight) {
+absl::Status StreamQueue::PutTimed(Flight* flight) {
   TG_RETURN_IF_ERROR(context_->Enter());
   TG_ASSIGN_OR_RETURN(const EventHandle mark, context_->TakeEvent(kTimed));
   flight->marks.push_back(mark);

@@ -1,6 +1,6 @@
 // A queue that is a stream of the GPU. Submissions are given to the GPU in order and ahead of
 // its work, each as soon as what it waits for is reached or is on a stream of the same driver.
-// Their points are signalled in order, when the GPU has passed an event behind them.
+// Their points are signalled in order, when the GPU has passed a mark behind them.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "devices/api/device.h"
 #include "devices/stream/bell.h"
 #include "devices/stream/flights.h"
+#include "devices/stream/marks.h"
 #include "devices/stream/staging.h"
 #include "engine/base/mutex.h"
 
@@ -26,6 +27,7 @@ struct QueueOptions {
   std::string name;  // see Queue, as the next
   QueueCapability takes;
   size_t index = 0;           // among the device's queues
+  bool words = false;         // as Description's
   int capacity = 0;           // submissions
   absl::Duration wait_limit;  // see HostQueueOptions
   // A GPU that is at the same submission for so long is taken for stuck. What waits for a sibling
@@ -103,26 +105,27 @@ class StreamQueue final : public Queue {
                           std::span<const Address> addresses);
   absl::Status PutCopy(const CopyBytes& copy, std::span<const BufferView> bindings,
                        std::span<const Address> addresses);
-  absl::Status Mark(Flight* flight);
+  absl::Status PutTimed(Flight* flight);
 
   // On the queue's thread.
   void Serve();
   bool EndFlights();
   bool HaveEnded(Flight* flight, absl::Status* status);
-  // A null event stands for all that is on the stream.
   void End(Flight* flight, const absl::Status& status);
   void AddEvents(Flight* flight);
   void Sleep();
-  absl::Status AwaitEvent(EventHandle event);
+  absl::Status AwaitMark(const Mark& mark);
   absl::StatusOr<bool> Query(EventHandle event);
-  bool HasPassed(EventHandle event, absl::Status* status);
+  absl::StatusOr<bool> Ask(const Mark& mark);
+  bool HasPassed(const Mark& mark, absl::Status* status);
   bool WillNotTell(const absl::Status& why);
-  void AwaitNews(EventHandle event);
+  void AwaitNews(const Mark& mark);
 
   const std::shared_ptr<Context> context_;
   const QueueOptions options_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Stream> notices_;  // where the GPU rings the bell
+  std::unique_ptr<Marks> marks_;     // of the stream
   const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   const std::shared_ptr<Flights> flights_ = std::make_shared<Flights>();
@@ -146,6 +149,7 @@ class StreamQueue final : public Queue {
   uint64_t awaited_ = 0;           // the submission whose waits ring the bell
   int64_t waiting_since_ = 0;      // when that began
   int64_t progress_ns_ = 0;        // when the GPU was last seen to pass something, or began
+  int64_t asked_ns_ = 0;           // when the driver was last asked, or that began
   EventHandle noticed_ = nullptr;  // behind which the GPU rings
   int asked_in_vain_ = 0;          // how often in a row the driver did not tell
   bool doubted_ = false;           // it once did not

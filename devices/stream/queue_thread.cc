@@ -1,10 +1,10 @@
 // The queue's thread. It hands over what nobody else has, and ends flights: when the GPU has passed
-// a flight's event, the references go, then the place in the ring, then the point is signalled, so
+// a flight's mark, the references go, then the place in the ring, then the point is signalled, so
 // that whoever sees the point finds all that free.
 //
-// It looks at the event for a moment, because most work is short; then it sleeps until the GPU
-// rings from a stream of its own, so that the work itself never waits for the host. A GPU that has
-// failed does not ring, so it looks again from time to time.
+// It looks at the mark for a moment, because most work is short; then it sleeps until the GPU rings
+// from a stream of its own, so that the work itself never waits for the host. A GPU that has failed
+// neither writes its word nor rings, so the thread asks the driver from time to time.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -42,9 +42,10 @@ StreamQueue::StreamQueue(std::shared_ptr<Context> context, QueueOptions options,
       options_(std::move(options)),
       stream_(std::move(stream)),
       notices_(std::move(notices)),
+      marks_(std::make_unique<Marks>(context_, options_.words)),
       ring_(static_cast<size_t>(std::max(options_.capacity, 1))),
-      staging_(std::make_unique<Staging>(context_,
-                                         [this](EventHandle event) { return AwaitEvent(event); })) {
+      staging_(std::make_unique<Staging>(context_, *marks_,
+                                         [this](const Mark& mark) { return AwaitMark(mark); })) {
   context_->AddBell(bell_);
   context_->driver().queues().Add(timeline_, flights_);
   thread_ = std::thread([this] { Serve(); });
@@ -61,6 +62,7 @@ StreamQueue::~StreamQueue() {
   staging_ = nullptr;
   stream_ = nullptr;
   notices_ = nullptr;
+  marks_ = nullptr;
   // Where the driver did not even wait for its streams.
   if (bell_->is_promised()) KeepForDriver(bell_);
 }
@@ -149,7 +151,7 @@ bool StreamQueue::HaveEnded(Flight* flight, absl::Status* status) {
 void StreamQueue::End(Flight* flight, const absl::Status& status) {
   if (flight->instance != nullptr) flight->work.commands->Return(flight->instance);
   if (flight->work.trace != nullptr) AddEvents(flight);
-  const EventHandle done = flight->done;
+  const EventHandle done = flight->done.event;
   // A GPU that is stuck may still write what it was given, of its peers, too.
   if (flight->on_stream && context_->stuck()) {
     context_->Keep(std::make_shared<Submission>(std::move(flight->work)));
@@ -201,11 +203,24 @@ absl::StatusOr<bool> StreamQueue::Query(EventHandle event) {
   return true;
 }
 
-// True, with how it went, once the GPU has passed the event or never will. A GPU that has failed
+// Of the driver; of a mark with a word, which shows itself, only so often, and where the device has
+// failed, so that no word comes.
+absl::StatusOr<bool> StreamQueue::Ask(const Mark& mark) {
+  const int64_t now = SteadyNs();
+  if (progress_ns_ == 0) asked_ns_ = now;
+  if (mark.word != 0 && context_->health().ok() &&
+      std::chrono::nanoseconds(now - asked_ns_) < kLookAgain) {
+    return false;
+  }
+  asked_ns_ = now;
+  TG_RETURN_IF_ERROR(context_->Enter());
+  return Query(mark.event);
+}
+
+// True, with how it went, once the GPU has passed the mark or never will. A GPU that has failed
 // may still be at work on what it has, and is awaited as any other.
-bool StreamQueue::HasPassed(EventHandle event, absl::Status* status) {
-  const absl::Status entered = context_->Enter();
-  const absl::StatusOr<bool> passed = entered.ok() ? Query(event) : entered;
+bool StreamQueue::HasPassed(const Mark& mark, absl::Status* status) {
+  const absl::StatusOr<bool> passed = marks_->Shows(mark) ? true : Ask(mark);
   if (!passed.ok()) {
     const bool never = WillNotTell(passed.status());
     *status = context_->health();
@@ -243,21 +258,22 @@ bool StreamQueue::WillNotTell(const absl::Status& why) {
   return true;
 }
 
-// Where the context was entered to look. The driver's refusals to ring are not told: without, the
-// thread looks from time to time.
-void StreamQueue::AwaitNews(EventHandle event) {
+// Of a mark without a word, the driver was just asked. Its refusals to ring are not told: without,
+// the thread looks from time to time.
+void StreamQueue::AwaitNews(const Mark& mark) {
   const auto passed = [&] {
-    const absl::StatusOr<bool> query = Query(event);
+    if (mark.word != 0) return marks_->Shows(mark);
+    const absl::StatusOr<bool> query = Query(mark.event);
     if (!query.ok()) WillNotTell(query.status());
     return !query.ok() || *query;
   };
   if (SpinUntil(passed)) return;
-  if (event != nullptr && noticed_ != event &&
-      context_->calls().stream_wait_event(notices_->handle(), event, 0) == kSuccess) {
+  if (mark.event != nullptr && noticed_ != mark.event && context_->Enter().ok() &&
+      context_->calls().stream_wait_event(notices_->handle(), mark.event, 0) == kSuccess) {
     bell_->Promise();
     if (context_->calls().launch_host_function(notices_->handle(), &RingBell, bell_.get()) ==
         kSuccess) {
-      noticed_ = event;
+      noticed_ = mark.event;
     } else {
       bell_->Withdraw();
     }
@@ -265,12 +281,12 @@ void StreamQueue::AwaitNews(EventHandle event) {
   bell_->Await(kLookAgain);
 }
 
-absl::Status StreamQueue::AwaitEvent(EventHandle event) {
+absl::Status StreamQueue::AwaitMark(const Mark& mark) {
   absl::Status status;
-  while (!HasPassed(event, &status)) {
-    if (!EndFlights()) AwaitNews(event);
+  while (!HasPassed(mark, &status)) {
+    if (!EndFlights()) AwaitNews(mark);
   }
-  if (noticed_ == event) noticed_ = nullptr;  // it will be recorded again
+  if (noticed_ == mark.event) noticed_ = nullptr;  // it will be recorded again
   progress_ns_ = 0;
   return status;
 }

@@ -1,4 +1,4 @@
-// Chunks are allocated when they are first used, up to a few. Each has an event behind its last
+// Chunks are allocated when they are first used, up to a few. Each has a mark behind its last
 // copy, for which the next use waits.
 #include "devices/stream/staging.h"
 
@@ -19,15 +19,15 @@ Staging::~Staging() {
   context_->Release([&] {
     for (const Chunk& chunk : chunks_) {
       if (chunk.host != nullptr) context_->calls().host_free(chunk.host);
-      if (chunk.passed != nullptr) context_->ReturnEvent(chunk.passed, kUntimed);
+      if (chunk.passed.event != nullptr) context_->ReturnEvent(chunk.passed.event, kUntimed);
     }
   });
 }
 
 absl::StatusOr<Staging::Chunk*> Staging::Next() {
   Chunk& chunk = chunks_[next_++ % chunks_.size()];
-  if (chunk.passed == nullptr) {
-    TG_ASSIGN_OR_RETURN(chunk.passed, context_->TakeEvent(kUntimed));
+  if (chunk.passed.event == nullptr) {
+    TG_ASSIGN_OR_RETURN(chunk.passed.event, context_->TakeEvent(kUntimed));
   }
   if (chunk.host == nullptr) {
     void* host = nullptr;
@@ -38,10 +38,10 @@ absl::StatusOr<Staging::Chunk*> Staging::Next() {
   return &chunk;
 }
 
-// Without an event behind it, a chunk is free when the whole stream is.
+// Without a mark behind it, a chunk is free when the whole stream is.
 absl::Status Staging::Send(Chunk* chunk, StreamHandle stream) {
-  const absl::Status recorded = TG_STREAM(*context_, event_record, chunk->passed, stream);
-  chunk->in_flight = recorded.ok() || !await_(nullptr).ok();
+  const absl::Status recorded = marks_.Put(&chunk->passed, stream);
+  chunk->in_flight = recorded.ok() || !await_(Mark{}).ok();
   return recorded;
 }
 

@@ -10,17 +10,18 @@
 
 #include "absl/status/statusor.h"
 #include "devices/stream/context.h"
+#include "devices/stream/marks.h"
 
 namespace telegrad::stream {
 
 // Used by one thread.
 class Staging {
  public:
-  // Waits until the GPU has passed an event, or all of the queue's stream where that is null.
-  using Await = std::function<absl::Status(EventHandle)>;
+  // Waits until the GPU has passed a mark.
+  using Await = std::function<absl::Status(const Mark&)>;
 
-  Staging(std::shared_ptr<Context> context, Await await)
-      : context_(std::move(context)), await_(std::move(await)) {}
+  Staging(std::shared_ptr<Context> context, Marks& marks, Await await)
+      : context_(std::move(context)), marks_(marks), await_(std::move(await)) {}
   ~Staging();
 
   // The host's bytes have been read when this returns; they arrive in the stream's order.
@@ -31,7 +32,7 @@ class Staging {
  private:
   struct Chunk {
     char* host = nullptr;
-    EventHandle passed = nullptr;
+    Mark passed;
     bool in_flight = false;
   };
 
@@ -41,6 +42,7 @@ class Staging {
   absl::Status Land(Chunk* chunk);
 
   const std::shared_ptr<Context> context_;
+  Marks& marks_;  // the queue's
   const Await await_;
   std::array<Chunk, 4> chunks_;
   size_t next_ = 0;

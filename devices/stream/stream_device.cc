@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr
     auto queue = StreamQueue::Create(context, {.name = StrCat(context->name(), " ", own_name),
                                                .takes = takes,
                                                .index = queues.size(),
+                                               .words = description.words,
                                                .capacity = limits.queue_capacity,
                                                .wait_limit = limits.wait_limit,
                                                .hang_limit = limits.hang_limit});

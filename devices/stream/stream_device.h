@@ -28,6 +28,7 @@ struct Description {
   int64_t memory_limit = 0;
   int64_t resident_threads = 0;  // that it runs at once, for whose stacks its driver has memory
   bool virtual_memory = false;   // whether addresses can be reserved and memory mapped there
+  bool words = false;            // whether streams write words of the host's memory
   int copy_queues = 1;           // as many copies as it does at once, see CopyQueues
 };
 

@@ -333,22 +333,20 @@ absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::strin
   }
   TG_ASSIGN_OR_RETURN(const Machine* machine, MachineFor(target));
   TG_ASSIGN_OR_RETURN(ProgramImage image, Compilation(name, target, *machine).Run(source));
-  if (const auto ptxas = PtxasOf(target)) {
-    absl::StatusOr<std::string> cubin = AssemblePtx(*ptxas, image.binary, target.arch, name);
+  if (const auto assembler = AssemblerOf(target)) {
+    absl::StatusOr<std::string> cubin = AssemblePtx(*assembler, image.binary, target.arch, name);
     if (!cubin.ok() && !TakesPtx(target)) return cubin.status();
     if (cubin.ok()) image.binary = *std::move(cubin);
   }
   return image;
 }
 
-absl::StatusOr<std::string> TryPtxas(const std::string& name, const std::string& arch) {
-  TG_ASSIGN_OR_RETURN(const Ptxas ptxas, FindPtxas(name));
+absl::Status TryAssembler(const Assembler& assembler, const std::string& arch) {
   Target target;
   target.arch = arch;
-  target.features = CubinFeatures(ptxas);
+  target.features = CubinFeatures(assembler);
   constexpr char kNothing[] = "define ptx_kernel void @nothing() {\n  ret void\n}\n";
-  TG_RETURN_IF_ERROR(Compile(kNothing, "nothing", target).status());
-  return CubinOrPtxFeatures(ptxas);
+  return Compile(kNothing, "nothing", target).status();
 }
 
 absl::StatusOr<std::string> CompileToAssembly(const std::string& source, const std::string& name,

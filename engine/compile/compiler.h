@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "engine/compile/ptxas.h"
 #include "engine/types/target.h"
 
 namespace telegrad {
@@ -14,9 +15,8 @@ namespace telegrad {
 // `threads` below 1 means as many as the hardware has.
 Target HostTarget(int threads);
 
-// CubinFeatures of the ptxas of that name, once it has made a cubin for `arch` of a kernel that
-// this compiler wrote. An error says what is missing.
-absl::StatusOr<std::string> TryPtxas(const std::string& name, const std::string& arch);
+// OK where it makes a cubin for `arch` of a kernel that this compiler wrote; else what is missing.
+absl::Status TryAssembler(const Assembler& assembler, const std::string& arch);
 
 struct CompilerOptions {
   std::string opencl_library = "libOpenCL.so.1";  // by which OpenCL C is compiled; none for ""

@@ -6,6 +6,7 @@
 
 #include "engine/base/version.h"
 #include "engine/compile/compile_worker.h"
+#include "engine/compile/find_assembler.h"
 #include "engine/process/child_process.h"
 
 int main(int argc, char** argv) {
@@ -17,6 +18,12 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--help") {
     std::fputs(kUse, stdout);
     return 0;
+  }
+  if (argc == 4 && std::string_view(argv[1]) == telegrad::kTryNvJitLink) {
+    const auto found = telegrad::TryNvJitLinkHere(argv[2], argv[3]);
+    const std::string said = found.ok() ? *found : std::string(found.status().message());
+    std::printf("%s\n", said.c_str());
+    return found.ok() ? 0 : 1;
   }
   if (!telegrad::BeginAsChild()) {
     std::fputs(kUse, stderr);

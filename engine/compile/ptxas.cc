@@ -22,12 +22,14 @@
 #include "engine/base/status.h"
 #include "engine/base/strings.h"
 #include "engine/base/unique_fd.h"
+#include "engine/compile/nvjitlink.h"
 
 extern char** environ;
 
 namespace telegrad {
 namespace {
 
+constexpr std::string_view kLibrary = "nvJitLink-";
 constexpr std::string_view kCubin = "cubin:", kCubinOrPtx = "cubin-or-ptx:";
 constexpr int kMostMs = 120'000;  // of one run
 constexpr int64_t kMostSaid = 4096, kMostCode = int64_t{128} << 20;
@@ -121,65 +123,82 @@ std::string Locate(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<Ptxas> FindPtxas(const std::string& name) {
-  Ptxas out{.path = Locate(name), .version = ""};
-  if (out.path.empty() || access(out.path.c_str(), X_OK) != 0) {
-    return NotFound("there is no program ", name.empty() ? "ptxas" : name);
-  }
+bool Assembler::is_library() const { return version.starts_with(kLibrary); }
+
+std::string Describe(const Assembler& assembler) {
+  if (!assembler.is_library()) return StrCat("ptxas ", assembler.version);
+  return StrCat("nvJitLink ", assembler.version.substr(kLibrary.size()));
+}
+
+absl::Status CheckForKeys(const Assembler& assembler, std::string_view name) {
   const auto plain = [](unsigned char c) { return c > 32 && c < 127 && !std::strchr("\"\\|", c); };
   const auto in_a_path = [&](unsigned char c) { return c == ' ' || plain(c); };
-  if (!std::ranges::all_of(out.path, in_a_path)) {
+  if (!std::ranges::all_of(assembler.path, in_a_path)) {
     return InvalidArgument("the path of ", name,
                            " has characters other than ASCII's, or one of "
                            "\", \\ and |: a key of kernels cannot have it");
   }
+  if (assembler.version.find(':') != assembler.version.npos ||
+      !std::ranges::all_of(assembler.version, plain)) {
+    return FailedPrecondition(assembler.path, " says a malformed version: ", assembler.version);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> OutputOf(std::vector<std::string> arguments) {
   const Folder folder;
   if (!folder.ok()) return absl::UnavailableError("cannot make a temporary folder");
-  TG_ASSIGN_OR_RETURN(const int code, Run({out.path, "--version"}, folder.File("said")));
-  const std::string said = Said(folder.File("said"));
+  const std::string program = arguments[0];
+  TG_ASSIGN_OR_RETURN(const int code, Run(std::move(arguments), folder.File("said")));
+  std::string said = Said(folder.File("said"));
+  if (code != 0) return FailedPrecondition(program, " ended with exit code ", code, ": ", said);
+  return said;
+}
+
+absl::StatusOr<Assembler> FindPtxas(const std::string& name) {
+  Assembler out{.path = Locate(name), .version = ""};
+  if (out.path.empty() || access(out.path.c_str(), X_OK) != 0) {
+    return NotFound("there is no program ", name.empty() ? "ptxas" : name);
+  }
+  TG_RETURN_IF_ERROR(CheckForKeys(out, name));
+  TG_ASSIGN_OR_RETURN(const std::string said, OutputOf({out.path, "--version"}));
   const size_t at = said.find(", V");
-  if (code != 0 || at == said.npos) {
+  if (at == said.npos) {
     return FailedPrecondition(out.path, " --version does not say its version: ", said);
   }
   out.version = said.substr(at + 2, said.find_first_of(" \r\n", at + 2) - (at + 2));
-  if (out.version.find(':') != out.version.npos || !std::ranges::all_of(out.version, plain)) {
-    return FailedPrecondition(out.path, " --version says a malformed version: ", said);
-  }
+  TG_RETURN_IF_ERROR(CheckForKeys(out, name));
   return out;
 }
 
-std::string CubinFeatures(const Ptxas& ptxas) {
-  return StrCat(kCubin, ptxas.version, ":", ptxas.path);
+std::string CubinFeatures(const Assembler& assembler) {
+  return StrCat(kCubin, assembler.version, ":", assembler.path);
 }
 
-std::string CubinOrPtxFeatures(const Ptxas& ptxas) {
-  return StrCat(kCubinOrPtx, ptxas.version, ":", ptxas.path);
+std::string CubinOrPtxFeatures(const Assembler& assembler) {
+  return StrCat(kCubinOrPtx, assembler.version, ":", assembler.path);
 }
 
 bool TakesPtx(const Target& target) { return target.features.starts_with(kCubinOrPtx); }
 
-std::optional<std::string> PtxasOf(const Target& target) {
+std::optional<Assembler> AssemblerOf(const Target& target) {
   const std::string_view features = target.features;
   if (!features.starts_with(kCubin) && !features.starts_with(kCubinOrPtx)) return std::nullopt;
-  const size_t colon = features.find(':', features.find(':') + 1);
+  const size_t begin = features.find(':') + 1;
+  const size_t colon = features.find(':', begin);
   if (colon == features.npos) return std::nullopt;
-  return std::string(features.substr(colon + 1));
+  return Assembler{.path = std::string(features.substr(colon + 1)),
+                   .version = std::string(features.substr(begin, colon - begin))};
 }
 
-std::string PtxasVersionOf(const Target& target) {
-  if (!PtxasOf(target)) return "";
-  std::string_view features = target.features;
-  features.remove_prefix(features.find(':') + 1);
-  return std::string(features.substr(0, features.find(':')));
-}
-
-absl::StatusOr<std::string> AssemblePtx(const std::string& path, const std::string& ptx,
+absl::StatusOr<std::string> AssemblePtx(const Assembler& assembler, const std::string& ptx,
                                         const std::string& arch, const std::string& kernel) {
+  if (assembler.is_library()) return LinkPtx(assembler.path, ptx, arch, kernel);
   const Folder folder;
   if (!folder.ok()) return absl::UnavailableError("cannot make a temporary folder");
   TG_RETURN_IF_ERROR(WriteFile(folder.File("in.ptx"), ptx));
-  TG_ASSIGN_OR_RETURN(const int code, Run({path, "-arch", arch, folder.File("in.ptx"), "-o",
-                                           folder.File("out.cubin")},
+  TG_ASSIGN_OR_RETURN(const int code, Run({assembler.path, "-arch", arch, folder.File("in.ptx"),
+                                           "-o", folder.File("out.cubin")},
                                           folder.File("said")));
   if (code != 0) {
     return Internal("kernel ", kernel, ": ptxas ended with exit code ", code, ": ",

@@ -90,8 +90,8 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
 static std::string CodeOf(const Device& device) {
   const Target& target = device.target();
   if (!target.arch.starts_with("sm_") || device.name().find('/') != device.name().npos) return "";
-  const std::string version = PtxasVersionOf(target);
-  return version.empty() ? ", code by the driver" : StrCat(", code by ptxas ", version);
+  const auto assembler = AssemblerOf(target);
+  return StrCat(", code by ", assembler ? Describe(*assembler) : "the driver");
 }
 
 absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDevicesRequest&,

@@ -97,12 +97,14 @@ FakeHip& ControlsOfHip() {
   return *fake;
 }
 
-// A GPU of the fake library, whose memory is the library's or mapped.
+// A GPU of the fake library, whose memory is the library's, and whose events are asked, or whose
+// memory is mapped, and whose streams write words.
 TestedDriver FakeNvidia(std::string name, bool is_virtual) {
   return {.name = std::move(name),
           .open =
               [is_virtual](const QueueLimits& limits) {
                 ControlsOfCuda().Set("virtual_memory", is_virtual ? 1 : 0);
+                ControlsOfCuda().Set("stream_words", is_virtual ? 1 : 0);
                 return OpenFirst(&OpenCudas, FakeOptions(), limits);
               },
           .next = &NextImage,
@@ -125,6 +127,7 @@ TestedDriver FakeAmd(std::string name, int64_t processor, const char* arch, bool
               [processor, is_virtual](const QueueLimits& limits) {
                 ControlsOfHip().Set("processor", processor);
                 ControlsOfHip().Set("virtual_memory", is_virtual ? 1 : 0);
+                ControlsOfHip().Set("stream_words", is_virtual ? 1 : 0);
                 return OpenFirst(&OpenHips, FakeHipOptions(), limits);
               },
           .next = [arch] { return NextHip(arch); },

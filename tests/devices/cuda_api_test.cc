@@ -78,6 +78,7 @@ TEST(CudaApi, IsWhatCudaHSays) {
   }
   EXPECT_GT(compared, 40u);
   code += "static_assert(CU_MEMHOSTALLOC_PORTABLE == telegrad::cuda::kMemHostAllocPortable);\n";
+  code += "static_assert(CU_MEMHOSTALLOC_DEVICEMAP == telegrad::cuda::kMemHostAllocDeviceMap);\n";
   for (const char* type :
        {"CUdevice", "CUdeviceptr", "CUresult", "CUdevice_attribute", "CUfunction_attribute",
         "CUjit_option", "CUmemorytype", "CUmemGenericAllocationHandle", "CUmemAllocationProp",

@@ -440,7 +440,7 @@ TEST_F(Cuda, TakesCubins) {
   Open();
   fake_.Set("jit_error", 209);
   ProgramImage image = NextImage();
-  image.binary = *AssemblePtx(FAKE_PTXAS, kNextPtx, "sm_80", "next");
+  image.binary = *AssemblePtx({FAKE_PTXAS, ""}, kNextPtx, "sm_80", "next");
   const auto program = device().Load(image);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(fake_.Count("modules_translated"), 0);

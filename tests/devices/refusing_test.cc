@@ -2,6 +2,7 @@
 // in the life of a device. The operation that made the call then fails with an error that names
 // the function; nothing hangs, everything is released, and the results of operations that
 // succeed are right.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -198,15 +199,17 @@ class Refusing {
         error_(error),
         balances_(std::move(balances)) {}
 
-  // Fails every call once; how many there were.
-  int64_t FailEachCall() {
+  // Fails every call once, or every one of these functions; how many there were.
+  int64_t FailEachCall(const std::vector<std::string>& only = {}) {
     library_.Reset();
     const Life whole = Live(driver_, *host_);
     EXPECT_EQ(whole.read, kRead) << (whole.said.empty() ? "" : whole.said[0]);
     ExpectBalance("nothing refused");
     std::vector<std::pair<std::string, int64_t>> calls;
     for (const std::string& name : library_.Names()) {
-      calls.emplace_back(name, library_.Calls(name));
+      if (only.empty() || std::ranges::find(only, name) != only.end()) {
+        calls.emplace_back(name, library_.Calls(name));
+      }
       if (library_.Calls(name) == 0) uncalled_.push_back(name);
     }
     int64_t all = 0;
@@ -346,11 +349,19 @@ TEST_F(RefusingCuda, EveryCall) {
                      {{"cuGraphCreate"}, {"cuGraphDestroy"}},
                      {{"cuGraphInstantiateWithFlags"}, {"cuGraphExecDestroy"}}});
   EXPECT_GT(refusing.FailEachCall(), 200);
-  EXPECT_THAT(
-      refusing.uncalled(),
-      ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
-                             "cuDeviceGetPCIBusId", "cuCtxDisablePeerAccess",
-                             "cuDevicePrimaryCtxReset_v2", "cuStreamQuery", "cuLaunchHostFunc"}));
+  EXPECT_THAT(refusing.uncalled(),
+              ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
+                                     "cuDeviceGetPCIBusId", "cuCtxDisablePeerAccess",
+                                     "cuDevicePrimaryCtxReset_v2", "cuStreamQuery",
+                                     "cuLaunchHostFunc", "cuEventQuery"}));
+}
+
+// The driver of a GPU that writes no words is asked how far it is.
+TEST_F(RefusingCuda, EveryQuestion) {
+  fake_.Set("stream_words", 0);
+  ASSERT_TRUE(library_.works());
+  Refusing refusing(library_, Driver(), kInvalidValue, {});
+  EXPECT_GT(refusing.FailEachCall({"cuEventQuery", "cuEventRecord"}), 20);
 }
 
 TEST(RefusingHip, EveryCall) {
@@ -381,10 +392,11 @@ TEST(RefusingHip, EveryCall) {
                      {{"hipGraphCreate"}, {"hipGraphDestroy"}},
                      {{"hipGraphInstantiateWithFlags"}, {"hipGraphExecDestroy"}}});
   EXPECT_GT(refusing.FailEachCall(), 200);
-  EXPECT_THAT(refusing.uncalled(),
-              ::testing::IsSubsetOf({"hipDrvGetErrorName", "hipDrvGetErrorString",
-                                     "hipDeviceGetName", "hipDeviceDisablePeerAccess",
-                                     "hipDeviceReset", "hipStreamQuery", "hipLaunchHostFunc"}));
+  EXPECT_THAT(
+      refusing.uncalled(),
+      ::testing::IsSubsetOf({"hipDrvGetErrorName", "hipDrvGetErrorString", "hipDeviceGetName",
+                             "hipDeviceDisablePeerAccess", "hipDeviceReset", "hipStreamQuery",
+                             "hipLaunchHostFunc", "hipEventQuery"}));
 }
 
 // A download of which the driver does not mark the end may still land in pinned memory when the

@@ -2,9 +2,14 @@
 // anything else, which must end in an error.
 #include "devices/cubin/cubin.h"
 
+#include <dlfcn.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "engine/compile/compiler.h"
+#include "engine/compile/nvjitlink.h"
 #include "tests/nv/nv_fixture.h"
 #include "tests/nvptx/ptxas.h"
 
@@ -73,13 +78,13 @@ TEST(Cubin, OfTheFakeAssembler) {
 TEST(Cubin, OfNvidiasAssembler) {
   const std::string ptxas = testing::FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "no ptxas: set TELEGRAD_PTXAS";
-  const auto elf = AssemblePtx(ptxas, kAll, "sm_90a", "all");
+  const auto elf = AssemblePtx({ptxas, ""}, kAll, "sm_90a", "all");
   ASSERT_TRUE(elf.ok()) << elf.status();
   ExpectAll(*elf);
   // Of others the parameters are what CUDA's driver is asked to be given.
   std::string older = kAll;
   older.replace(older.find("sm_90a"), 6, "sm_80");
-  const auto ampere = AssemblePtx(ptxas, older, "sm_80", "all");
+  const auto ampere = AssemblePtx({ptxas, ""}, older, "sm_80", "all");
   ASSERT_TRUE(ampere.ok()) << ampere.status();
   const auto read = Cubin::Read(*ampere, "all");
   ASSERT_TRUE(read.ok()) << read.status();
@@ -147,23 +152,78 @@ TEST(Ptxas, SaysWhatIsWrong) {
     ASSERT_EQ(symlink(FAKE_PTXAS, path.c_str()), 0);
     EXPECT_EQ(FindPtxas(path).status().code(), absl::StatusCode::kInvalidArgument) << name;
   }
-  EXPECT_THAT(std::string(AssemblePtx("/bin/true", "", "sm_90a", "k").status().message()),
+  EXPECT_THAT(std::string(AssemblePtx({"/bin/true", ""}, "", "sm_90a", "k").status().message()),
               HasSubstr("out.cubin"));
-  const auto bad = AssemblePtx(FAKE_PTXAS, "no PTX", "sm_90a", "kernel_7");
+  const auto bad = AssemblePtx({FAKE_PTXAS, ""}, "no PTX", "sm_90a", "kernel_7");
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("kernel kernel_7: ptxas ended"));
-  EXPECT_EQ(AssemblePtx("/no/such/ptxas", "", "sm_90a", "k").status().code(),
+  EXPECT_EQ(AssemblePtx({"/no/such/ptxas", ""}, "", "sm_90a", "k").status().code(),
             absl::StatusCode::kUnavailable);
   Target target;
   target.features = FakeAssembler();
-  EXPECT_EQ(PtxasOf(target), FAKE_PTXAS);
+  EXPECT_EQ(AssemblerOf(target)->path, FAKE_PTXAS);
   EXPECT_FALSE(TakesPtx(target));
   target.features = CubinOrPtxFeatures(*FindPtxas(FAKE_PTXAS));
-  EXPECT_EQ(PtxasOf(target), FAKE_PTXAS);
-  EXPECT_EQ(PtxasVersionOf(target), "V0.0.1");
+  ASSERT_TRUE(AssemblerOf(target).has_value());
+  EXPECT_EQ(AssemblerOf(target)->path, FAKE_PTXAS);
+  EXPECT_EQ(Describe(*AssemblerOf(target)), "ptxas V0.0.1");
   EXPECT_TRUE(TakesPtx(target));
   target.features = "+avx2";
-  EXPECT_EQ(PtxasOf(target), std::nullopt);
+  EXPECT_FALSE(AssemblerOf(target).has_value());
+}
+
+// The library makes, in this process, the cubin that the program makes.
+TEST(NvJitLink, MakesTheCubinOfPtx) {
+  const auto found = FindNvJitLink(StrCat("libnothing.so.1:", FAKE_NVJITLINK));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->path, FAKE_NVJITLINK);
+  EXPECT_TRUE(found->is_library());
+  EXPECT_EQ(Describe(*found), "nvJitLink 0.7");
+  const auto cubin = AssemblePtx(*found, kAll, "sm_90a", "all");
+  ASSERT_TRUE(cubin.ok()) << cubin.status();
+  EXPECT_EQ(*cubin, CubinOf(kAll, "all")->binary);
+  Target target;
+  target.features = CubinOrPtxFeatures(*found);
+  ASSERT_TRUE(AssemblerOf(target).has_value());
+  EXPECT_EQ(AssemblerOf(target)->path, found->path);
+  EXPECT_EQ(AssemblerOf(target)->version, "nvJitLink-0.7");
+}
+
+TEST(NvJitLink, SaysWhatIsWrong) {
+  const Assembler library{FAKE_NVJITLINK, "nvJitLink-0.7"};
+  const absl::Status bad = AssemblePtx(library, "no PTX", "sm_90a", "kernel_7").status();
+  EXPECT_EQ(bad.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(bad.message()),
+              ::testing::AllOf(HasSubstr("kernel kernel_7: nvJitLinkComplete ended with error 4"),
+                               HasSubstr("fatal : ")));
+  void* const fake = dlopen(FAKE_NVJITLINK, RTLD_NOW);
+  ASSERT_NE(fake, nullptr);
+  EXPECT_EQ(reinterpret_cast<int (*)()>(dlsym(fake, "fakeNvJitLinkLive"))(), 0);
+  EXPECT_EQ(AssemblePtx({"/no/such.so", "nvJitLink-1.0"}, "", "sm_90a", "k").status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(FindNvJitLink("libnothing.so.1:libnothing.so.2").status().code(),
+            absl::StatusCode::kNotFound);
+  // Another library.
+  const absl::Status other = FindNvJitLink("libm.so.6").status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("lacks nvJitLinkVersion"));
+}
+
+// NVIDIA's own, where TELEGRAD_NVJITLINK names it or the system has it.
+TEST(NvJitLink, NvidiasMakesCubins) {
+  const char* const named = std::getenv("TELEGRAD_NVJITLINK");
+  const auto found = FindNvJitLink(named != nullptr ? named
+                                                    : "libnvJitLink.so.12:libnvJitLink.so.13:"
+                                                      "/usr/local/cuda/lib64/libnvJitLink.so");
+  if (!found.ok()) GTEST_SKIP() << found.status().message();
+  // Of it the driver is asked for the parameters alone: the sections of cubins of CUDA 13 are not
+  // those that devices without the driver read.
+  const auto elf = AssemblePtx(*found, kAll, "sm_90a", "all");
+  ASSERT_TRUE(elf.ok()) << elf.status();
+  EXPECT_EQ(*Cubin::ParametersOf(*elf, "all"), std::vector<uint32_t>(3, 8));
+  for (const char* const arch : {"sm_80", "sm_90a"}) {
+    EXPECT_EQ(TryAssembler(*found, arch), absl::OkStatus()) << arch;
+  }
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ inline const std::string& FakeAssembler() {
 
 // Of a kernel of one buffer.
 inline absl::StatusOr<ProgramImage> CubinOf(const std::string& ptx, const std::string& name) {
-  TG_ASSIGN_OR_RETURN(std::string cubin, AssemblePtx(FAKE_PTXAS, ptx, "sm_90a", name));
+  TG_ASSIGN_OR_RETURN(std::string cubin, AssemblePtx({FAKE_PTXAS, ""}, ptx, "sm_90a", name));
   return ProgramImage{
       .name = name, .binary = std::move(cubin), .signature = {.parameters = KernelParameters(1)}};
 }

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "engine/base/strings.h"
 #include "engine/ir/content_hash.h"
@@ -151,7 +152,7 @@ TEST_F(DaemonTest, SaysWhoMakesTheCodeOfGpus) {
   for (const std::string& ptxas : {std::string(FAKE_PTXAS), failing, std::string("/nowhere/ptxas"),
                                    std::string("/bin/false")}) {
     Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--hip-devices", "0",
-           "--ptxas", ptxas});
+           "--ptxas", ptxas, "--nvjitlink", ""});
     const auto devices = connection_->ListDevices();
     ASSERT_TRUE(devices.ok()) << devices.status();
     EXPECT_THAT((*devices)[1].target, ::testing::EndsWith(ptxas == FAKE_PTXAS || ptxas == failing
@@ -170,6 +171,37 @@ TEST_F(DaemonTest, SaysWhoMakesTheCodeOfGpus) {
     const auto read = session->Read(2, 0, Writable(y));
     ASSERT_TRUE(read.Get().ok()) << read.Get().status();
     EXPECT_THAT(y, ElementsAre(2, 4, 6));
+  }
+}
+
+// Where there is no ptxas, a library makes them in a compile worker. The daemon never opens it.
+TEST_F(DaemonTest, WithoutPtxasALibraryMakesTheCodeOfGpus) {
+  for (const bool workers : {true, false}) {
+    SCOPED_TRACE(workers);
+    Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--hip-devices", "0",
+           "--ptxas", "/nowhere/ptxas", "--nvjitlink", FAKE_NVJITLINK, "--compile-workers",
+           workers ? "1" : "0"});
+    const auto devices = connection_->ListDevices();
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    EXPECT_THAT((*devices)[1].target,
+                ::testing::EndsWith(workers ? ", code by nvJitLink 0.7" : ", code by the driver"));
+    const auto session = Session();
+    const FrozenGraph graph = DoubleGraph(3);
+    const std::vector<float> x{1, 2, 3};
+    std::vector<float> y(3);
+    session->Alloc(1, 12, "CUDA:0");
+    session->Alloc(2, 12, "CUDA:0");
+    session->WriteCopy(1, 0, Bytes(x));
+    session->Put(graph.root());
+    const uint64_t handles[] = {2, 1};
+    session->Run(ContentHash(graph.root()), handles);
+    const auto read = session->Read(2, 0, Writable(y));
+    ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+    EXPECT_THAT(y, ElementsAre(2, 4, 6));
+    std::ifstream maps(StrCat("/proc/", daemon_->pid(), "/maps"));
+    const std::string all{std::istreambuf_iterator<char>(maps), {}};
+    EXPECT_THAT(all, HasSubstr("libcuda.so.1"));
+    EXPECT_THAT(all, ::testing::Not(HasSubstr("nvjitlink")));
   }
 }
 

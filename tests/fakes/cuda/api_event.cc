@@ -55,6 +55,7 @@ FAKE_CUDA_API int cuEventRecord(Handle handle, Handle stream_handle) {
 
 FAKE_CUDA_API int cuEventQuery(Handle handle) {
   Call call;
+  ++call.driver().counters.event_queries;
   FAKE_RETURN_IF_FAILED(call);
   const Event* event = FindEvent(call.driver(), handle);
   if (event == nullptr) return fakecuda::CUDA_ERROR_INVALID_HANDLE;

@@ -13,6 +13,7 @@ using fakecuda::Driver;
 namespace {
 
 constexpr unsigned int kHostFlags = 7;  // PORTABLE, DEVICEMAP, WRITECOMBINED
+constexpr unsigned int kDeviceMap = 2;
 constexpr std::align_val_t kPage{4096};
 
 }  // namespace
@@ -77,6 +78,9 @@ FAKE_CUDA_API int cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) 
       .bytes = bytes,
       .host = memory,
       .keep = std::shared_ptr<uint8_t>(memory, [](uint8_t* p) { ::operator delete(p, kPage); })};
+  if ((flags & kDeviceMap) != 0) {
+    allocation.mapped = fakecuda::TakeAddresses(bytes, fakecuda::kAllocationAlign);
+  }
   ++call.driver().counters.live_host_allocations;
   *host = memory;
   return fakecuda::CUDA_SUCCESS;
@@ -128,15 +132,16 @@ FAKE_CUDA_API int cuMemFreeHost(void* host) {
   return fakecuda::CUDA_SUCCESS;
 }
 
-// With unified addressing the two are the same.
+// With unified addressing the two would be the same, which programs must not rely on.
 FAKE_CUDA_API int cuMemHostGetDevicePointer_v2(DevicePointer* address, void* host,
                                                unsigned int flags) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   const auto at = reinterpret_cast<uint64_t>(host);
-  if (address == nullptr || flags != 0 || call.driver().FindPinned(at, 1) == nullptr) {
+  const Allocation* const found = call.driver().FindPinned(at, 1);
+  if (address == nullptr || flags != 0 || found == nullptr || found->mapped == 0) {
     return fakecuda::CUDA_ERROR_INVALID_VALUE;
   }
-  *address = at;
+  *address = found->mapped + (at - found->region.base);
   return fakecuda::CUDA_SUCCESS;
 }

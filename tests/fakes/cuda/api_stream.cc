@@ -1,8 +1,10 @@
 // Streams and host functions on them.
 #include "tests/fakes/cuda/scheduler.h"
 #include "tests/fakes/cuda/state.h"
+#include "tests/fakes/cuda/work.h"
 
 using fakecuda::Call;
+using fakecuda::DevicePointer;
 using fakecuda::Driver;
 using fakecuda::Handle;
 using fakecuda::Stream;
@@ -37,6 +39,7 @@ FAKE_CUDA_API int cuStreamDestroy_v2(Handle handle) {
 
 FAKE_CUDA_API int cuStreamQuery(Handle handle) {
   Call call;
+  ++call.driver().counters.stream_queries;
   FAKE_RETURN_IF_FAILED(call);
   const Stream* stream = call.FindStream(handle);
   if (stream == nullptr) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
@@ -72,6 +75,32 @@ FAKE_CUDA_API int cuStreamWaitEvent(Handle handle, Handle event, unsigned int fl
   if (it->second.marker == nullptr) return fakecuda::CUDA_SUCCESS;  // nothing was recorded
   fakecuda::Operation operation;
   operation.waits = {it->second.marker};
+  Submit(driver, *stream, std::move(operation));
+  return fakecuda::CUDA_SUCCESS;
+}
+
+// The word has its old value until the stream's turn comes, and for good if the context has failed
+// by then.
+FAKE_CUDA_API int cuStreamWriteValue64_v2(Handle handle, DevicePointer address, uint64_t value,
+                                          unsigned int flags) {
+  Call call;
+  FAKE_RETURN_IF_FAILED(call);
+  Driver& driver = call.driver();
+  Stream* stream = call.FindStream(handle);
+  if (stream == nullptr) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
+  if (driver.knobs.stream_words == 0) return fakecuda::CUDA_ERROR_NOT_SUPPORTED;
+  const bool is_there = driver.Reaches(call.context(), address, sizeof(value)) ||
+                        driver.FindMapped(address, sizeof(value)) != nullptr;
+  if (address % sizeof(value) != 0 || flags != 0 || !is_there) {
+    return fakecuda::CUDA_ERROR_INVALID_VALUE;
+  }
+  const bool arrives = !fakecuda::Now(&driver.knobs.lose_word);
+  fakecuda::Operation operation;
+  operation.run = [address, value, arrives](const fakecuda::MemoryView& memory) {
+    fakecuda::Outcome outcome;
+    if (arrives) fakecuda::RunWord(address, value, memory, &outcome);
+    return outcome;
+  };
   Submit(driver, *stream, std::move(operation));
   return fakecuda::CUDA_SUCCESS;
 }

@@ -67,6 +67,7 @@ bool AttributeOf(const Knobs& knobs, int device, int attribute, int* value) {
       {95, 1},                                        // COOPERATIVE_LAUNCH
       {97, shared},                                   // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
       {102, knobs.virtual_memory != 0 ? 1 : 0},       // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+      {122, knobs.stream_words != 0 ? 1 : 0},         // CAN_USE_64_BIT_STREAM_MEM_OPS
       {106, 32},                                      // MAX_BLOCKS_PER_MULTIPROCESSOR
       {111, 1024},                                    // RESERVED_SHARED_MEMORY_PER_BLOCK
   };

@@ -197,6 +197,44 @@ TEST_F(DriverTest, MissingEventWaitIsSeen) {
   EXPECT_EQ(cu.cuMemFreeHost(host), CUDA_SUCCESS);
 }
 
+// A stream writes a word when its turn comes, to the address that GPUs have for it.
+TEST_F(DriverTest, AWordIsWrittenLateAndInOrder) {
+  Start();
+  cu.fakeCudaSet("hold", 1);
+  const Handle stream = MakeStream();
+  const DevicePointer a = Alloc(128);
+  const Handle add = Function(kAdd, "add");
+  void* host = nullptr;
+  ASSERT_EQ(cu.cuMemHostAlloc(&host, 4096, 0), CUDA_SUCCESS);
+  DevicePointer address = 0;
+  EXPECT_EQ(cu.cuMemHostGetDevicePointer_v2(&address, host, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cu.cuMemFreeHost(host), CUDA_SUCCESS);
+  constexpr unsigned kDeviceMap = 2;
+  ASSERT_EQ(cu.cuMemHostAlloc(&host, 4096, kDeviceMap), CUDA_SUCCESS);
+  auto* const word = static_cast<volatile uint64_t*>(host);
+  *word = 0;
+  ASSERT_EQ(cu.cuMemHostGetDevicePointer_v2(&address, host, 0), CUDA_SUCCESS);
+  EXPECT_NE(address, reinterpret_cast<uint64_t>(host));
+  ASSERT_EQ(cu.cuMemsetD8Async(a, 0, 128, stream), CUDA_SUCCESS);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(LaunchAdd(add, a, 1, stream), CUDA_SUCCESS);
+    ASSERT_EQ(cu.cuStreamWriteValue64_v2(stream, address, i << 40, 0), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(*word, 0u);
+  EXPECT_EQ(Read(a, 1, stream)[0], 3u);
+  EXPECT_EQ(*word, uint64_t{3} << 40);
+  EXPECT_EQ(cu.fakeCudaCount("words"), 3);
+  // To where it is not, in part, or without the barrier.
+  for (const DevicePointer wrong :
+       {address + 4, address + 4096, reinterpret_cast<uint64_t>(host)}) {
+    EXPECT_EQ(cu.cuStreamWriteValue64_v2(stream, wrong, 1, 0), CUDA_ERROR_INVALID_VALUE);
+  }
+  EXPECT_EQ(cu.cuStreamWriteValue64_v2(stream, address, 1, 1), CUDA_ERROR_INVALID_VALUE);
+  cu.fakeCudaSet("stream_words", 0);
+  EXPECT_EQ(cu.cuStreamWriteValue64_v2(stream, address, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cu.cuMemFreeHost(host), CUDA_SUCCESS);
+}
+
 TEST_F(DriverTest, PinnedMemoryIsReadLateAndPageableMemoryAtOnce) {
   Start();
   cu.fakeCudaSet("hold", 1);

@@ -51,6 +51,15 @@ Allocation* Driver::FindPinned(uint64_t address, uint64_t bytes) {
   return Find(host_allocations, address, bytes);
 }
 
+Allocation* Driver::FindMapped(DevicePointer address, uint64_t bytes) {
+  for (auto& [host, allocation] : host_allocations) {
+    const uint64_t offset = address - allocation.mapped;
+    const uint64_t size = allocation.region.bytes;
+    if (allocation.mapped != 0 && offset < size && bytes <= size - offset) return &allocation;
+  }
+  return nullptr;
+}
+
 bool Driver::Reaches(const Context& context, DevicePointer address, uint64_t bytes) {
   if (const Allocation* const found = FindDevice(address, bytes); found != nullptr) {
     return found->context == context.handle || context.peers.contains(found->context);
@@ -72,7 +81,12 @@ MemoryView Driver::View(const std::vector<Handle>& of) {
   for (const auto& [base, allocation] : allocations) {
     if (visible.contains(allocation.context)) view.push_back(allocation.region);
   }
-  for (const auto& [base, allocation] : host_allocations) view.push_back(allocation.region);
+  for (const auto& [base, allocation] : host_allocations) {
+    view.push_back(allocation.region);
+    if (allocation.mapped == 0) continue;
+    view.push_back(allocation.region);
+    view.back().base = allocation.mapped;
+  }
   std::sort(view.begin(), view.end(),
             [](const Region& a, const Region& b) { return a.base < b.base; });
   return view;

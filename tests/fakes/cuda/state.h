@@ -68,11 +68,12 @@ struct Event {
 struct Allocation {
   Handle context = 0;
   Region region;
-  int64_t charged = 0;    // of the device's memory
-  bool internal = false;  // a module's variables
-  int64_t opened = 0;     // how often, of another process's; 0 for one of this process
-  uint64_t shared = 0;    // by which number processes name it; 0: none has a handle
-  int file = -1;          // where its bytes then are
+  int64_t charged = 0;       // of the device's memory
+  bool internal = false;     // a module's variables
+  int64_t opened = 0;        // how often, of another process's; 0 for one of this process
+  uint64_t shared = 0;       // by which number processes name it; 0: none has a handle
+  int file = -1;             // where its bytes then are
+  DevicePointer mapped = 0;  // of pinned memory: where the GPUs see it, if they do
 };
 
 // Memory of cuMemCreate, which is of a device and of no context.
@@ -201,6 +202,8 @@ struct Driver {
   // The allocation with all the bytes, of device or of pinned memory; null if there is none.
   Allocation* FindDevice(DevicePointer address, uint64_t bytes);
   Allocation* FindPinned(uint64_t address, uint64_t bytes);
+  // Pinned memory at the GPUs' addresses for it.
+  Allocation* FindMapped(DevicePointer address, uint64_t bytes);
   // Whether work in the context may use all the bytes, which are its own, a peer's, or mapped with
   // access for its device.
   bool Reaches(const Context& context, DevicePointer address, uint64_t bytes);

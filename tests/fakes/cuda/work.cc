@@ -79,6 +79,14 @@ void RunMemset(DevicePointer to, uint8_t value, uint64_t bytes, const MemoryView
   ++outcome->counted.memsets;
 }
 
+// The host may be looking.
+void RunWord(DevicePointer to, uint64_t value, const MemoryView& memory, Outcome* outcome) {
+  uint8_t* at = Find(memory, to, sizeof(value), "a word", outcome);
+  if (at == nullptr) return;
+  __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_RELEASE);
+  ++outcome->counted.words;
+}
+
 void AwaitRunning(Call& call) {
   Driver& driver = call.driver();
   driver.done.wait(call.lock(), [&] {

@@ -18,6 +18,8 @@ void RunCopy(const PreparedCopy& copy, const MemoryView& memory, Outcome* outcom
 void RunMemset(DevicePointer to, uint8_t value, uint64_t bytes, const MemoryView& memory,
                Outcome* outcome);
 
+void RunWord(DevicePointer to, uint64_t value, const MemoryView& memory, Outcome* outcome);
+
 // A launch with its parameters copied, if the shape and the function agree with the device.
 Result Prepare(Driver& driver, const Context& context, Handle function, const uint32_t grid[3],
                const uint32_t block[3], uint64_t shared_bytes, void** parameters, void** extra,

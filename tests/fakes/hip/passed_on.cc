@@ -3,6 +3,8 @@
 
 using fakehip::HipOf;
 
+constexpr unsigned int kCoherent = 0x40000000;  // hipHostMallocCoherent
+
 #define PASS_ON(hip, parameters, cuda, arguments) \
   FAKE_HIP_API int hip parameters {               \
     FAKE_HIP_USE();                               \
@@ -43,7 +45,12 @@ PASS_ON(hipMemSetAccess,
          size_t count),
         cuMemSetAccess, (address, bytes, descriptions, count))
 PASS_ON(hipHostMalloc, (void** address, size_t bytes, unsigned int flags), cuMemHostAlloc,
-        (address, bytes, flags))
+        (address, bytes, flags & ~kCoherent))
+PASS_ON(hipHostGetDevicePointer, (DevicePointer * address, void* host, unsigned int flags),
+        cuMemHostGetDevicePointer_v2, (address, host, flags))
+PASS_ON(hipStreamWriteValue64,
+        (Handle stream, DevicePointer address, uint64_t value, unsigned int flags),
+        cuStreamWriteValue64_v2, (stream, address, value, flags))
 PASS_ON(hipHostRegister, (void* address, size_t bytes, unsigned int flags), cuMemHostRegister_v2,
         (address, bytes, flags))
 PASS_ON(hipHostUnregister, (void* address), cuMemHostUnregister, (address))
