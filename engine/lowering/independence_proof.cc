@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "engine/base/status.h"
-#include "engine/lowering/barrier_order.h"
+#include "engine/lowering/evaluated_accesses.h"
+#include "engine/lowering/program_accesses.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/same_element.h"
 
@@ -16,20 +18,6 @@ namespace telegrad {
 namespace {
 
 constexpr int64_t kPairsBetweenLooks = 64;  // at the time
-
-bool IsParallelRange(UOp u) {
-  return u.is(Op::kRange) && (IsType(u, AxisType::kThread) || IsType(u, AxisType::kGroup) ||
-                              IsType(u, AxisType::kLocal) || IsType(u, AxisType::kWarp));
-}
-
-struct Touch {
-  UOp address;
-  bool stores = false;
-  std::vector<size_t> positions = {};  // in the order
-  LinearForm form = {};
-  int sum = 0;        // number of the form, but for its constant
-  int64_t width = 1;  // elements from there on
-};
 
 enum class Outcome { kProved, kRepeated, kUnproved };
 
@@ -39,167 +27,198 @@ struct Verdict {
   bool within = false;  // it is one of the threads of one workgroup
 };
 
-// The accesses to a memory.
-struct Touches {
-  std::vector<Touch> all;
-  bool asynchronous = false;  // some run beside the threads
+// Accesses of which the indices differ by constants alone, as those of an unrolled loop do.
+struct Family {
+  std::vector<const Touch*> all;
+  int64_t least = INT64_MAX, most = INT64_MIN, width = 1;  // of the constants
 };
-
-bool IsRangeOfWorkgroup(UOp u) {
-  return u.is(Op::kRange) && (IsType(u, AxisType::kLocal) || IsType(u, AxisType::kWarp));
-}
 
 class Independence {
  public:
-  Independence(const Program& program, bool local, Budget* budget)
-      : g_(*program.graph),
-        program_(program),
-        budget_(*budget),
-        values_(g_),
-        barriers_(program),
-        local_(local) {}
+  Independence(const Program& program, Budget* budget)
+      : g_(*program.graph), program_(program), budget_(*budget), accesses_(program) {}
 
-  absl::StatusOr<IndependenceReport> Run() {
-    TG_RETURN_IF_ERROR(Read());
-    if (parallel_.empty()) return std::move(report_);
-    for (const auto& [slot, touches] : arguments_) TG_RETURN_IF_ERROR(ProvePairs(touches, false));
-    for (const auto& [memory, touches] : locals_) {
-      if (touches.asynchronous) {
-        ++report_.asynchronous_local;
-      } else {
-        TG_RETURN_IF_ERROR(ProvePairs(touches, true));
+  absl::StatusOr<IndependenceReport> Run(bool local) {
+    TG_RETURN_IF_ERROR(accesses_.Read(&budget_));
+    if (parallel().empty()) return std::move(report_);
+    evaluated_.emplace(g_, parallel());
+    for (const auto& [slot, touches] : accesses_.arguments()) {
+      TG_RETURN_IF_ERROR(ProveFamilies(touches));
+    }
+    if (!local) return std::move(report_);
+    for (const auto& [memory, touches] : accesses_.locals()) {
+      for (size_t i = 0; i < touches.size(); ++i) {
+        for (size_t k = i; k < touches.size(); ++k) {
+          TG_RETURN_IF_ERROR(ProvePair(touches[i], touches[k], true));
+        }
       }
     }
     return std::move(report_);
   }
 
  private:
-  // The accesses, and how values are computed.
-  absl::Status Read() {
-    for (uint32_t id : program_.order) {
-      const UOp u = g_.at(id);
-      if (u.is(Op::kStore) && Memory(u.src(0)).is(Op::kParam)) {
-        arguments_.try_emplace(Memory(u.src(0)).arg(0));
-      }
+  const std::vector<UOp>& parallel() const { return accesses_.parallel(); }
+
+  static std::vector<Family> FamiliesOf(const ProgramAccesses::Touches& touches) {
+    std::map<std::pair<int, bool>, size_t> numbers;
+    std::vector<Family> out;
+    for (const Touch& touch : touches) {
+      const auto [at, first] = numbers.try_emplace({touch.sum, touch.stores}, out.size());
+      if (first) out.emplace_back();
+      Family& family = out[at->second];
+      family.all.push_back(&touch);
+      family.least = std::min(family.least, touch.form.constant);
+      family.most = std::max(family.most, touch.form.constant);
+      family.width = std::max(family.width, touch.width);
     }
-    for (size_t i = 0; i < program_.order.size(); ++i) {
-      const UOp u = g_.at(program_.order[i]);
-      TG_RETURN_IF_ERROR(budget_.SpendSteps());
-      ReadValue(u);
-      if (IsParallelRange(u) && SizeOf(u) > 1) parallel_.push_back(u);
-      if (u.is(Op::kStore) || u.is(Op::kLoad) || u.is(Op::kLoadMatrix)) {
-        const int64_t width = u.is(Op::kLoadMatrix) ? kMatrixRows : 1;
-        AddTouch({.address = u.src(0), .stores = u.is(Op::kStore), .width = width}, i);
-      } else if (u.is(Op::kCopyAsync) || u.is(Op::kMmaAsync)) {
-        for (const int k : {0, 1}) AddTouch({.address = u.src(k), .width = kAnyWidth}, i);
-      }
-    }
-    return absl::OkStatus();
+    return out;
   }
 
-  void ReadValue(UOp u) {
-    const auto all = [&](const NodeMap<bool>& map) {
-      return std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return map.at(s); });
-    };
-    bool pure = false, uniform = false;
-    if (u.is_const() || u.is(Op::kVar) || u.is(Op::kParam)) {
-      pure = uniform = true;
-    } else if (u.is(Op::kIota) || u.is(Op::kRange)) {
-      pure = true;
-    } else if (u.is(Op::kLoad)) {
-      const UOp memory = Memory(u.src(0));
-      const bool kept = memory.is(Op::kParam) && !arguments_.contains(memory.arg(0));
-      pure = kept && all(values_.pure);
-      uniform = kept && all(values_.uniform);
-    } else if (Is(u.op(), kAlu) || u.is(Op::kIndex)) {
-      pure = all(values_.pure);
-      uniform = all(values_.uniform);
-    }
-    values_.pure[u] = pure;
-    values_.uniform[u] = uniform;
-  }
-
-  Touches* TouchesOf(UOp memory) {
-    if (memory.is(Op::kParam)) {
-      const auto at = arguments_.find(memory.arg(0));
-      return at == arguments_.end() ? nullptr : &at->second;
-    }
-    const bool shared =
-        memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
-    return shared && local_ ? &locals_[memory.id()] : nullptr;
-  }
-
-  void AddTouch(Touch touch, size_t position) {
-    Touches* const touches = TouchesOf(Memory(touch.address));
-    if (touches == nullptr) return;
-    touches->asynchronous |= touch.width == kAnyWidth;
-    for (Touch& t : touches->all) {
-      if (t.address != touch.address || t.stores != touch.stores) continue;
-      t.width = std::max(t.width, touch.width);
-      t.positions.push_back(position);
-      return;
-    }
-    touch.positions.push_back(position);
-    touch.form = FormOf(touch.address.src(1));
-    LinearForm sum = touch.form;
-    sum.constant = 0;
-    touch.sum = sums_.try_emplace(sum.terms, static_cast<int>(sums_.size())).first->second;
-    touches->all.push_back(std::move(touch));
-  }
-
-  absl::Status ProvePairs(const Touches& touches, bool local) {
-    int64_t pairs = 0;
-    for (size_t i = 0; i < touches.all.size(); ++i) {
-      for (size_t k = i; k < touches.all.size(); ++k) {
-        const Touch* a = &touches.all[i];
-        const Touch* b = &touches.all[k];
-        if (!a->stores && !b->stores) continue;
-        if (!a->stores) std::swap(a, b);
-        TG_RETURN_IF_ERROR(budget_.SpendSteps());
-        if (++pairs % kPairsBetweenLooks == 0) TG_RETURN_IF_ERROR(budget_.CheckTime());
-        Count(*a, *b, local);
-        TG_RETURN_IF_ERROR(budget_.SpendSteps(std::exchange(work_, 0)));
+  absl::Status ProveFamilies(const ProgramAccesses::Touches& touches) {
+    const std::vector<Family> families = FamiliesOf(touches);
+    for (size_t i = 0; i < families.size(); ++i) {
+      for (size_t k = i; k < families.size(); ++k) {
+        const Family &x = families[i], &y = families[k];
+        if (!x.all[0]->stores && !y.all[0]->stores) continue;
+        const bool together = AreApart(x, y);
+        TG_RETURN_IF_ERROR(budget_.SpendSteps(1 + std::exchange(work_, 0)));
+        if (together) {
+          const auto n = std::ssize(x.all);
+          report_.proved += i == k ? n * (n + 1) / 2 : n * std::ssize(y.all);
+          continue;
+        }
+        for (size_t a = 0; a < x.all.size(); ++a) {
+          for (size_t b = i == k ? a : 0; b < y.all.size(); ++b) {
+            TG_RETURN_IF_ERROR(ProvePair(*x.all[a], *y.all[b], false));
+          }
+        }
       }
     }
     return absl::OkStatus();
   }
 
-  void Count(const Touch& a, const Touch& b, bool local) {
-    if (local && Separated(a, b)) {
-      ++report_.ordered;
+  // As if each access of them touched all elements between the least and the most.
+  bool AreApart(const Family& x, const Family& y) {
+    if (x.all.size() == 1 && y.all.size() == 1) return false;
+    const auto asynchronous = [](const Touch* t) { return t->asynchronous; };
+    if (std::ranges::any_of(x.all, asynchronous) || std::ranges::any_of(y.all, asynchronous)) {
+      return false;
+    }
+    const Touch &a = *x.all[0], &b = *y.all[0];
+    GatedBounds& bounds = BoundsUnder(UOp(), false);
+    SameElement same(g_, accesses_.values(), &bounds, &bounds);
+    LinearForm of_a = a.form, of_b = b.form;
+    of_a.constant = x.least;
+    of_b.constant = y.least;
+    const int64_t together = Together(a);
+    same.Solve(of_a, of_b,
+               {Int128{y.least} - y.most + 2 - together - y.width,
+                Int128{x.most} - x.least + together - 2 + x.width},
+               BitsOf(a, b));
+    work_ += same.work() + bounds.work();
+    return same.never() || !FirstThatDiffers(same).valid();
+  }
+
+  // Elements of less than a byte that share one.
+  static int64_t Together(const Touch& a) {
+    const DType dtype = Memory(a.address).dtype();
+    return IsPacked(dtype) ? 8 / Info(dtype).bits : 1;
+  }
+  static int BitsOf(const Touch& a, const Touch& b) {
+    return std::min(Info(a.address.src(1).dtype()).bits, Info(b.address.src(1).dtype()).bits);
+  }
+
+  absl::Status ProvePair(const Touch& x, const Touch& y, bool local) {
+    if (!x.stores && !y.stores) return absl::OkStatus();
+    const Touch &a = x.stores ? x : y, &b = x.stores ? y : x;
+    TG_RETURN_IF_ERROR(budget_.SpendSteps());
+    if (++pairs_ % kPairsBetweenLooks == 0) TG_RETURN_IF_ERROR(budget_.CheckTime());
+    local ? CountLocal(a, b) : Count(a, b);
+    return budget_.SpendSteps(std::exchange(work_, 0));
+  }
+
+  // What runs beside the threads is not followed in arguments.
+  void Count(const Touch& a, const Touch& b) {
+    if (a.asynchronous || b.asynchronous) {
+      report_.unproved.push_back({a.address, b.address, {}, b.stores});
       return;
     }
-    const Verdict verdict = Decide(a, b, local);
+    const Verdict verdict = Decide(a, b, nullptr);
     if (verdict.outcome == Outcome::kProved) {
-      ++(local ? report_.proved_local : report_.proved);
+      ++report_.proved;
     } else if (verdict.outcome == Outcome::kRepeated) {
       ++report_.repeated;
-    } else if (!local && verdict.within && Separated(a, b)) {
+    } else if (verdict.within && MeetingsOf(a, b).empty()) {
       ++report_.ordered;
+    } else if (AreApart(a, b, {})) {
+      ++report_.proved;
     } else {
-      (local ? report_.unproved_local : report_.unproved)
-          .push_back({a.address, b.address, verdict.range, b.stores});
+      report_.unproved.push_back({a.address, b.address, verdict.range, b.stores});
     }
   }
 
-  bool Separated(const Touch& a, const Touch& b) {
-    return std::ranges::all_of(a.positions, [&](size_t i) {
-      return std::ranges::all_of(b.positions, [&](size_t k) { return barriers_.Separates(i, k); });
-    });
+  // In every way in which two threads of a workgroup may be there at the same time.
+  void CountLocal(const Touch& a, const Touch& b) {
+    const std::vector<Meeting> meetings = MeetingsOf(a, b);
+    for (const Meeting& meeting : meetings) {
+      const Verdict verdict = Decide(a, b, &meeting);
+      if (verdict.outcome == Outcome::kProved || MeetApart(a, b, meeting)) continue;
+      report_.unproved_local.push_back({a.address, b.address, verdict.range, b.stores});
+      return;
+    }
+    ++(meetings.empty() ? report_.ordered : report_.proved_local);
+  }
+
+  // What their forms do not say, their elements may.
+  bool AreApart(const Touch& a, const Touch& b, const std::vector<UOp>& same) {
+    if (a.width > 1 || b.width > 1 || a.asynchronous || b.asynchronous) return false;
+    const int64_t before = evaluated_->work();
+    const bool apart = evaluated_->Apart(a.address, b.address, same, Together(a));
+    work_ += evaluated_->work() - before;
+    return apart;
+  }
+  bool MeetApart(const Touch& a, const Touch& b, const Meeting& meeting) {
+    std::vector<UOp> same;
+    for (const UOp range : parallel()) {
+      if (!IsRangeOfThreads(range)) same.push_back(range);
+    }
+    for (const Meeting::Shift& s : meeting.shifts) {
+      if (s.by == 0) same.push_back(g_.at(s.range));
+    }
+    return AreApart(a, b, same);
+  }
+
+  std::vector<Meeting> MeetingsOf(const Touch& a, const Touch& b) {
+    BarrierOrder& barriers = accesses_.barriers();
+    const int64_t before = barriers.work();
+    std::vector<Meeting> out;
+    for (const Execution& x : a.executions) {
+      for (const Execution& y : b.executions) {
+        const std::vector<Meeting>& more = barriers.Meetings(x, y);
+        out.insert(out.end(), more.begin(), more.end());
+      }
+    }
+    std::ranges::sort(out);
+    out.erase(std::ranges::unique(out).begin(), out.end());
+    work_ += barriers.work() - before;
+    return out;
   }
 
   // By the indices alone, if that suffices, which many pairs have in common; then by their gates,
-  // too.
-  Verdict Decide(const Touch& a, const Touch& b, bool local) {
+  // too. With a meeting, of memory that a workgroup shares.
+  Verdict Decide(const Touch& a, const Touch& b, const Meeting* meeting) {
+    const auto numbers = static_cast<int>(meetings_.size());
+    const int number =
+        meeting == nullptr ? -1 : meetings_.try_emplace(*meeting, numbers).first->second;
     const auto key = std::tuple(a.sum, b.sum, a.form.constant - b.form.constant, b.stores,
-                                Memory(a.address).id(), std::max(a.width, b.width));
+                                Memory(a.address).id(), a.width, b.width, number);
     const auto [at, first] = known_.try_emplace(key);
-    if (first) at->second = Solve(a, b, local, false, false);
+    if (first) at->second = Solve(a, b, meeting, false, false);
     if (at->second.outcome == Outcome::kProved) return at->second;
     Verdict best = at->second;
     for (const bool thorough : {false, true}) {
       if (a.address.num_src() == 2 && b.address.num_src() == 2) break;
-      const Verdict verdict = Solve(a, b, local, true, thorough);
+      const Verdict verdict = Solve(a, b, meeting, true, thorough);
       if (verdict.outcome == Outcome::kProved) return verdict;
       if (verdict.outcome == Outcome::kRepeated || verdict.within) best = verdict;
     }
@@ -219,42 +238,76 @@ class Independence {
     return *bounds;
   }
 
-  Verdict Solve(const Touch& a, const Touch& b, bool local, bool gated, bool thorough) {
+  Verdict Solve(const Touch& a, const Touch& b, const Meeting* meeting, bool gated, bool thorough) {
     GatedBounds& in_a = BoundsUnder(gated ? GateOf(a.address) : UOp(), thorough);
     GatedBounds& in_b = BoundsUnder(gated ? GateOf(b.address) : UOp(), thorough);
-    SameElement same(g_, values_, &in_a, &in_b);
-    for (const UOp range : parallel_) {
-      if (local && !IsRangeOfWorkgroup(range)) same.Assume(range);
-    }
+    SameElement same(g_, accesses_.values(), &in_a, &in_b);
     if (gated) {
       for (const auto& [u, c] : GatedValues(a.address)) {
         const WideBounds x = ValueOf(in_a, u, c), y = ValueOf(in_b, u, c);
         if (x.lo == x.hi && y.lo == x.lo && y.hi == x.lo) same.Assume(u);
       }
     }
-    const DType dtype = Memory(a.address).dtype();
-    const int64_t together = IsPacked(dtype) ? 8 / Info(dtype).bits : 1;
-    const int64_t width = together - 1 + std::max(a.width, b.width);
-    const int bits =
-        std::min(Info(a.address.src(1).dtype()).bits, Info(b.address.src(1).dtype()).bits);
-    same.Solve(a.form, b.form, width, bits);
-    work_ += same.work() + in_a.work();
-    if (same.never()) return {Outcome::kProved, {}};
-    UOp differs = FirstThatDiffers(same);
-    if (!differs.valid()) return {Outcome::kProved, {}};
-    Verdict verdict{.range = differs, .within = std::ranges::all_of(parallel_, [&](UOp r) {
-                                        return IsRangeOfWorkgroup(r) || same.IsSame(r);
+    Verdict verdict;
+    if (meeting == nullptr) {
+      verdict = SolveForms(a, b, a.form, b.form, nullptr, &same);
+    } else {
+      for (const UOp range : parallel()) {
+        if (!IsRangeOfThreads(range)) same.Assume(range);
+      }
+      for (const Meeting::Shift& s : meeting->shifts) {
+        if (s.by == 0) same.Assume(g_.at(s.range));
+      }
+      verdict.outcome = Outcome::kProved;
+      for (const auto& [x, y] : same.InIterations(*meeting, a.form, b.form)) {
+        SameElement in_case = same;
+        const Verdict one = SolveForms(a, b, x, y, meeting, &in_case);
+        if (one.outcome != Outcome::kProved) verdict = one;
+        work_ -= same.work();  // counted below
+      }
+      work_ += same.work();
+    }
+    work_ += in_a.work();
+    return verdict;
+  }
+
+  Verdict SolveForms(const Touch& a, const Touch& b, const LinearForm& x, const LinearForm& y,
+                     const Meeting* meeting, SameElement* same) {
+    const int64_t together = Together(a);
+    const WideBounds near{2 - together - b.width, together - 2 + a.width};
+    same->Solve(x, y, near, BitsOf(a, b));
+    work_ += same->work();
+    if (same->never()) return {Outcome::kProved, {}};
+    UOp differs = FirstThatDiffers(*same);
+    if (!differs.valid()) {
+      const bool apart =
+          meeting == nullptr || !meeting->under_way || IsOneExecution(a, *meeting, *same);
+      return {apart ? Outcome::kProved : Outcome::kUnproved, {}};
+    }
+    Verdict verdict{.range = differs, .within = std::ranges::all_of(parallel(), [&](UOp r) {
+                                        return IsRangeOfThreads(r) || same->IsSame(r);
                                       })};
-    if (b.stores && IsType(differs, AxisType::kThread) && same.AssumeRepeated()) {
-      differs = FirstThatDiffers(same);
+    if (meeting == nullptr && b.stores && IsType(differs, AxisType::kThread) &&
+        same->AssumeRepeated()) {
+      differs = FirstThatDiffers(*same);
       if (!differs.valid()) verdict.outcome = Outcome::kRepeated;
     }
     return verdict;
   }
 
+  // Of one thread: what runs beside it does not meet itself.
+  bool IsOneExecution(const Touch& a, const Meeting& meeting, const SameElement& same) {
+    if (!meeting.itself) return false;
+    return std::ranges::all_of(a.executions, [&](const Execution& e) {
+      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
+        return same.IsSame(g_.at(program_.order[loop]));
+      });
+    });
+  }
+
   UOp FirstThatDiffers(const SameElement& same) const {
-    const auto at = std::ranges::find_if_not(parallel_, [&](UOp r) { return same.IsSame(r); });
-    return at == parallel_.end() ? UOp() : *at;
+    const auto at = std::ranges::find_if_not(parallel(), [&](UOp r) { return same.IsSame(r); });
+    return at == parallel().end() ? UOp() : *at;
   }
 
   // What comparisons in the gate are about, with coefficients.
@@ -288,21 +341,17 @@ class Independence {
   }
 
   static constexpr size_t kMaxGatedValues = 64;
-  static constexpr int64_t kAnyWidth = int64_t{1} << 48;
 
   const Graph& g_;
   const Program& program_;
   Budget& budget_;
-  ProgramValues values_;
-  std::vector<UOp> parallel_;
-  std::map<int64_t, Touches> arguments_;  // by slot: those that are stored to
-  std::map<uint32_t, Touches> locals_;
-  std::map<std::map<uint32_t, int64_t>, int> sums_;
-  std::map<std::tuple<int, int, int64_t, bool, uint32_t, int64_t>, Verdict> known_;
+  ProgramAccesses accesses_;
+  std::map<std::tuple<int, int, int64_t, bool, uint32_t, int64_t, int64_t, int>, Verdict> known_;
+  std::map<Meeting, int> meetings_;
   std::map<std::pair<int64_t, bool>, std::unique_ptr<GatedBounds>> bounds_;
-  BarrierOrder barriers_;
-  const bool local_;
+  std::optional<EvaluatedAccesses> evaluated_;
   IndependenceReport report_;
+  int64_t pairs_ = 0;
   int64_t work_ = 0;
 };
 
@@ -311,7 +360,7 @@ class Independence {
 absl::StatusOr<IndependenceReport> ProveIndependence(const Program& program, Budget* budget,
                                                      bool local) {
   const Budget::Doing doing(budget, "proving that parallel iterations are independent");
-  return Independence(program, local, budget).Run();
+  return Independence(program, budget).Run(local);
 }
 
 }  // namespace telegrad

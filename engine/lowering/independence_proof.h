@@ -1,8 +1,9 @@
 // The proof that parallel iterations are independent: a look at the final linear program that
-// trusts nothing of what made it. Two threads never store to the same element of an argument, and
-// none loads what another one stores. What is parallel are the iterations of kThread on a
-// processor; workgroups, and threads of a workgroup, elsewhere. The latter may also touch the same
-// element on both sides of a barrier.
+// trusts nothing of what made it. Two threads never store to the same element of an argument or of
+// local memory, and none loads what another one stores. What is parallel are the iterations of
+// kThread on a processor; workgroups, and threads of a workgroup, elsewhere. The latter may also
+// touch the same element on both sides of a barrier; what runs beside a thread counts as another
+// one until it is waited for.
 //
 // No op is atomic, so there is nothing to declare but one thing: where the last tile of a padded
 // size begins earlier (Padding::moves_back), two iterations of a processor's loop compute some
@@ -38,7 +39,6 @@ struct IndependenceReport {
   int64_t repeated = 0;              // pairs of stores where the last tile begins earlier
   int64_t ordered = 0;               // pairs that a barrier lies between
   int64_t proved_local = 0;
-  int64_t asynchronous_local = 0;  // local memories that asynchronous operations write: not judged
 };
 
 // A step of the budget for each node, each pair and each form that is bounded: its error, before

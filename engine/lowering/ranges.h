@@ -13,6 +13,20 @@ inline int64_t SizeOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(),
 
 inline bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
 
+// Whether its iterations are threads of one workgroup.
+inline bool IsRangeOfThreads(UOp u) {
+  return u.is(Op::kRange) && (IsType(u, AxisType::kLocal) || IsType(u, AxisType::kWarp));
+}
+
+// What an integer is a cast of that keeps every value.
+inline UOp WithoutCasts(UOp u) {
+  while (u.is(Op::kCast) && IsSigned(u.dtype()) && IsSigned(u.src(0).dtype()) &&
+         Info(u.dtype()).bits >= Info(u.src(0).dtype()).bits) {
+    u = u.src(0);
+  }
+  return u;
+}
+
 // A number that no RANGE below `root` has.
 inline int64_t NextRangeId(UOp root) {
   int64_t next = 0;

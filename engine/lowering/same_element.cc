@@ -14,6 +14,7 @@ constexpr int kMaxRounds = 16;
 constexpr int kMaxFixedDepth = 8;
 constexpr int kMaxDepthOfDigits = 8;  // of divisions of divisions
 constexpr size_t kMaxDigits = 64;
+constexpr size_t kMaxCases = 16;  // of places in rings
 
 // The least multiple of g that is not below x.
 Int128 MultipleFrom(Int128 x, Int128 g) {
@@ -42,11 +43,23 @@ SameElement::Digit SameElement::DigitOf(UOp u, int depth) {
 }
 
 bool SameElement::IsFixed(UOp u, int depth) const {
-  if (values_.uniform.at(u.id()) || same_.contains(u.id())) return true;
+  if (values_.uniform.at(u.id()) || same_.contains(u.id()) || HasKnownDigits(u)) return true;
   if (depth == kMaxFixedDepth || !values_.pure.at(u.id()) || u.num_src() == 0 || u.is(Op::kRange)) {
     return false;
   }
   return std::ranges::all_of(u.src_ids(), [&](uint32_t s) { return IsFixed(g_.at(s), depth + 1); });
+}
+
+bool SameElement::HasKnownDigits(UOp u) const {
+  if (digits_.empty() || !IsDivision(u)) return false;
+  const Digit d = DigitOf(u);
+  return std::ranges::any_of(digits_, [&](const Digit& known) {
+    if (known.base != d.base || d.by % known.by != 0) return false;
+    int64_t values;
+    return known.below == 0 ||
+           (d.below != 0 && !__builtin_mul_overflow(d.by / known.by, d.below, &values) &&
+            known.below % values == 0);
+  });
 }
 
 bool SameElement::KeepsValue(UOp cast) {
@@ -60,6 +73,7 @@ bool SameElement::KeepsValue(UOp cast) {
 void SameElement::MarkSame(UOp u) {
   while (same_.insert(u.id()).second) {
     bases_.push_back(u);
+    if (u.is(Op::kXor)) exchanged_.push_back(u);
     const Digit digit = DigitOf(u);
     if (digit.base != u && digits_.size() < kMaxDigits) digits_.push_back(digit);
     if (!u.is(Op::kCast) || !KeepsValue(u)) return;
@@ -67,8 +81,15 @@ void SameElement::MarkSame(UOp u) {
   }
 }
 
-// A digit and the one above it are one; one without a rest, of nothing less, is its base.
+// Of x ^ y, y follows from x. A digit and the one above it are one; one without a rest, of nothing
+// less, is its base.
 void SameElement::JoinDigits() {
+  for (size_t i = 0; i < exchanged_.size(); ++i) {
+    for (const int k : {0, 1}) {
+      const UOp x = exchanged_[i];
+      if (IsFixed(x.src(1 - k)) && !same_.contains(x.src(k).id())) MarkSame(x.src(k));
+    }
+  }
   for (size_t i = 0; i < digits_.size(); ++i) {
     for (size_t k = 0; k < digits_.size(); ++k) {
       const Digit low = digits_[i], high = digits_[k];
@@ -127,8 +148,8 @@ WideBounds SameElement::BoundsOf(std::span<const Term> terms) {
   return a_.Integer(a) + b_.Integer(b) * -1;
 }
 
-void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, int64_t width, int bits) {
-  const WideBounds near{-(width - 1), width - 1};
+void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, const WideBounds& near,
+                      int bits) {
   std::vector<WideBounds> tails(terms.size() + 1, near);
   for (size_t i = 0; i < terms.size(); ++i) {
     tails[i] = BoundsOf(std::span(terms).subspan(i)) + near;
@@ -136,6 +157,8 @@ void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, int64_t width
     // The machine's addresses are equal modulo 2^bits only.
     const Int128 most = Int128{1} << bits;
     if (i == 0 && (tails[0].lo + rest <= -most || tails[0].hi + rest >= most)) return;
+    if (i == 0 && (tails[0].lo + rest > 0 || tails[0].hi + rest < 0)) never_ = true;
+    if (never_) return;
   }
   for (size_t begin = 0, i = 0; !never_ && i < terms.size(); ++i) {
     int64_t g = 0;
@@ -150,7 +173,7 @@ void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, int64_t width
       begin = i + 1;
     }
   }
-  if (terms.empty() && (rest < near.lo || rest > near.hi)) never_ = true;
+  if (terms.empty() && (rest < -near.hi || rest > -near.lo)) never_ = true;
 }
 
 void SameElement::Take(std::span<const Term> terms, Int128 sum) {
@@ -223,13 +246,129 @@ bool SameElement::AssumeRepeated() {
   return true;
 }
 
-void SameElement::Solve(const LinearForm& a, const LinearForm& b, int64_t width, int bits) {
+std::optional<int64_t> SameElement::ValueIn(const Meeting& meeting, UOp u, bool of_b) {
+  u = WithoutCasts(u);
+  if (u.is(Op::kRange)) {
+    for (const Meeting::Iteration& i : meeting.iterations) {
+      if (i.range == u.id() && i.of_b == of_b) return i.number;
+    }
+    return std::nullopt;
+  }
+  if (!IsDivision(u)) return std::nullopt;
+  const LinearForm form = FormOf(u.src(0));
+  Int128 value = form.constant;
+  for (const auto& [atom, c] : form.terms) {
+    if (!WithoutCasts(g_.at(atom)).is(Op::kRange)) return std::nullopt;
+    const std::optional<int64_t> number = ValueIn(meeting, g_.at(atom), of_b);
+    if (!number) return std::nullopt;
+    value += Int128{c} * *number;
+  }
+  if (value < 0 || !WideBounds{value, value}.within(ValuesOf(u.dtype()))) return std::nullopt;
+  const Int128 c = u.src(1).const_word();
+  return static_cast<int64_t>(u.is(Op::kFloorDiv) ? value / c : value % c);
+}
+
+void SameElement::PutValues(const Meeting& meeting, bool of_b, LinearForm* form) {
+  for (const auto& [atom, c] : LinearForm(*form).terms) {
+    const std::optional<int64_t> value = ValueIn(meeting, g_.at(atom), of_b);
+    int64_t constant;
+    if (!value || __builtin_mul_overflow(*value, c, &constant) ||
+        __builtin_add_overflow(form->constant, constant, &constant) ||
+        std::abs(constant) > LinearForm::kMaxCoefficient) {
+      continue;
+    }
+    form->constant = constant;
+    form->terms.erase(atom);
+  }
+}
+
+void SameElement::PutSmall(GatedBounds& bounds, LinearForm* form) {
+  for (const auto& [atom, c] : LinearForm(*form).terms) {
+    const UOp u = g_.at(atom);
+    if (!u.is(Op::kFloorMod) || !IsDivision(u)) continue;
+    ++work_;
+    if (!bounds.Value(u.src(0)).within({0, Int128{u.src(1).const_word()} - 1})) continue;
+    LinearForm other = *form;
+    other.terms.erase(atom);
+    if (other.Add(u.src(0), c)) *form = std::move(other);
+  }
+}
+
+std::optional<int64_t> SameElement::Difference(const Meeting& meeting, UOp a, UOp b) {
+  const LinearForm x = FormOf(a), y = FormOf(b);
+  if (x.terms != y.terms) return std::nullopt;
+  Int128 sum = Int128{y.constant} - x.constant;
+  for (const auto& [atom, c] : x.terms) {
+    const auto shift =
+        std::ranges::find(meeting.shifts, WithoutCasts(g_.at(atom)).id(), &Meeting::Shift::range);
+    if (shift != meeting.shifts.end()) {
+      sum += Int128{c} * shift->by;
+    } else if (!IsFixed(g_.at(atom))) {
+      return std::nullopt;
+    }
+  }
+  work_ += 2;
+  if (!a_.Integer(x).within(ValuesOf(a.dtype())) || !b_.Integer(y).within(ValuesOf(b.dtype())) ||
+      sum > LinearForm::kMaxCoefficient || sum < -LinearForm::kMaxCoefficient) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(sum);
+}
+
+std::vector<std::pair<LinearForm, LinearForm>> SameElement::InIterations(const Meeting& meeting,
+                                                                         LinearForm a,
+                                                                         LinearForm b) {
+  const std::pair given(a, b);
+  PutSmall(a_, &a);
+  PutSmall(b_, &b);
+  PutValues(meeting, false, &a);
+  PutValues(meeting, true, &b);
+  std::vector<Int128> cases{a.constant};
+  for (const auto& [atom, c] : LinearForm(a).terms) {
+    const auto shift =
+        std::ranges::find(meeting.shifts, WithoutCasts(g_.at(atom)).id(), &Meeting::Shift::range);
+    const auto in_b = b.terms.find(atom);
+    if (shift == meeting.shifts.end() || in_b == b.terms.end() || in_b->second != c) continue;
+    cases[0] -= Int128{c} * shift->by;
+    a.terms.erase(atom);
+    b.terms.erase(atom);
+  }
+  for (const auto& [u, k] : LinearForm(a).terms) {
+    const UOp x = g_.at(u);
+    if (!x.is(Op::kFloorMod) || !IsDivision(x) || cases.size() * 2 > kMaxCases) continue;
+    for (const auto& [v, l] : LinearForm(b).terms) {
+      const UOp y = g_.at(v);
+      if (k != l || !y.is(Op::kFloorMod) || y.src(1) != x.src(1)) continue;
+      const std::optional<int64_t> d = Difference(meeting, x.src(0), y.src(0));
+      if (!d) continue;
+      const int64_t n = x.src(1).const_word(), ahead = (*d % n + n) % n;
+      const size_t before = cases.size();
+      for (size_t i = 0; i < before; ++i) {
+        if (ahead != 0) cases.push_back(cases[i] + Int128{k} * (n - ahead));
+        cases[i] -= Int128{k} * ahead;
+      }
+      a.terms.erase(u);
+      b.terms.erase(v);
+      break;
+    }
+  }
+  std::vector<std::pair<LinearForm, LinearForm>> out;
+  for (const Int128 c : cases) {
+    if (c > LinearForm::kMaxCoefficient || c < -LinearForm::kMaxCoefficient) return {given};
+    a.constant = static_cast<int64_t>(c);
+    out.emplace_back(a, b);
+  }
+  return out;
+}
+
+void SameElement::Solve(const LinearForm& a, const LinearForm& b, const WideBounds& near,
+                        int bits) {
   const Int128 rest = Int128{a.constant} - b.constant;
   never_ |= a_.never() || b_.never();
   for (int round = 0; !never_ && round < kMaxRounds; ++round) {
     const size_t before = same_.size();
     overlapping_.clear();
-    Cut(TermsOf(a, b), rest, width, bits);
+    Cut(TermsOf(a, b), rest, near, bits);
     JoinDigits();
     while (!bases_.empty() && !never_) {
       const UOp base = bases_.back();
@@ -241,7 +380,7 @@ void SameElement::Solve(const LinearForm& a, const LinearForm& b, int64_t width,
       }
       const LinearForm form = FormOf(base);
       if (form.terms.contains(base.id())) continue;  // no sum
-      Cut(TermsOf(form, form), 0, 1, Info(base.dtype()).bits);
+      Cut(TermsOf(form, form), 0, {0, 0}, Info(base.dtype()).bits);
       JoinDigits();
     }
     if (same_.size() == before) return;

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "engine/ir/graph.h"
+#include "engine/lowering/barrier_order.h"
 #include "engine/lowering/gated_bounds.h"
 
 namespace telegrad {
@@ -39,9 +42,16 @@ class SameElement {
 
   // Is known before: `u` has the same value in both.
   void Assume(UOp u) { MarkSame(u); }
-  // The values of both forms, indices of so many bits, differ by less than `width` elements: those
-  // that share a byte. Call once.
-  void Solve(const LinearForm& a, const LinearForm& b, int64_t width, int bits);
+  // Is known before Solve: the iterations of loops. Takes out of both forms what follows from them
+  // alone, and adds to `a` what is known of it: the pairs of forms that are left, of which one
+  // holds. The place in a ring of n tiles is (i + c) % n, and where the iterations i differ by a
+  // known number, two places differ by one of two.
+  std::vector<std::pair<LinearForm, LinearForm>> InIterations(const Meeting& meeting, LinearForm a,
+                                                              LinearForm b);
+  // The values of both forms, indices of so many bits, and something in `near` sum up to 0, where b
+  // counts negative: accesses of several elements touch the same one, or those of one byte. Call
+  // once.
+  void Solve(const LinearForm& a, const LinearForm& b, const WideBounds& near, int bits);
 
   // No two executions touch the same element.
   bool never() const { return never_; }
@@ -66,9 +76,18 @@ class SameElement {
     int64_t by = 1, below = 0;
   };
 
+  // Of the integer that the form is in both executions, b's less a's, where iterations say so.
+  std::optional<int64_t> Difference(const Meeting& meeting, UOp a, UOp b);
+  // Where the iterations say what the value is.
+  std::optional<int64_t> ValueIn(const Meeting& meeting, UOp u, bool of_b);
+  void PutValues(const Meeting& meeting, bool of_b, LinearForm* form);
+  // x % n is x where the bounds say so.
+  void PutSmall(GatedBounds& bounds, LinearForm* form);
   static Digit DigitOf(UOp u, int depth = 0);
   // Whether `u` has the same value in both executions.
   bool IsFixed(UOp u, int depth = 0) const;
+  // Whether digits that are the same in both say what the division is.
+  bool HasKnownDigits(UOp u) const;
   // Whether different values of the integer become different ones.
   bool KeepsValue(UOp cast);
   void MarkSame(UOp u);
@@ -76,8 +95,8 @@ class SameElement {
   // The terms of the difference, the largest coefficients first.
   std::vector<Term> TermsOf(const LinearForm& a, const LinearForm& b) const;
   WideBounds BoundsOf(std::span<const Term> terms);
-  // Their sum and `rest` is 0, less something below `width`.
-  void Cut(const std::vector<Term>& terms, Int128 rest, int64_t width, int bits);
+  // Their sum, `rest` and something in `near` is 0.
+  void Cut(const std::vector<Term>& terms, Int128 rest, const WideBounds& near, int bits);
   // The sum of these terms is `sum`.
   void Take(std::span<const Term> terms, Int128 sum);
   void TakeOverlap(std::span<const Term> terms);
@@ -93,7 +112,8 @@ class SameElement {
   absl::flat_hash_set<uint32_t> same_;
   std::vector<Digit> digits_;
   std::vector<UOp> overlapping_;
-  std::vector<UOp> bases_;  // whose forms are still to be cut
+  std::vector<UOp> exchanged_;  // of these, x ^ y
+  std::vector<UOp> bases_;      // whose forms are still to be cut
   bool never_ = false;
   int64_t work_ = 0;
 };

@@ -19,6 +19,15 @@ bool IsRegister(UOp memory) {
   return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kRegister);
 }
 
+// Of an iteration of a loop, the rest by the number of tiles.
+bool IsPlaceInRing(UOp u) {
+  if (!u.is(Op::kFloorMod) || !IsIndexConst(u.src(1))) return false;
+  const LinearForm form = FormOf(u.src(0));
+  if (form.terms.size() != 1) return false;
+  const UOp range = WithoutCasts(u.graph()->at(form.terms.begin()->first));
+  return range.is(Op::kRange) && IsType(range, AxisType::kReduce);
+}
+
 }  // namespace
 
 std::optional<Program> Mutator::Mutate(Mutation kind) {
@@ -63,8 +72,13 @@ bool Mutator::Suits(Mutation kind, UOp u) const {
              (IsIndexConst(u.src(0)) || IsIndexConst(u.src(1)));
     case kDropTerm:
     case kSwapTerms:
-      return u.is(Op::kStore) && !IsRegister(Memory(u.src(0))) &&
+      return (u.is(Op::kStore) || u.is(Op::kCopyAsync)) && !IsRegister(Memory(u.src(0))) &&
              FormOf(u.src(0).src(1)).terms.size() >= (kind == kSwapTerms ? 2 : 1);
+    case kWaitCount:
+      return u.is(Op::kWait);
+    case kPlace:
+    case kPlaces:
+      return IsPlaceInRing(u);
     case kBarrier:
       return u.is(Op::kBarrier) && u.arg(0) != static_cast<int64_t>(Scope::kThread);
     default:
@@ -135,6 +149,18 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       std::vector<UOp> with{address.src(0), OtherTerms(kind, u.src(0).src(1), address.src(1))};
       if (address.num_src() == 3) with.push_back(address.src(2));
       (*src)[0] = Place(graph_->Make(Op::kIndex, DType::kVoid, with));
+      break;
+    }
+    case kWaitCount:
+      (*arg)[0] += u.arg(0) == 0 || Below(4) != 0 ? 1 : -1;
+      break;
+    case kPlace:
+      (*src)[0] = Do(Op::kAdd, (*src)[0], Below(2) == 0 ? 1 : -1);
+      break;
+    case kPlaces: {
+      const int64_t places = u.src(1).const_word();
+      const int64_t others = places > 1 && Below(2) == 0 ? places - 1 : places + 1;
+      (*src)[1] = Place(graph_->Const(u.src(1).dtype(), others));
       break;
     }
     case kBarrier:

@@ -1,5 +1,6 @@
 // Programs with one thing changed: an offset, the end of a range, the width of vectors, a gate, a
-// constant, the size of a buffer, the width of an index, the terms of an index or a barrier.
+// constant, the size of a buffer, the width of an index, the terms of an index, a barrier, the
+// number of copies that may still run behind a wait, or the place in a ring of tiles.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,11 @@ enum Mutation {
   // Of what keeps threads apart:
   kDropTerm = kMutations,
   kSwapTerms,
-  kBarrier
+  kBarrier,
+  // Of a ring of tiles:
+  kWaitCount,
+  kPlace,
+  kPlaces
 };
 inline constexpr std::string_view kMutationNames[] = {"offset",
                                                       "range end",
@@ -39,7 +44,10 @@ inline constexpr std::string_view kMutationNames[] = {"offset",
                                                       "narrowing",
                                                       "term of an index",
                                                       "coefficients of an index",
-                                                      "barrier"};
+                                                      "barrier",
+                                                      "copies that run behind a wait",
+                                                      "place in a ring",
+                                                      "places of a ring"};
 
 class Mutator {
  public:

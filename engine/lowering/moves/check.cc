@@ -397,7 +397,7 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   int instructions = 0, stages = 0;
   const int64_t number[3] = {p->m.arg(0), p->n.arg(0), p->k.arg(0)};
   int64_t staged = 0, ring = 1;
-  bool folds_by_threads = false;
+  bool folds_by_threads = false, replicated = false;
   for (const Move& m : moves) {
     instructions += m.kind == Kind::kTensorcore;
     stages += m.kind == Kind::kStage;
@@ -406,9 +406,15 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
       ring = m.ring;
       continue;
     }
+    bool of_tile = false;
     for (int i = 0; i < 3; ++i) {
-      if (m.range == number[i] && m.kind != Kind::kGroup) tile[i] *= m.amount;
+      if (m.range != number[i]) continue;
+      of_tile = true;
+      if (m.kind != Kind::kGroup) tile[i] *= m.amount;
     }
+    const bool replicates =
+        m.kind == Kind::kUpcast || m.kind == Kind::kVectorize || m.kind == Kind::kUnroll;
+    replicated |= replicates && !of_tile && m.amount > 1;
     folds_by_threads |=
         m.range == number[2] && (m.kind == Kind::kLocal || m.kind == Kind::kVectorize);
   }
@@ -416,6 +422,8 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");
   if (staged != tile[2]) return no("STAGE needs the amount of the tile of the reduction's range");
   if (folds_by_threads) return no("threads and lanes do not share a staged reduction");
+  // The second one would be stored to its place while threads still read the first one.
+  if (ring > 1 && replicated) return no("a ring has one tile of an operand in an iteration");
   const int64_t elements = ring * PanelElements(tile[0], tile[1], tile[2], target);
   if (elements * ByteSize(p->a.dtype()) > target.local_bytes) {
     return no("the staged operands are more than local memory");
