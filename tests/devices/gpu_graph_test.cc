@@ -8,6 +8,7 @@
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
+#include "engine/compile/find_assembler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/partitioned_cache.h"
 #include "engine/frontend/autograd/gradient.h"
@@ -111,7 +112,9 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
     CudaOptions options = gpu.fake ? FakeOptions() : CudaOptions();
     options.devices = 1;
     if (gpu.cubins) {
-      options.assembler = [](const std::string& arch) { return TryPtxas(FAKE_PTXAS, arch); };
+      options.assembler = [](const std::string& arch) {
+        return FindAssembler({.ptxas = FAKE_PTXAS}, arch);
+      };
     }
     return OpenCudas(options, notes);
   }
