@@ -210,8 +210,10 @@ TEST_P(Conformance, FreeingCallsNobodyBack) {
     ASSERT_TRUE(point.ok()) << point.status();
     const auto told = std::make_shared<Timeline>();
     point->timeline->OnReached(point->value, [&mutex, told](const absl::Status&) {
-      const MutexLock lock(mutex);
-      told->Signal(1);
+      {
+        const MutexLock lock(mutex);
+      }
+      told->Signal(1);  // without it, which may be gone as soon as that is seen
     });
     {
       const MutexLock lock(mutex);

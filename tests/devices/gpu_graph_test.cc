@@ -112,8 +112,10 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
     CudaOptions options = gpu.fake ? FakeOptions() : CudaOptions();
     options.devices = 1;
     if (gpu.cubins) {
-      options.assembler = [](const std::string& arch) {
-        return FindAssembler({.ptxas = FAKE_PTXAS}, arch);
+      options.assembler = [](const std::string& arch) -> absl::StatusOr<std::string> {
+        const AssemblerNames names{.ptxas = FAKE_PTXAS, .nvjitlink = "", .executable = ""};
+        TG_ASSIGN_OR_RETURN(const Assembler assembler, FindAssembler(names, arch));
+        return CubinOrPtxFeatures(assembler);
       };
     }
     return OpenCudas(options, notes);
