@@ -373,6 +373,7 @@ TEST(GpuGraphs, AFileIsReadIntoPinnedMemory) {
   std::vector<std::string> notes;
   const auto gpus = OpenCudas(FakeOptions(), &notes);
   ASSERT_FALSE(gpus.empty());
+  const int64_t words = fake.Count("live_host_allocations");  // by which queues see what has ended
   const TemporaryDirectory directory;
   const auto disk = OpenDisk({.name = "data", .directory = directory.path()});
   ASSERT_TRUE(disk.ok()) << disk.status();
@@ -398,7 +399,7 @@ TEST(GpuGraphs, AFileIsReadIntoPinnedMemory) {
   const auto point = made->executable->Submit(bound, {});
   ASSERT_TRUE(point.ok()) << point.status();
   ASSERT_EQ(point->Wait(), absl::OkStatus());
-  EXPECT_EQ(fake.Count("live_host_allocations"), 1) << "pinned memory, and no staging";
+  EXPECT_EQ(fake.Count("live_host_allocations") - words, 1) << "pinned memory, and no staging";
   const auto host = OpenHost({.index = 7});
   const BufferView out = HostBuffer(*host, std::string(16, '?'));
   ASSERT_EQ(Copy(*gpus[0], out, {bound[1].memory, 0, 16})->Wait(), absl::OkStatus());
