@@ -94,6 +94,7 @@ RingRecord* DeviceWorker::Next() {
 }
 
 uint64_t DeviceWorker::Post() {
+  woke_ = control().posted.sleepers.load() != 0;
   control().posted.Signal(++posted_);
   return posted_;
 }
@@ -115,8 +116,10 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
   int64_t asked = 0, pinged = 0;  // when; 0: not yet
   int64_t since = SteadyNs();     // when it went on to the step that it is at
   uint32_t at = UINT32_MAX;
-  // A worker that sleeps wakes in less than that; to sleep meanwhile would take as long again.
+  // A worker that had to be woken takes longer than spinning does, and where this thread spins
+  // meanwhile it may wait for this thread's processor. One that is awake ends quick work soon.
   constexpr int kSpins = 3;
+  if (std::exchange(woke_, false) && !ended()) shared.ended.Sleep(number, kLookNs);
   for (int i = 0; i < kSpins && !SpinUntil(ended); ++i) {
   }
   while (!SpinUntil(ended)) {

@@ -104,6 +104,7 @@ class DeviceWorker {
   const std::unique_ptr<ChildProcess> process_;
   const std::unique_ptr<SharedMapping> control_;
   uint64_t posted_ = 0, awaited_ = 0;
+  bool woke_ = false;  // the last record was posted to a worker that slept
   uint32_t ping_ = 0;
 
   Mutex asking_;  // held over a load and its answer
