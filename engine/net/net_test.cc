@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -505,6 +506,15 @@ TEST(UnixListener, OneOfManyTakesAFileThatWasLeft) {
     bound.clear();
     EXPECT_NE(access(path.c_str(), F_OK), 0);
   }
+}
+
+// Whoever may read a folder can lock it.
+TEST(UnixListener, AStrangersLockOfTheFolderStopsNobody) {
+  const std::string path = ::testing::TempDir() + StrCat("unix_listener_locked_", getpid());
+  const UniqueFd stranger(open(::testing::TempDir().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(stranger.get(), LOCK_EX), 0);
+  const auto bound = BindUnix(path, SOCK_STREAM);
+  EXPECT_TRUE(bound.ok()) << bound.status();
 }
 
 }  // namespace

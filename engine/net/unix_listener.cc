@@ -21,22 +21,22 @@
 namespace telegrad {
 namespace {
 
-// Looking and listening take microseconds. Whoever holds the lock longer means no good.
-constexpr std::chrono::seconds kMostForTurn{5};
+// A daemon that looks and listens holds the lock for microseconds. flock has no time limit, so it
+// is asked again and again: anyone who may read the folder could hold the lock for ever.
+constexpr std::chrono::seconds kMostForTurn{1};
 constexpr std::chrono::milliseconds kTurnPause{2};
 
-// The folder of the path, locked until it is closed. A folder that cannot be read or locked is used
-// without.
-absl::StatusOr<UniqueFd> LockFolderOf(const std::string& path) {
+// The folder of the path, locked until it is closed. Without a lock, and so without protection from
+// a daemon that starts at the same moment, where the folder cannot be read or locked, or somebody
+// keeps it locked: a stranger delays the daemon and does not stop it.
+UniqueFd LockFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return fd;
   const auto until = std::chrono::steady_clock::now() + kMostForTurn;
-  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() > until) {
-      return absl::UnavailableError(StrCat("another process keeps ", folder, " locked"));
-    }
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+         std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kTurnPause);
   }
   return fd;
@@ -97,8 +97,7 @@ absl::StatusOr<UnixListener> BindUnix(const std::string& path, int type) {
   const auto refused = [&](std::string_view why) {
     return absl::UnavailableError(StrCat("cannot listen on ", path, ": ", why));
   };
-  const auto turn = LockFolderOf(path);
-  if (!turn.ok()) return refused(ToStd(turn.status().message()));
+  const UniqueFd turn = LockFolderOf(path);
   switch (FindAt(address, type)) {
     case Found::kInUse:
       return refused("another process listens there");

@@ -171,7 +171,7 @@ TEST_F(RaceMutants, OfRandomGraphs) {
     MutateGraph(random.sink, 40, testing::VariablesOf(random.sink, random.variables));
     if (HasFatalFailure()) return;
   }
-  Report(3000);
+  Report(4000);
 }
 
 // Products whose tiles pass through rings: through the registers of threads, as copies that run
@@ -240,8 +240,8 @@ TEST_F(RaceMutants, OfLayers) {
   for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
   const auto plan = b.Finish();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  MutateGraph(plan->graph.root(), 600);
-  Report(6000);
+  MutateGraph(plan->graph.root(), 760);
+  Report(8000);
 }
 
 }  // namespace
