@@ -84,8 +84,8 @@ int Run(bool copy, size_t bytes, size_t threads) {
       end(static_cast<std::ptrdiff_t>(threads));
   const auto work = [&](size_t i) {
     const size_t at = i * part, size = i + 1 == threads ? (bytes - at) / kLine * kLine : part;
-    copy ? Copy(from.get() + at, to.get() + at, size)
-         : void(sums[i] += Read(from.get() + at, size));
+    if (copy) return Copy(from.get() + at, to.get() + at, size);
+    sums[i] += Read(from.get() + at, size);
   };
   std::vector<std::thread> others;
   for (size_t i = 1; i < threads; ++i) {
