@@ -379,10 +379,11 @@ ROWS = [
           telegrad=lambda b, w=when, n=runs: b.isolated(w, n),
           peer=lambda b, w=when, n=runs: b.number("tests/bench/isolation_bench", ["sockets", w, n]))
       for when, runs, bound in (("spinning", "20000", 1.0), ("idle", "500", 2.0))),
-    # From the SIGKILL of a worker to the end of the first run on the next one.
-    *(LimitRow(f"worker_killed_{which}", "ms", 2000,
-               telegrad=lambda b, w=which: b.number("tests/bench/isolation_bench", ["killed", w, "40"]))
-      for which in ("median", "longest")),
+    # From the SIGKILL of a worker, or from the SIGSTOP that makes it hang, to the end of the first run on the
+    # next one.
+    *(LimitRow(f"worker_{how}_{which}", "ms", 2000,
+               telegrad=lambda b, h=how, w=which, n=ends: b.number("tests/bench/isolation_bench", [h, w, n]))
+      for how, ends in (("killed", "40"), ("hung", "20")) for which in ("median", "longest")),
     # Runs of one client that does not wait for one before it sends the next, against short messages on a
     # bare stream that come back.
     Row("pipelined_runs", "a second", (">=", 0.4), turns=9,

@@ -3,12 +3,13 @@
 // that goes to another process and back over a pair of sockets. Prints the median microseconds as
 // its last line.
 //
-// And how long it takes until a run works again after the worker was killed, every other time while
-// a run was on its way there: the milliseconds from the kill to the end of the first run that
-// succeeds. Prints the median and the longest, and the one that is asked for as its last line.
+// And how long it takes until a run works again after the worker was killed, or was stopped as if
+// it hung, every other time while a run was on its way there: the milliseconds from the signal to
+// the end of the first run that succeeds. Of a worker that hangs, the time until that is noticed is
+// part of it. Prints the median and the longest, and the one that is asked for as its last line.
 //
 // Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS    idle: 5 ms after the run before
-//        isolation_bench killed median|longest KILLS
+//        isolation_bench killed|hung median|longest ENDS
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -64,7 +65,7 @@ absl::StatusOr<double> MedianRun(Device& device, bool idle, int runs) {
 }
 
 // Runs succeed again once there is another worker; until then each fails at once.
-absl::StatusOr<double> UntilARunWorks(int kills, bool longest) {
+absl::StatusOr<double> UntilARunWorks(int how, int ends, bool longest) {
   std::atomic<pid_t> worker{0};  // the last that has started
   TG_ASSIGN_OR_RETURN(const auto device,
                       OpenWorkerDevice({.cpu = {.threads = 2, .memory_limit = int64_t{64} << 20},
@@ -76,18 +77,18 @@ absl::StatusOr<double> UntilARunWorks(int kills, bool longest) {
   TG_ASSIGN_OR_RETURN(const auto memory, device->Alloc(8));
   const auto submit = [&] { return device->queue().Submit(commands, {{memory, 0, 8}}, {}); };
   std::vector<double> millis;
-  for (int i = 0; i < kills; ++i) {
+  for (int i = 0; i < ends; ++i) {
     TG_ASSIGN_OR_RETURN(const TimelinePoint before, submit());
     TG_RETURN_IF_ERROR(before.Wait());
     while (worker == 0) std::this_thread::yield();  // it is told a moment after it is there
     absl::StatusOr<TimelinePoint> under_way = before;
     if (i % 2 == 1) under_way = submit();
     const double start = Seconds();
-    if (kill(worker.exchange(0), SIGKILL) != 0) return Internal("the worker had ended by itself");
+    if (kill(worker.exchange(0), how) != 0) return Internal("the worker had ended by itself");
     if (under_way.ok()) (void)under_way->Wait();
     while (true) {
       const auto point = submit();
-      // The run that was under way may have ended before the kill: what counts is one of another
+      // The run that was under way may have ended before the signal: what counts is one of another
       // worker.
       if (point.ok() && point->Wait().ok() &&
           device->generation() == static_cast<uint64_t>(i) + 2) {
@@ -98,7 +99,7 @@ absl::StatusOr<double> UntilARunWorks(int kills, bool longest) {
     millis.push_back((Seconds() - start) * 1e3);
   }
   const double most = *std::ranges::max_element(millis), median = Median(std::move(millis));
-  std::printf("median %.1f ms, longest %.1f ms of %d\n", median, most, kills);
+  std::printf("median %.1f ms, longest %.1f ms of %d\n", median, most, ends);
   return longest ? most : median;
 }
 
@@ -133,7 +134,8 @@ absl::StatusOr<double> MedianRoundTrip(bool idle, int runs) {
 absl::StatusOr<double> MeasureOn(const std::string& where, const std::string& when, int runs) {
   const bool idle = when == "idle";
   if (where == "sockets") return MedianRoundTrip(idle, runs);
-  if (where == "killed") return UntilARunWorks(runs, when == "longest");
+  if (where == "killed") return UntilARunWorks(SIGKILL, runs, when == "longest");
+  if (where == "hung") return UntilARunWorks(SIGSTOP, runs, when == "longest");
   const CpuOptions cpu{.threads = 2, .memory_limit = int64_t{64} << 20};
   if (where == "cpu") {
     TG_ASSIGN_OR_RETURN(const auto device, OpenCpu(cpu));
@@ -152,7 +154,7 @@ int main(int argc, char** argv) {
   if (runs <= 0) {
     std::fprintf(stderr,
                  "Usage: isolation_bench cpu|worker|sockets spinning|idle RUNS\n"
-                 "       isolation_bench killed median|longest KILLS\n");
+                 "       isolation_bench killed|hung median|longest ENDS\n");
     return 2;
   }
   const auto result = telegrad::bench::MeasureOn(argv[1], argv[2], runs);
