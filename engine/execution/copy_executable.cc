@@ -66,7 +66,7 @@ class CopyExecutable final : public Executable {
 
  private:
   static SlotRange RangeOf(UOp u, const NodeMap<SlotRange>& pieces) {
-    if (u.is(Op::kParam)) return {.slot = static_cast<int32_t>(u.arg(0))};
+    if (u.is(Op::kParam)) return {.slot = static_cast<int32_t>(u.slot())};
     if (u.num_src() == 0) return {};
     SlotRange out = pieces.at(u.src(0).id());
     if (u.is(Op::kAfter)) {

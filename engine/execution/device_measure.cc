@@ -53,7 +53,7 @@ std::vector<bool> GiveEnds(const Program& program) {
       const UOp u = program.graph->at(part);
       if (!u.is(Op::kLoad) || u.dtype() != DType::kInt64) continue;
       const UOp memory = u.src(0).src(0);
-      if (memory.is(Op::kParam)) out[static_cast<size_t>(memory.arg(0))] = true;
+      if (memory.is(Op::kParam)) out[static_cast<size_t>(memory.slot())] = true;
     }
   }
   return out;

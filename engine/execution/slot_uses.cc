@@ -7,7 +7,7 @@ std::vector<SlotUse> CollectSlots(UOp sink) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
     if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
+    const auto slot = static_cast<size_t>(u.slot());
     if (slots.size() <= slot) slots.resize(slot + 1);
     SlotUse& use = slots[slot];
     use.used = true;
@@ -23,7 +23,7 @@ std::vector<SlotUse> CollectSlotUses(UOp sink) {
   const Graph& g = *sink.graph();
   // By node: the param that it is, or is a view of, or is after stores.
   NodeMap<uint32_t> param(g, UINT32_MAX);
-  const auto use = [&](uint32_t id) { return &slots[static_cast<size_t>(g.arg(id)[0])]; };
+  const auto use = [&](uint32_t id) { return &slots[static_cast<size_t>(g.at(id).slot())]; };
   for (const uint32_t id : PostOrder(sink)) {
     const Op op = g.op(id);
     if (op == Op::kParam) param[id] = id;

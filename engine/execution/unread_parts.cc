@@ -160,7 +160,7 @@ class Trimmer {
       const UOp u = root.graph()->at(id);
       if (!u.is(op)) continue;
       const UOp memory = MemoryOf(u.src(0));
-      if (memory.is(Op::kParam)) visit(u, kernel.arguments[static_cast<size_t>(memory.arg(0))]);
+      if (memory.is(Op::kParam)) visit(u, kernel.arguments[static_cast<size_t>(memory.slot())]);
     }
   }
 
@@ -311,7 +311,7 @@ class Trimmer {
     std::vector<BufferRef> arguments = kernel->arguments;
     const UOp made = Rebuild(*graph, root, [&](UOp u, std::vector<UOp>* src) {
       if (u.is(Op::kStore) && MemoryOf(u.src(0)).is(Op::kParam)) {
-        const BufferRef ref = kernel->arguments[static_cast<size_t>(MemoryOf(u.src(0)).arg(0))];
+        const BufferRef ref = kernel->arguments[static_cast<size_t>(MemoryOf(u.src(0)).slot())];
         if (IsTemporary(ref)) {
           for (const Limit& limit : needs[static_cast<size_t>(ref.index)].limits) {
             src->front() = Gated(graph.get(), src->front(), limit, *d, &arguments);

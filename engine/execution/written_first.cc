@@ -58,7 +58,7 @@ struct Filling {
 
 bool IsArgument(UOp address, int64_t slot) {
   const UOp buffer = BehindOrder(address.src(0));
-  return buffer.is(Op::kParam) && buffer.arg(0) == slot;
+  return buffer.is(Op::kParam) && buffer.slot() == slot;
 }
 
 std::optional<Filling> FillingOf(UOp root, int64_t slot) {
@@ -307,7 +307,7 @@ bool WritesTemporariesFirst(const Schedule& schedule) {
     std::map<int64_t, UOp> params;  // by slot
     for (uint32_t id : PostOrder(root)) {
       const UOp u = root.graph()->at(id);
-      if (u.is(Op::kParam)) params[u.arg(0)] = u;
+      if (u.is(Op::kParam)) params[u.slot()] = u;
     }
     std::map<int32_t, Filled> now;
     for (const auto& [slot, param] : params) {

@@ -157,7 +157,7 @@ TEST(Bounds, HoldForEveryValueOfTheRanges) {
       for (uint32_t id = 0; id < g.size(); ++id) {
         const UOp u = g.at(id);
         if (u.is(Op::kRange)) {
-          values[id] = at[u.arg(0)];
+          values[id] = at[u.range_id()];
         } else if (u.is_const()) {
           values[id] = Wrap(u.dtype(), u.const_word());
         } else {

@@ -10,6 +10,7 @@
 // done.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -68,13 +69,45 @@ class UOp {
   inline UOp src(int i) const;
   inline std::span<const uint32_t> src_ids() const;
   inline std::span<const int64_t> arg() const;
-  inline int64_t arg(int i) const;
   inline Interval bounds() const;
 
   bool is(Op o) const { return valid() && op() == o; }
   bool is_const() const { return is(Op::kConst); }
-  // The word of a CONST; see scalar.h.
-  int64_t const_word() const { return arg(0); }
+
+  // The words of an argument under the names and types that ArgFields gives them, each only of an
+  // op whose argument has it; 0 where the UOp is invalid.
+  int64_t const_word() const { return Word(ArgKind::kScalar, 0); }  // see scalar.h
+  inline int64_t slot() const;                                      // PARAM, ARG, MBARRIER
+  int64_t device() const { return Word(ArgKind::kParam, 1); }
+  int64_t var_id() const { return Word(ArgKind::kVar, 0); }
+  int64_t var_min() const { return Word(ArgKind::kVar, 1); }
+  int64_t var_max() const { return Word(ArgKind::kVar, 2); }
+  int64_t var_multiple() const { return Word(ArgKind::kVar, 3); }
+  int64_t range_id() const { return Word(ArgKind::kRange, 0); }
+  AxisType axis_type() const { return AxisType{Word(ArgKind::kRange, 1)}; }
+  inline ReduceKind reduce_kind() const;                    // REDUCE, ALLREDUCE
+  inline std::span<const int64_t> reduced_axes() const;     // REDUCE of tensors
+  std::span<const int64_t> axes() const { return arg(); }   // PERMUTE, FLIP
+  int64_t axis() const { return Word(ArgKind::kAxes, 0); }  // CAT, UNSHARD
+  inline int64_t pair_offset(size_t axis) const;            // PAD, SHRINK
+  inline int64_t pair_size(size_t axis) const;              // likewise
+  ScatterKind scatter_kind() const { return ScatterKind{Word(ArgKind::kScatter, 0)}; }
+  int64_t number() const { return Word(ArgKind::kNumber, 0); }  // GETTUPLE, MSELECT, WAIT, ...
+  AddressSpace space() const { return AddressSpace{Word(ArgKind::kBuffer, 0)}; }
+  int64_t buffer_slot() const { return Word(ArgKind::kBuffer, 1); }
+  int64_t elements() const { return Word(ArgKind::kBuffer, 2); }
+  Scope scope() const { return Scope{Word(ArgKind::kScope, 0)}; }
+  int64_t first_warp() const { return Word(ArgKind::kRole, 0); }
+  int64_t warps() const { return Word(ArgKind::kRole, 1); }
+  int64_t arrivals() const { return Word(ArgKind::kMBarrier, 1); }
+  int64_t box_rows() const { return Word(ArgKind::kBox, 0); }
+  int64_t box_columns() const { return Word(ArgKind::kBox, 1); }
+  int64_t to_stride() const { return Word(ArgKind::kBox, 2); }  // elements
+  int64_t from_stride() const { return Word(ArgKind::kBox, 3); }
+  inline const MmaInfo& mma() const;
+  int64_t matrices() const { return Word(ArgKind::kMatrices, 0); }
+  bool transposed() const { return Word(ArgKind::kMatrices, 1) != 0; }
+
   int64_t vmin() const { return bounds().lo; }
   int64_t vmax() const { return bounds().hi; }
 
@@ -85,6 +118,9 @@ class UOp {
   }
 
  private:
+  // Number `i` of an argument of this kind.
+  inline int64_t Word(ArgKind kind, size_t i) const;
+
   const Graph* graph_ = nullptr;
   uint32_t id_ = 0;
 };
@@ -213,7 +249,24 @@ inline std::span<const uint32_t> UOp::src_ids() const {
 inline std::span<const int64_t> UOp::arg() const {
   return valid() ? graph_->arg(id_) : std::span<const int64_t>();
 }
-inline int64_t UOp::arg(int i) const { return valid() ? graph_->arg(id_)[i] : 0; }
+inline int64_t UOp::Word(ArgKind kind, size_t i) const {
+  if (!valid()) return 0;
+  assert(Info(op()).arg == kind);
+  (void)kind;
+  return graph_->arg(id_)[i];
+}
+inline int64_t UOp::slot() const {
+  return Word(is(Op::kMBarrier) ? ArgKind::kMBarrier : ArgKind::kParam, 0);
+}
+inline ReduceKind UOp::reduce_kind() const {
+  return ReduceKind{Word(is(Op::kAllReduce) ? ArgKind::kKind : ArgKind::kReduce, 0)};
+}
+inline std::span<const int64_t> UOp::reduced_axes() const { return arg().subspan(1); }
+inline int64_t UOp::pair_offset(size_t axis) const { return Word(ArgKind::kPairs, 2 * axis); }
+inline int64_t UOp::pair_size(size_t axis) const { return Word(ArgKind::kPairs, 2 * axis + 1); }
+inline const MmaInfo& UOp::mma() const {
+  return AllMmas()[static_cast<size_t>(Word(ArgKind::kMma, 0))];
+}
 inline Interval UOp::bounds() const { return valid() ? graph_->bounds(id_) : Interval(); }
 
 // A value per node of a graph, indexed by UOp. Grows when the graph has grown.

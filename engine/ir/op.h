@@ -131,6 +131,11 @@ enum class AxisType : int64_t {
 
 enum class AddressSpace : int64_t { kGlobal = 0, kLocal = 1, kRegister = 2 };
 
+// As a word of an argument.
+inline constexpr int64_t ToWord(ReduceKind kind) { return static_cast<int64_t>(kind); }
+inline constexpr int64_t ToWord(ScatterKind kind) { return static_cast<int64_t>(kind); }
+inline constexpr int64_t ToWord(AddressSpace space) { return static_cast<int64_t>(space); }
+
 // The threads that do something together.
 enum class Scope : int64_t { kThread = 0, kWarp = 1, kWarpgroup = 2, kWorkgroup = 3, kCluster = 4 };
 

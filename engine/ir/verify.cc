@@ -146,7 +146,7 @@ class TensorVerifier {
     if (op != Op::kArg) return absl::OkStatus();
     const std::span<const uint32_t> src = g_.src(call);
     const bool loop = g_.op(call) == Op::kLoop;
-    const int64_t number = g_.arg(id)[0];
+    const int64_t number = g_.at(id).slot();
     if (loop && number == 0) {
       if (g_.dtype(id) == DType::kInt64 && g_.shape(id).empty()) return absl::OkStatus();
       return walk_.Bad(id, "is ", Name(g_.dtype(id)), " ", ToString(g_.shape(id)),
@@ -162,8 +162,8 @@ class TensorVerifier {
       return absl::OkStatus();
     }
     return walk_.Bad(id, "is ", Name(g_.dtype(id)), " ", ToString(g_.shape(id)), " on device ",
-                     g_.arg(id)[1], ", expected as argument ", number, " of node ", Number(call),
-                     ": ", Name(value.dtype()), " ", ToString(value.shape()), " on ",
+                     g_.at(id).device(), ", expected as argument ", number, " of node ",
+                     Number(call), ": ", Name(value.dtype()), " ", ToString(value.shape()), " on ",
                      ToString(value.devices()));
   }
 
@@ -173,7 +173,7 @@ class TensorVerifier {
 
   // A slot is one buffer, so all its params are one node.
   absl::Status CheckSlot(uint32_t id) {
-    const int64_t slot = g_.arg(id)[0];
+    const int64_t slot = g_.at(id).slot();
     const uint32_t first = slots_.try_emplace(slot, id).first->second;
     if (first == id) return absl::OkStatus();
     return walk_.Bad(id, "slot ", slot, " is ", Name(g_.dtype(id)), " ", ToString(g_.shape(id)),
@@ -188,8 +188,8 @@ class TensorVerifier {
       if (g_.op(src[i]) != Op::kStore) return walk_.BadSource(id, i, "store");
       const uint32_t written = base_[g_.src(src[i])[0]];
       if (written != src[0]) {
-        return walk_.Bad(id, "source ", i, " stores to slot ", g_.arg(written)[0],
-                         ", expected slot ", g_.arg(src[0])[0]);
+        return walk_.Bad(id, "source ", i, " stores to slot ", g_.at(written).slot(),
+                         ", expected slot ", g_.at(src[0]).slot());
       }
     }
     base_[id] = src[0];
@@ -203,7 +203,7 @@ class TensorVerifier {
     absl::flat_hash_map<int64_t, uint32_t> last;
     for (uint32_t id : walk_.order) {
       if (g_.op(id) != Op::kStore) continue;
-      const int64_t slot = g_.arg(base_[g_.src(id)[0]])[0];
+      const int64_t slot = g_.at(base_[g_.src(id)[0]]).slot();
       const auto [it, first] = last.try_emplace(slot, id);
       if (first) continue;
       TG_RETURN_IF_ERROR(CheckDepends(id, it->second, slot));

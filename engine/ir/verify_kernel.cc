@@ -48,7 +48,7 @@ absl::Status CheckAddress(const VerifyWalk& walk, uint32_t id, size_t i, MemoryK
   if (kind != MemoryKind::kLocalMemory && kind != MemoryKind::kRegisters) return absl::OkStatus();
   const AddressSpace want =
       kind == MemoryKind::kLocalMemory ? AddressSpace::kLocal : AddressSpace::kRegister;
-  if (g.op(memory) == Op::kBuffer && AddressSpace{g.arg(memory)[0]} == want) {
+  if (g.op(memory) == Op::kBuffer && g.at(memory).space() == want) {
     return absl::OkStatus();
   }
   return walk.Bad(id, "source ", i, " does not point into ", Name(want), " memory");
@@ -84,7 +84,7 @@ class KernelVerifier {
         return absl::OkStatus();
       case Op::kReduce:
         for (size_t i = 1; i < src.size(); ++i) {
-          const AxisType type{g_.arg(src[i])[1]};
+          const AxisType type = g_.at(src[i]).axis_type();
           if (type != AxisType::kReduce && type != AxisType::kUnroll && type != AxisType::kUpcast &&
               type != AxisType::kVector && type != AxisType::kLocal && type != AxisType::kWarp) {
             return walk_.Bad(id, "reduces over a range of type ", Name(type),
@@ -101,11 +101,11 @@ class KernelVerifier {
 
   absl::Status Range(uint32_t id) {
     const auto bit = static_cast<uint32_t>(range_bits_.size());
-    const int64_t range_id = g_.arg(id)[0];
+    const int64_t range_id = g_.at(id).range_id();
     if (!range_bits_.try_emplace(range_id, bit).second) {
       return walk_.Bad(id, "id ", range_id, " is used twice, expected unique range ids");
     }
-    if (AxisType{g_.arg(id)[1]} == AxisType::kThread && ++threads_ > 1) {
+    if (g_.at(id).axis_type() == AxisType::kThread && ++threads_ > 1) {
       return walk_.Bad(id, "is a second range of type thread, expected at most one");
     }
     return absl::OkStatus();
@@ -129,18 +129,18 @@ class KernelVerifier {
         for (size_t w = 0; w < words; ++w) mine[w] |= set(s)[w];
       }
       if (op == Op::kRange) {
-        const uint32_t bit = range_bits_[g_.arg(id)[0]];
+        const uint32_t bit = range_bits_[g_.at(id).range_id()];
         mine[bit / 64] |= uint64_t{1} << (bit % 64);
       }
       if (!closes) continue;
       for (uint32_t s : src.subspan(1)) {
-        const uint32_t bit = range_bits_[g_.arg(s)[0]];
+        const uint32_t bit = range_bits_[g_.at(s).range_id()];
         mine[bit / 64] &= ~(uint64_t{1} << (bit % 64));
       }
     }
     for (uint32_t id : walk_.order) {
       if (g_.op(id) != Op::kRange) continue;
-      const uint32_t bit = range_bits_[g_.arg(id)[0]];
+      const uint32_t bit = range_bits_[g_.at(id).range_id()];
       if (set(root)[bit / 64] >> (bit % 64) & 1) {
         return walk_.Bad(id, "is still open at the sink, expected an end or a reduce to close it");
       }

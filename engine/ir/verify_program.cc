@@ -98,10 +98,10 @@ class ProgramVerifier {
       case Op::kParam:
         return Param(id);
       case Op::kBuffer:
-        if (AddressSpace{g_.arg(id)[0]} == AddressSpace::kGlobal) {
+        if (g_.at(id).space() == AddressSpace::kGlobal) {
           return walk_.Bad(id, "is in global memory, expected local or register");
         }
-        return AddressSpace{g_.arg(id)[0]} == AddressSpace::kLocal ? Shared(id) : absl::OkStatus();
+        return g_.at(id).space() == AddressSpace::kLocal ? Shared(id) : absl::OkStatus();
       case Op::kMBarrier:
         return Shared(id);
       case Op::kAfter:
@@ -131,7 +131,7 @@ class ProgramVerifier {
   }
 
   absl::Status Open(uint32_t id) {
-    const AxisType type{g_.arg(id)[1]};
+    const AxisType type = g_.at(id).axis_type();
     if (IsParallel(type)) {
       TG_RETURN_IF_ERROR(CheckParallel(id, type));
     } else if (type == AxisType::kThread) {
@@ -206,8 +206,8 @@ class ProgramVerifier {
   absl::Status OpenRole(uint32_t id) {
     if (role_ != kNotYet) return walk_.Bad(id, "is inside of another role");
     const int64_t warps = threads_ / program_.warp;
-    if (g_.arg(id)[0] + g_.arg(id)[1] > warps) {
-      return walk_.Bad(id, "names warps up to ", g_.arg(id)[0] + g_.arg(id)[1],
+    if (g_.at(id).first_warp() + g_.at(id).warps() > warps) {
+      return walk_.Bad(id, "names warps up to ", g_.at(id).first_warp() + g_.at(id).warps(),
                        ", but the workgroup has ", warps);
     }
     role_ = id;
@@ -222,7 +222,7 @@ class ProgramVerifier {
     }
     if (src[0] == role_) role_ = kNotYet;
     if (closed_ == kNotYet && g_.op(src[0]) == Op::kRange &&
-        IsParallel(AxisType{g_.arg(src[0])[1]})) {
+        IsParallel(g_.at(src[0]).axis_type())) {
       closed_ = src[0];
     }
     if (loops_.empty() || loops_.back().range != src[0]) {
@@ -236,7 +236,7 @@ class ProgramVerifier {
   }
 
   absl::Status Param(uint32_t id) const {
-    const int64_t slot = g_.arg(id)[0];
+    const int64_t slot = g_.at(id).slot();
     if (slot >= static_cast<int64_t>(program_.arguments.size())) {
       return walk_.Bad(id, "slot ", slot, " is not one of the ", program_.arguments.size(),
                        " arguments");
@@ -261,12 +261,12 @@ class ProgramVerifier {
   absl::Status Access(uint32_t id, uint32_t index, bool write) const {
     const uint32_t memory = MemoryOf(index);
     if (g_.op(memory) != Op::kParam) return absl::OkStatus();
-    const Program::Argument& argument = program_.arguments[g_.arg(memory)[0]];
+    const Program::Argument& argument = program_.arguments[g_.at(memory).slot()];
     if (write && thread_ != kNotYet && loops_.empty()) {
       return walk_.Bad(id, "writes outside of the thread range, expected it inside");
     }
     if (write ? argument.written : argument.read) return absl::OkStatus();
-    return walk_.Bad(id, write ? "writes" : "reads", " argument ", g_.arg(memory)[0],
+    return walk_.Bad(id, write ? "writes" : "reads", " argument ", g_.at(memory).slot(),
                      ", which does not say so");
   }
 
@@ -306,7 +306,7 @@ class ProgramVerifier {
     TG_RETURN_IF_ERROR(ScalarAddresses(id, src.size()));
     for (size_t i = 0; i < 2; ++i) {
       const uint32_t memory = MemoryOf(src[i]);
-      if (g_.op(memory) == Op::kBuffer && AddressSpace{g_.arg(memory)[0]} != AddressSpace::kLocal) {
+      if (g_.op(memory) == Op::kBuffer && g_.at(memory).space() != AddressSpace::kLocal) {
         return walk_.Bad(id, "source ", i,
                          " points into registers, expected global or local "
                          "memory");
@@ -339,7 +339,7 @@ class ProgramVerifier {
 
   // All threads of the scope run it, and it is made for so many.
   absl::Status Mma(uint32_t id) const {
-    const MmaInfo& mma = AllMmas()[static_cast<size_t>(g_.arg(id)[0])];
+    const MmaInfo& mma = g_.at(id).mma();
     constexpr int64_t kWarpsOfWarpgroup = 4;
     int64_t warps = 0;  // of the scope; 0: one thread
     if (mma.scope == Scope::kWarp) warps = 1;
@@ -351,7 +351,7 @@ class ProgramVerifier {
                          " warps have ", threads);
       }
       const bool role = role_ != kNotYet;
-      if (role ? g_.arg(role_)[0] % warps != 0 || g_.arg(role_)[1] % warps != 0
+      if (role ? g_.at(role_).first_warp() % warps != 0 || g_.at(role_).warps() % warps != 0
                : threads_ % threads != 0) {
         return walk_.Bad(id, mma.name, " is run by ", warps, " warps together, expected ",
                          role ? "the role" : "the workgroup", " to be made of such");

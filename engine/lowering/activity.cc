@@ -41,7 +41,7 @@ std::vector<UOp> NeedsOfEffect(UOp store) {
 
 std::vector<UOp> NeedsOfReduce(UOp reduce) {
   std::vector<UOp> out;
-  const int64_t identity = ReduceIdentity(ReduceKind{reduce.arg(0)}, reduce.dtype());
+  const int64_t identity = ReduceIdentity(reduce.reduce_kind(), reduce.dtype());
   UOp u = reduce.src(0);
   while (true) {
     if (u.is(Op::kWhere) && u.src(2).is_const() && u.src(2).const_word() == identity) {

@@ -12,8 +12,7 @@ constexpr size_t kNone = SIZE_MAX;
 constexpr int64_t kMostIterationsLater = 16;
 
 bool IsBarrierOfWorkgroup(UOp u) {
-  return u.is(Op::kBarrier) && (u.arg(0) == static_cast<int64_t>(Scope::kWorkgroup) ||
-                                u.arg(0) == static_cast<int64_t>(Scope::kCluster));
+  return u.is(Op::kBarrier) && (u.scope() == Scope::kWorkgroup || u.scope() == Scope::kCluster);
 }
 
 bool IsRangeOfLaunch(UOp u) {

@@ -31,8 +31,8 @@ class Blocker {
       : b_(b), g_(*b.graph()), sink_(sink), blocks_(blocks), outside_(outside), d_(std::move(d)) {
     for (uint32_t id : PostOrder(sink)) {
       const UOp u = g_.at(id);
-      if (u.is(Op::kRange)) next_range_ = std::max(next_range_, u.arg(0) + 1);
-      if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
+      if (u.is(Op::kRange)) next_range_ = std::max(next_range_, u.range_id() + 1);
+      if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.buffer_slot() + 1);
     }
   }
 
@@ -68,7 +68,7 @@ class Blocker {
     if (it != loops_.end()) return it->second;
     Kept& kept = loops_[inside];
     for (UOp r : ranges) {
-      const auto type = static_cast<AxisType>(r.arg(1));
+      const auto type = r.axis_type();
       kept.ranges.push_back(g_.Range(next_range_++, type, r.src(0)));
       kept.with[r.id()] = {kept.ranges.back(), {kept.ranges.back()}};
     }
@@ -77,7 +77,7 @@ class Blocker {
 
   UOp Fold(UOp reduce) {
     constexpr Op kCombine[] = {Op::kAdd, Op::kMul, Op::kMax};  // by ReduceKind
-    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const auto kind = reduce.reduce_kind();
     const DType dtype = reduce.dtype();
     const std::vector<int64_t> arg(reduce.arg().begin(), reduce.arg().end());  // nodes are made
     std::vector<UOp> ranges, blocks, rest{reduce.src(0)};
@@ -100,7 +100,7 @@ class Blocker {
               .own = {outside_.begin(), outside_.end()}};
     for (UOp r : ranges) {
       s.layout.axes.push_back({.size = SizeOf(r)});
-      s.axes.push_back({.range = r, .loops = {{static_cast<AxisType>(r.arg(1)), SizeOf(r)}}});
+      s.axes.push_back({.range = r, .loops = {{r.axis_type(), SizeOf(r)}}});
     }
     const UOp memory = StagedMemory(g_, s), init = FillTile(b_, s, memory, {}, &next_range_).nest;
 

@@ -31,7 +31,7 @@ bool ProveInside(UOp address, int64_t elements, int64_t* work) {
 // reads 0; and a row of a matrix.
 int64_t ElementsFrom(UOp u) {
   if (u.is(Op::kLoadMatrix)) return kMatrixRows;
-  return u.is(Op::kCopyAsync) ? (u.arg(0) - 1) * u.arg(2) + u.arg(1) : 1;
+  return u.is(Op::kCopyAsync) ? (u.box_rows() - 1) * u.to_stride() + u.box_columns() : 1;
 }
 
 }  // namespace

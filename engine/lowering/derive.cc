@@ -62,7 +62,7 @@ class Deriver {
   // The weight whose integers the REDUCE adds up, beside a product: what a zero point of the other
   // factor is multiplied by. Sums of floats keep the order that the kernel gives them.
   UOp SummedWeight(UOp reduce) const {
-    const bool adds = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+    const bool adds = reduce.reduce_kind() == ReduceKind::kAdd;
     return adds && products_ && IsInt(reduce.dtype()) ? WeightOf(reduce.src(0), 1) : UOp();
   }
 
@@ -84,7 +84,7 @@ class Deriver {
       }
     }
     if (loads < least) return {};
-    const auto slot = static_cast<size_t>(weight.arg(0));
+    const auto slot = static_cast<size_t>(weight.slot());
     return slot < piece_.arguments.size() && piece_.arguments[slot].weight ? weight : UOp();
   }
 
@@ -142,7 +142,7 @@ class Deriver {
     const UOp sink = g_.Make(Op::kSink, {g_.Make(Op::kEnd, DType::kVoid, end)});
     if (!sink.valid()) return sink;
     const auto slot = static_cast<int32_t>(piece_.arguments.size());
-    piece_.packings.push_back({slot, static_cast<int32_t>(weight.arg(0)), Freeze(sink)});
+    piece_.packings.push_back({slot, static_cast<int32_t>(weight.slot()), Freeze(sink)});
     piece_.arguments.push_back({.dtype = dtype, .elements = elements, .weight = true});
     return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {g_.Param(slot, dtype, Shape{elements}), at})});
   }

@@ -124,7 +124,7 @@ const EvaluatedAccesses::Touched& EvaluatedAccesses::Of(UOp address, const std::
     }
   }
   for (const UOp u : nodes) {
-    if (u.is(Op::kIota) && u.arg(0) != lanes) return out;
+    if (u.is(Op::kIota) && u.shape()[0] != lanes) return out;
   }
   if (work_ + executions > kMostWork) return out;
   work_ += executions;

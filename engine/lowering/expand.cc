@@ -40,7 +40,7 @@ using Assignment = std::vector<int64_t>;
 bool IsNest(UOp u) { return u.is(Op::kEnd) || u.is(Op::kStore); }
 
 bool IsLocal(UOp memory) {
-  return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+  return memory.is(Op::kBuffer) && memory.space() == AddressSpace::kLocal;
 }
 
 // Whether the threads of a workgroup share the iterations of a nest.
@@ -195,7 +195,7 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
 absl::StatusOr<UOp> Expander::Accumulate(UOp reduce, const Assignment& key,
                                          const std::vector<UOp>& values,
                                          const std::vector<UOp>& loops, int64_t lanes) {
-  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+  const auto kind = reduce.reduce_kind();
   const DType dtype = reduce.dtype();
   const UOp lane = lanes == 0 ? g_.Index(0) : g_.Make(Op::kIota, DType::kInt64, {}, {lanes});
 
@@ -227,7 +227,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
   const Assignment key = KeyOf(reduce, a);
   if (const auto it = reduced_.find({reduce.id(), key}); it != reduced_.end()) return it->second;
 
-  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+  const auto kind = reduce.reduce_kind();
   Assignment base = key;
   std::vector<UOp> unrolled, upcast, loops, threads;
   int64_t folded_lanes = 0;
@@ -345,7 +345,7 @@ void Expander::Prepare(UOp sink) {
   plain_.resize(sink.id() + 1, false);
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g_.at(id);
-    if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.arg(1) + 1);
+    if (u.is(Op::kBuffer)) next_slot_ = std::max(next_slot_, u.buffer_slot() + 1);
     const bool waits = u.is(Op::kAfter) && IsLocal(u.src(0));
     plain_[id] = !u.is(Op::kReduce) && !IsNest(u) && !waits &&
                  !(u.is(Op::kIndex) && u.num_src() == 3) &&
@@ -399,7 +399,7 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
     if (!range.is(Op::kRange) || range.src(0).is_const()) continue;
     TG_ASSIGN_OR_RETURN(const UOp end, ends.End(sink, range.src(0)));
     if (end == range.src(0)) continue;
-    const UOp made = b.graph()->Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
+    const UOp made = b.graph()->Range(range.range_id(), range.axis_type(), end);
     with[id] = {made, {made}};
     with[range.src(0).id()] = {end, {}};  // wherever else it is asked for
     expanded.push_back(end);

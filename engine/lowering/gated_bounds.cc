@@ -190,7 +190,7 @@ WideBounds GatedBounds::Atom(UOp u, int depth) {
 WideBounds GatedBounds::ByOp(UOp u, int depth) {
   const WideBounds all = ValuesOf(u.dtype());
   if (u.is(Op::kIota)) {
-    const WideBounds lanes{0, std::max<int64_t>(u.arg(0), 1) - 1};
+    const WideBounds lanes{0, std::max<int64_t>(NumElements(u.shape()), 1) - 1};
     return lanes.within(all) ? lanes : all;  // else it wraps
   }
   if (u.is(Op::kRange) && u.src(0).is_const()) {

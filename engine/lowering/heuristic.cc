@@ -88,7 +88,7 @@ class CpuHeuristic {
     }
     for (size_t r = 0; r < s_.size.size(); ++r) {
       if (lanes_[r] > 1)
-        moves_.push_back({Move::Kind::kVectorize, s_.d.ranges[r].arg(0), lanes_[r]});
+        moves_.push_back({Move::Kind::kVectorize, s_.d.ranges[r].range_id(), lanes_[r]});
     }
     Order();
     return std::move(moves_);
@@ -109,8 +109,8 @@ class CpuHeuristic {
       Tile tile;
       size_t parts = 0;
       for (const Move& m : moves) {
-        const auto at =
-            std::ranges::find_if(s_.d.ranges, [&](UOp range) { return range.arg(0) == m.range; });
+        const auto at = std::ranges::find_if(
+            s_.d.ranges, [&](UOp range) { return range.range_id() == m.range; });
         const auto r = static_cast<int>(at - s_.d.ranges.begin());
         if (at == s_.d.ranges.end() || !Has(work.all, r)) continue;
         if (m.kind == Move::Kind::kVectorize) {
@@ -164,7 +164,7 @@ class CpuHeuristic {
     if (amount < 2 || room_ <= 0) return;
     --room_;
     upcast_[range] *= amount;
-    if (!peels_) moves_.push_back({kind, s_.d.ranges[range].arg(0), amount});
+    if (!peels_) moves_.push_back({kind, s_.d.ranges[range].range_id(), amount});
   }
 
   void Peel(int range, int64_t step) {
@@ -174,7 +174,7 @@ class CpuHeuristic {
     if (room_ <= 0) return;
     --room_;
     peeled_ |= Bit(range);
-    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].arg(0), s_.size[range] - rest});
+    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[range].range_id(), s_.size[range] - rest});
   }
 
   // Each part of a reduction over several buffers is a reduction of its own: see parts.h.
@@ -185,7 +185,7 @@ class CpuHeuristic {
       return;
     room_ -= std::popcount(work.own);
     peeled_ |= Bit(part->range);
-    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[part->range].arg(0), part->size});
+    moves_.push_back({Move::Kind::kPeel, s_.d.ranges[part->range].range_id(), part->size});
   }
 
   // Whether narrower vectors for the rest of a loop save many lanes of a register tile, and the
@@ -283,7 +283,7 @@ class CpuHeuristic {
     for (size_t r = 0; r < tile.size(); ++r) tile[r] = lanes_[r] * upcast_[r];
     const LoopOrder order = OrderLoops(s_, tile, target_, vectors_, heaviest_);
     if (order.thread >= 0) {
-      moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread].arg(0), 0});
+      moves_.push_back({Move::Kind::kThread, s_.d.ranges[order.thread].range_id(), 0});
     }
     BlockChoice blocks;
     if (heaviest_ >= 0 && room_ >= kBlockRanges && !KeptInOrder(s_.works[heaviest_].own)) {
@@ -295,17 +295,18 @@ class CpuHeuristic {
     for (size_t i = 0; i < order.loops.size(); ++i) {
       const int64_t part = i == 1 && parts > 0 ? parts : i == blocks.outside ? blocks.parts : 0;
       if (part > 0)
-        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]].arg(0), part});
+        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[order.loops[i]].range_id(), part});
       if (i == blocks.outside) {
-        moves_.push_back({Move::Kind::kBlock, s_.d.ranges[blocks.folded].arg(0), blocks.amount});
+        moves_.push_back(
+            {Move::Kind::kBlock, s_.d.ranges[blocks.folded].range_id(), blocks.amount});
       }
-      moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]].arg(0), 0});
+      moves_.push_back({Move::Kind::kOuter, s_.d.ranges[order.loops[i]].range_id(), 0});
     }
   }
 
   // Has fewer vectors of `range` computed together, a divisor of those that were.
   void Narrow(int range, int64_t upcast, std::vector<int64_t>* tile) {
-    const int64_t id = s_.d.ranges[range].arg(0);
+    const int64_t id = s_.d.ranges[range].range_id();
     int64_t left = upcast;  // the first of its moves does it all
     for (Move& move : moves_) {
       if (move.kind == Move::Kind::kUpcast && move.range == id) {

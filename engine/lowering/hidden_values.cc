@@ -56,7 +56,7 @@ Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
 HiddenValue FoldHidden(UOp reduce, HiddenValue body) {
   double terms = 1;
   for (int i = 1; i < reduce.num_src(); ++i) terms *= static_cast<double>(SizeOf(reduce.src(i)));
-  const bool sum = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+  const bool sum = reduce.reduce_kind() == ReduceKind::kAdd;
   if (!sum || !body.bounded() || terms > kBoundedArgument || ByteSize(reduce.dtype()) < 4)
     return {};
   return {Hidden::kBounded, body.degree + 1};

@@ -9,8 +9,7 @@ namespace telegrad {
 UOp JoinRanges(Rewriter& b, UOp sink, UOp outer, UOp inner) {
   Graph& g = *b.graph();
   const int64_t size = SizeOf(inner);
-  const UOp joined =
-      g.Range(inner.arg(0), static_cast<AxisType>(inner.arg(1)), g.Index(SizeOf(outer) * size));
+  const UOp joined = g.Range(inner.range_id(), inner.axis_type(), g.Index(SizeOf(outer) * size));
   const Replacement quotient{b.Make(Op::kFloorDiv, {joined, g.Index(size)}), {}};
   const Replacement remainder{b.Make(Op::kFloorMod, {joined, g.Index(size)}), {joined}};
   Replacements with{{outer.id(), quotient}, {inner.id(), remainder}};

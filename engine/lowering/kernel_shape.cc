@@ -40,7 +40,7 @@ class ShapeReader {
       shape_.size.push_back(SizeOf(range));
       shape_.threads |= IsThreads(range);
       if (!range.src(0).is_const()) shape_.whole |= Bit(shape_.d.IndexOf(range));
-      if (range.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
+      if (range.axis_type() == AxisType::kLoop) {
         shape_.loops |= Bit(shape_.d.IndexOf(range));
       }
     }
@@ -192,7 +192,7 @@ class ShapeReader {
     if (!memory.is(Op::kParam)) return false;
     // What a peel leaves of a gate may always hold.
     if (address.num_src() == 3 && address.src(2).bounds() != Interval{1, 1}) return false;
-    const auto slot = static_cast<size_t>(memory.arg(0));
+    const auto slot = static_cast<size_t>(memory.slot());
     if (slot >= arguments_.size() || !arguments_[slot].weight) return false;
     const std::vector<uint32_t> index = PostOrder(address.src(1));
     return std::ranges::none_of(index, [&](uint32_t id) { return g_.op(id) == Op::kLoad; });

@@ -23,7 +23,7 @@ bool FollowsValues(UOp end, int64_t values) {
   const std::vector<uint32_t> order = PostOrder(end);
   return std::ranges::all_of(order, [&](uint32_t id) {
     const UOp u = end.graph()->at(id);
-    return !u.is(Op::kParam) || u.arg(0) == values;
+    return !u.is(Op::kParam) || u.slot() == values;
   });
 }
 
@@ -42,7 +42,7 @@ UOp EndRows(Rewriter& b, UOp root) {
       const bool along = range.is(Op::kRange) && range.src(0) == sums->key.src(0) &&
                          StrideOf(index.src(1), range) == sums->rows();
       if (!along || with.contains(r)) continue;
-      const UOp ended = b.graph()->Range(range.arg(0), static_cast<AxisType>(range.arg(1)), keys);
+      const UOp ended = b.graph()->Range(range.range_id(), range.axis_type(), keys);
       with[r] = {ended, {ended}};
     }
   }

@@ -87,7 +87,7 @@ class Limiter {
         if (!stride || *stride < 1) continue;
         rows_ = *stride;
         keys_ = SizeOf(range);
-        const int64_t elements = BufferOf(store).arg(2);
+        const int64_t elements = BufferOf(store).elements();
         if (keys_ < 2 || elements % (rows_ * keys_) != 0) continue;
         copies_ = elements / (rows_ * keys_);
         if ((copies_ == 1) == whole && FindRows() && FindMask()) return true;
@@ -101,7 +101,7 @@ class Limiter {
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kStore) || !BufferOf(u).valid()) continue;
-      const bool rows = BufferOf(u).arg(2) == keys_ * rows_ * copies_ && KeyOf(u).valid();
+      const bool rows = BufferOf(u).elements() == keys_ * rows_ * copies_ && KeyOf(u).valid();
       if (!rows) return false;
       stores_.push_back(u);
     }
@@ -327,7 +327,7 @@ class Limiter {
       }
     }
     if (!key.valid()) return true;  // one of something else
-    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const auto kind = reduce.reduce_kind();
     const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
     const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key);
     if (other.valid()) {
@@ -399,9 +399,9 @@ class Limiter {
   void FillRows(Replacements* with) {
     for (const auto& [id, state] : buffers_) {
       const UOp buffer = g_.at(id);
-      (*with)[id] = {
-          g_.Make(Op::kBuffer, buffer.dtype(), {}, {buffer.arg(0), buffer.arg(1), padded_ * rows_}),
-          {}};
+      (*with)[id] = {g_.Make(Op::kBuffer, buffer.dtype(), {},
+                             {ToWord(buffer.space()), buffer.buffer_slot(), padded_ * rows_}),
+                     {}};
     }
     for (const UOp key : handled_) FillRow(key, with);
     for (const UOp store : stores_) {
@@ -453,7 +453,7 @@ class Limiter {
       end = b_.Make(Op::kFloorDiv, {up, g_.Index(block)});
     }
     UOp count = b_.Make(Op::kMax, {b_.Make(Op::kSub, {end, first}), g_.Index(1)});
-    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
+    for (const UOp range : d_.ranges) next_ = std::max(next_, range.range_id() + 1);
     if (const UOp bounded = IsBounded(); bounded.valid()) {
       count = b_.Make(Op::kWhere, {bounded, count, g_.Index(blocks)});
       if (first_.valid()) first = b_.Make(Op::kWhere, {bounded, first, g_.Index(0)});
@@ -462,7 +462,7 @@ class Limiter {
 
     // `at`: the number of the block, from how many there were before it.
     const auto split = [&](UOp key, UOp many, auto at) {
-      const auto type = static_cast<AxisType>(key.arg(1));
+      const auto type = key.axis_type();
       const UOp outer = g_.Range(next_++, type, many),
                 inner = g_.Range(next_++, type, g_.Index(block));
       const UOp begin = b_.Make(Op::kMul, {at(outer), g_.Index(block)});
@@ -500,8 +500,8 @@ class Limiter {
       for (int i = 1; i < reduce.num_src(); ++i) {
         for (UOp range : skipped.at(reduce.src(i).id()).ranges) src.push_back(range);
       }
-      const UOp left_out =
-          g_.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
+      const UOp left_out = g_.Make(Op::kReduce, DType::kVoid, src,
+                                   std::vector<int64_t>{ToWord(reduce.reduce_kind())});
       const UOp seen = Substitute(b_, reduce, with);
       if (!left_out.valid() || !seen.valid()) return {};
       all[reduce.id()] = {b_.Make(Op::kAdd, {seen, left_out}), {}};

@@ -42,7 +42,7 @@ std::vector<int64_t> OrderWithCache(int64_t bytes) {
   const std::vector<int64_t> tile(shape->size.size(), 1);
   std::vector<int64_t> ids;
   for (const int loop : OrderLoops(*shape, tile, target, /*vectors=*/0, /*blocked=*/-1).loops) {
-    ids.push_back(shape->d.ranges[static_cast<size_t>(loop)].arg(0));
+    ids.push_back(shape->d.ranges[static_cast<size_t>(loop)].range_id());
   }
   return ids;
 }

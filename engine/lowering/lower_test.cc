@@ -73,11 +73,16 @@ std::vector<UOp> Of(const Program& program, Op op) {
   return out;
 }
 
+bool IsOfArgument(UOp access, int64_t slot) {
+  const UOp memory = Memory(access.src(0));
+  return memory.is(Op::kParam) && memory.slot() == slot;
+}
+
 // The registers that the accumulators of the innermost reduction take.
 int64_t AccumulatorBytes(const Program& program) {
   int64_t bytes = 0;
   for (UOp buffer : Of(program, Op::kBuffer)) {
-    if (buffer.arg(2) <= 64) bytes += BytesOf(buffer.dtype(), buffer.arg(2));
+    if (buffer.elements() <= 64) bytes += BytesOf(buffer.dtype(), buffer.elements());
   }
   return bytes;
 }
@@ -107,8 +112,7 @@ TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
     EXPECT_TRUE(program.ok()) << program.status();
     int count = 0;
     for (UOp u : program.ok() ? Of(*program, Op::kLoad) : std::vector<UOp>{}) {
-      const UOp memory = u.src(0).src(0);
-      count += u.shape().empty() && memory.is(Op::kParam) && memory.arg(0) == 1 ? 1 : 0;
+      count += u.shape().empty() && IsOfArgument(u, 1) ? 1 : 0;
     }
     return count;
   };
@@ -167,7 +171,7 @@ TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
   EXPECT_EQ(AccumulatorBytes(*with), [&] {
     int64_t bytes = 0;
     for (UOp buffer : Of(*with, Op::kBuffer)) {
-      bytes += BytesOf(buffer.dtype(), buffer.arg(2));
+      bytes += BytesOf(buffer.dtype(), buffer.elements());
     }
     return bytes;
   }()) << "all private memory is accumulators";
@@ -195,7 +199,7 @@ TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
   EXPECT_EQ(rows.packings[0].source, 1);
   std::set<int64_t> places;  // beyond the first one, of a tile's rows
   for (UOp u : Of(rows, Op::kLoad)) {
-    if (Memory(u.src(0)).arg(0) != rows.packings[0].copy) continue;
+    if (!IsOfArgument(u, rows.packings[0].copy)) continue;
     const UOp index = u.src(0).src(1);
     EXPECT_TRUE(u.shape().empty());
     places.insert(index.is(Op::kAdd) && index.src(1).is_const() ? index.src(1).const_word() : 0);
@@ -369,7 +373,7 @@ TEST(Lower, OfWhatTheCacheDoesNotHaveLinesAreReadTogether) {
   ASSERT_TRUE(program.ok()) << program.status();
   ASSERT_EQ(program->packings.size(), 1u);
   for (UOp u : Of(*program, Op::kLoad)) {
-    EXPECT_EQ(u.shape().empty(), Memory(u.src(0)).arg(0) == program->packings[0].copy);
+    EXPECT_EQ(u.shape().empty(), IsOfArgument(u, program->packings[0].copy));
   }
 }
 
@@ -387,7 +391,7 @@ TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {
     ASSERT_EQ(program->packings.size(), 1u);
     EXPECT_EQ(program->packings[0].source, 1);
     for (UOp buffer : Of(*program, Op::kBuffer)) {
-      EXPECT_LE(buffer.arg(2), 16) << "accumulators alone, no copies";
+      EXPECT_LE(buffer.elements(), 16) << "accumulators alone, no copies";
     }
     EXPECT_LE(program->flops, 2.0 * 512 * 49 * 256 * 1.05) << "hardly a lane is computed in vain";
   }

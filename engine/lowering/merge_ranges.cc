@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t kMinRepeated = 16;  // iterations of a loop that repeats a reduction's windows
 
-bool IsLoop(UOp range) { return range.arg(1) == static_cast<int64_t>(AxisType::kLoop); }
-
 // Ranges that a gate depends on, and those that anything else than an address does.
 struct Uses {
   uint64_t gates = 0, values = 0;
@@ -76,7 +74,7 @@ bool ClosesAsOne(UOp u, UOp outer, UOp inner) {
 // has its mask, which is found once for all of the reduction.
 bool PaysAcrossRows(UOp outer, UOp inner, const std::vector<UOp>& addresses,
                     const std::vector<UOp>& closers, const Dependence& d, int64_t lanes) {
-  if (!IsLoop(outer) || !IsLoop(inner)) return false;
+  if (!IsType(outer, AxisType::kLoop) || !IsType(inner, AxisType::kLoop)) return false;
   const int64_t rows = SizeOf(outer), row = SizeOf(inner);
   const int64_t apart = rows * ((row + lanes - 1) / lanes);
   const int64_t joined = (rows * row + lanes - 1) / lanes;
@@ -98,7 +96,7 @@ bool PaysAcrossRows(UOp outer, UOp inner, const std::vector<UOp>& addresses,
       };
       if (u.is(Op::kReduce)) {
         windows |= std::ranges::any_of(gated, [&](UOp a) { return d.Depends(a.src(2), range); });
-      } else if (IsLoop(range) && SizeOf(range) >= kMinRepeated) {
+      } else if (IsType(range, AxisType::kLoop) && SizeOf(range) >= kMinRepeated) {
         repeated |= std::ranges::none_of(gated, depends);
       }
     }
@@ -136,8 +134,8 @@ std::optional<Neighbours> FindMergeable(UOp sink, int64_t lanes) {
 // same. A gate needs to know both.
 UOp Join(Rewriter& b, UOp sink, UOp outer, UOp inner) {
   Graph& g = *b.graph();
-  const UOp merged = g.Range(inner.arg(0), static_cast<AxisType>(inner.arg(1)),
-                             g.Index(SizeOf(outer) * SizeOf(inner)));
+  const UOp merged =
+      g.Range(inner.range_id(), inner.axis_type(), g.Index(SizeOf(outer) * SizeOf(inner)));
   const Replacements apart{{outer.id(), {b.Make(Op::kFloorDiv, {merged, inner.src(0)}), {}}},
                            {inner.id(), {b.Make(Op::kFloorMod, {merged, inner.src(0)}), {merged}}}};
   Replacements with{{outer.id(), {g.Index(0), {}}}, {inner.id(), {merged, {merged}}}};

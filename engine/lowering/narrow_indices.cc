@@ -83,7 +83,7 @@ class Narrower {
   // The range of a processor's threads is counted by the run, in i64.
   static bool IsNarrowRange(UOp u) {
     return u.is(Op::kRange) && u.dtype() == DType::kInt64 && Fits(u) && Fits(u.src(0)) &&
-           AxisType{u.arg(1)} != AxisType::kThread;
+           u.axis_type() != AxisType::kThread;
   }
 
   // Whether the copy of `u` has the narrow form of source `i` where there is one. What is computed

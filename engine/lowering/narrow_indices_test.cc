@@ -48,7 +48,7 @@ class NarrowIndicesTest : public ::testing::Test {
   // The index of the INDEX into that argument.
   UOp IndexOf(int64_t slot) const {
     for (const UOp u : All(Op::kIndex)) {
-      if (u.src(0).arg(0) == slot) return u.src(1);
+      if (u.src(0).is(Op::kParam) && u.src(0).slot() == slot) return u.src(1);
     }
     return {};
   }

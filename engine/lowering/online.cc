@@ -61,7 +61,7 @@ class Summer {
         costs_(costs),
         next_range_(s_.next_range) {
     for (uint32_t id : PostOrder(sink)) {
-      if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
+      if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.at(id).buffer_slot() + 1);
     }
     for (const UOp memory : {s_.maximum_memory, s_.sum_memory}) Count(memory);
     for (const WeightedSum& sum : s_.sums) Count(sum.memory);
@@ -96,7 +96,7 @@ class Summer {
   void Count(UOp memory) {
     if (!memory.valid()) return;
     while (memory.is(Op::kAfter)) memory = memory.src(0);
-    next_slot_ = std::max(next_slot_, memory.arg(1) + 1);
+    next_slot_ = std::max(next_slot_, memory.buffer_slot() + 1);
   }
 
   UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }

@@ -40,7 +40,7 @@ class Matcher {
   std::optional<CoupledSums> Run() {
     const std::vector<uint32_t> order = PostOrder(sink_);
     for (uint32_t id : order) {
-      if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.arg(id)[1] + 1);
+      if (g_.op(id) == Op::kBuffer) next_slot_ = std::max(next_slot_, g_.at(id).buffer_slot() + 1);
     }
     if (!FindScores(order)) return std::nullopt;
     for (int i = 0; i < sink_.num_src(); ++i) {
@@ -81,7 +81,7 @@ class Matcher {
   bool FindScores(const std::vector<uint32_t>& order) {
     for (uint32_t id : order) {
       const UOp reduce = g_.at(id);
-      if (!reduce.is(Op::kReduce) || reduce.arg(0) != static_cast<int64_t>(ReduceKind::kMax)) {
+      if (!reduce.is(Op::kReduce) || reduce.reduce_kind() != ReduceKind::kMax) {
         continue;
       }
       for (uint32_t s : PostOrder(reduce.src(0))) {
@@ -235,7 +235,7 @@ class Matcher {
     const UOp body = Substitute(b_, reduce.src(0), *at);
     if (!body.valid() || !ReadsOneScore(body)) return {};
     const Replacements back = Inverse(*at);
-    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const auto kind = reduce.reduce_kind();
     if (kind == ReduceKind::kMax) return Maximum(body, back);
     if (kind != ReduceKind::kAdd || !out_.maximum.valid()) return {};
     if (IsWeight(body)) return Sum(body, back);

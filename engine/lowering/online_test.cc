@@ -131,7 +131,7 @@ class OnlineTest : public ::testing::Test {
   int64_t KeptElements(UOp sink) const {
     int64_t elements = 0;
     for (uint32_t id : PostOrder(sink)) {
-      if (g_.op(id) == Op::kBuffer) elements = std::max(elements, g_.arg(id)[2]);
+      if (g_.op(id) == Op::kBuffer) elements = std::max(elements, g_.at(id).elements());
     }
     return elements;
   }
@@ -155,7 +155,7 @@ TEST_F(OnlineTest, ComputesEachScoreAndItsExponentialOnce) {
   int scores = 0, exponentials = 0;
   for (uint32_t id : PostOrder(online)) {
     const UOp u = g_.at(id);
-    scores += u.is(Op::kLoad) && Memory(u.src(0)).is(Op::kParam) && Memory(u.src(0)).arg(0) == 1;
+    scores += u.is(Op::kLoad) && Memory(u.src(0)).is(Op::kParam) && Memory(u.src(0)).slot() == 1;
     exponentials += u.is(Op::kExp2);
   }
   EXPECT_EQ(scores, 1);

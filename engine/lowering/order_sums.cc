@@ -23,7 +23,7 @@ class SumOrderer {
       : b_(b), g_(*b.graph()), sink_(sink), d_(std::move(d)) {}
 
   UOp Run() {
-    for (const UOp range : d_.ranges) next_ = std::max(next_, range.arg(0) + 1);
+    for (const UOp range : d_.ranges) next_ = std::max(next_, range.range_id() + 1);
     return Rebuild(g_, sink_, [&](UOp u, std::vector<UOp>* src) {
       return Splits(u) ? Split(u, *src) : WithSources(g_, u, *src);
     });
@@ -64,7 +64,7 @@ class SumOrderer {
     Parts& parts = it->second;
     if (!added) return parts;
     const int64_t size = SizeOf(range), terms = size / partial, rest = size % partial;
-    const auto type = static_cast<AxisType>(range.arg(1));
+    const auto type = range.axis_type();
     parts.whole = terms * partial;
     parts.partial = g_.Range(next_++, type, g_.Index(partial));
     if (terms > 1) parts.term = g_.Range(next_++, type, g_.Index(terms));
@@ -79,7 +79,8 @@ class SumOrderer {
     if (last.valid()) ranges.push_back(last);
     if (!src[0].valid() || ranges.empty()) return src[0];
     src.insert(src.end(), ranges.begin(), ranges.end());
-    return g_.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
+    return g_.Make(Op::kReduce, DType::kVoid, src,
+                   std::vector<int64_t>{ToWord(reduce.reduce_kind())});
   }
 
   // `src` are the sources of the REDUCE as they have become.
@@ -94,13 +95,14 @@ class SumOrderer {
     }
     const UOp sum = Fold(reduce, src[0], at, others, parts.term);
     if (!sum.valid()) return sum;
-    const UOp all = g_.Make(Op::kReduce, DType::kVoid, {sum, parts.partial}, {reduce.arg(0)});
+    const UOp all =
+        g_.Make(Op::kReduce, DType::kVoid, {sum, parts.partial}, {ToWord(reduce.reduce_kind())});
     if (parts.whole == size) return all;
     UOp behind = g_.Index(parts.whole);
     if (parts.rest.valid()) behind = b_.Make(Op::kAdd, {parts.rest, behind});
     const UOp rest = Fold(reduce, src[0], behind, others, parts.rest);
     if (!rest.valid()) return rest;
-    const bool adds = static_cast<ReduceKind>(reduce.arg(0)) == ReduceKind::kAdd;
+    const bool adds = reduce.reduce_kind() == ReduceKind::kAdd;
     return b_.Make(adds ? Op::kAdd : Op::kMul, {all, rest});
   }
 
@@ -117,8 +119,7 @@ class SumOrderer {
 bool KeepsOrder(const Target& target) { return target.deterministic; }
 
 bool IsOrderedSum(UOp reduce) {
-  return reduce.is(Op::kReduce) &&
-         RoundsInOrder(static_cast<ReduceKind>(reduce.arg(0)), reduce.dtype());
+  return reduce.is(Op::kReduce) && RoundsInOrder(reduce.reduce_kind(), reduce.dtype());
 }
 
 int64_t PartialSums(DType dtype) {

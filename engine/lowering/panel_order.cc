@@ -46,7 +46,7 @@ bool IsBelow(UOp node, UOp root) {
 
 bool AreNeighbours(Rewriter& b, UOp address, UOp range, int64_t lanes) {
   Graph& g = *b.graph();
-  const auto type = static_cast<AxisType>(range.arg(1));
+  const auto type = range.axis_type();
   // Numbers that no range of a kernel has.
   const UOp quotient = g.Range(-1, type, g.Index(SizeOf(range) / lanes));
   const UOp lane = g.Range(-2, type, g.Index(lanes));

@@ -212,7 +212,7 @@ Program Compact(Graph* from, const std::vector<uint32_t>& order, std::string nam
 Program::Argument* ArgumentOf(UOp address, Program* program) {
   UOp buffer = address.src(0);
   while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
-  return buffer.is(Op::kParam) ? &program->arguments[buffer.arg(0)] : nullptr;
+  return buffer.is(Op::kParam) ? &program->arguments[buffer.slot()] : nullptr;
 }
 
 // Counts the program's work and marks what it does with its arguments. Of an argument no more bytes
@@ -232,7 +232,7 @@ void CountWork(const Target& target, std::span<const double> most, Program* prog
     if (u.is(Op::kRange)) {
       outer.push_back(iterations);
       iterations *= static_cast<double>(std::max<int64_t>(u.src(0).vmax(), 0));
-      const AxisType type{u.arg(1)};
+      const AxisType type = u.axis_type();
       if (type == AxisType::kThread || type == AxisType::kGroup) {
         program->iterations *= std::max<int64_t>(u.src(0).vmax(), 0);
       }
@@ -244,14 +244,15 @@ void CountWork(const Target& target, std::span<const double> most, Program* prog
       const double operations = u.is(Op::kDot4) ? 8 : u.is(Op::kMulAcc) ? 2 : 1;
       program->flops += iterations * operations * static_cast<double>(NumElements(u.shape()));
     } else if (u.is(Op::kMma)) {
-      const MmaInfo& mma = AllMmas()[static_cast<size_t>(u.arg(0))];
+      const MmaInfo& mma = u.mma();
       program->flops += iterations * 2 * mma.m * mma.n * mma.k / mma.threads;
     } else if (u.is(Op::kLoad) || u.is(Op::kStore) || u.is(Op::kCopyAsync)) {
       const bool copies = u.is(Op::kCopyAsync);
       Program::Argument* const a = ArgumentOf(u.src(copies ? 1 : 0), program);
       if (a == nullptr) continue;
       (u.is(Op::kStore) ? a->written : a->read) = true;
-      const int64_t elements = copies ? u.arg(0) * u.arg(1) : NumElements(u.src(0).shape());
+      const int64_t elements =
+          copies ? u.box_rows() * u.box_columns() : NumElements(u.src(0).shape());
       touched[static_cast<size_t>(a - program->arguments.data())] +=
           iterations * static_cast<double>(elements);
     }
@@ -394,7 +395,7 @@ std::vector<double> TouchedElements(UOp kernel, size_t arguments) {
     for (uint64_t set = ranges[u.src(1).id()]; set != 0; set &= set - 1) {
       count *= sizes[static_cast<size_t>(std::countr_zero(set))];
     }
-    elements[static_cast<size_t>(buffer.arg(0))] += count;
+    elements[static_cast<size_t>(buffer.slot())] += count;
   }
   return elements;
 }
@@ -420,7 +421,7 @@ std::vector<Program::Argument> KernelArguments(UOp kernel) {
   for (uint32_t id : PostOrder(kernel)) {
     const UOp u = kernel.graph()->at(id);
     if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
+    const auto slot = static_cast<size_t>(u.slot());
     if (arguments.size() <= slot) arguments.resize(slot + 1);
     arguments[slot].dtype = u.dtype();
     arguments[slot].elements = NumElements(u.shape());

@@ -34,7 +34,7 @@ void ProgramAccesses::ReadStores() {
   for (size_t i = 0; i < program_.order.size(); ++i) {
     const UOp u = g_.at(program_.order[i]);
     if ((u.is(Op::kStore) || u.is(Op::kCopyAsync)) && Memory(u.src(0)).is(Op::kParam)) {
-      arguments_.try_emplace(Memory(u.src(0)).arg(0));
+      arguments_.try_emplace(Memory(u.src(0)).slot());
     }
     if (!u.is(Op::kWait)) continue;
     for (const uint32_t copy : u.src_ids()) waits_[copy].push_back(i);
@@ -52,7 +52,7 @@ void ProgramAccesses::ReadValue(UOp u) {
     pure = true;
   } else if (u.is(Op::kLoad)) {
     const UOp memory = Memory(u.src(0));
-    const bool kept = memory.is(Op::kParam) && !arguments_.contains(memory.arg(0));
+    const bool kept = memory.is(Op::kParam) && !arguments_.contains(memory.slot());
     pure = kept && all(values_.pure);
     uniform = kept && all(values_.uniform);
   } else if (Is(u.op(), kAlu) || u.is(Op::kIndex)) {
@@ -71,7 +71,8 @@ void ProgramAccesses::ReadAccess(UOp u, size_t position) {
   } else if (u.is(Op::kCopyAsync)) {
     const Execution execution = ExecutionOf(u, position);
     for (const int k : {0, 1}) {
-      const int64_t width = (u.arg(0) - 1) * u.arg(2 + k) + u.arg(1);
+      const int64_t stride = k == 0 ? u.to_stride() : u.from_stride();
+      const int64_t width = (u.box_rows() - 1) * stride + u.box_columns();
       Add({.address = u.src(k), .stores = k == 0, .asynchronous = true, .width = width}, execution);
     }
   } else if (u.is(Op::kMmaAsync)) {
@@ -89,7 +90,7 @@ Execution ProgramAccesses::ExecutionOf(UOp copy, size_t position) {
   if (copy.num_src() == 3) return out;
   const std::span<const size_t> loops = barriers().LoopsAround(position);
   for (const size_t wait : waits_[copy.id()]) {
-    const int64_t later = g_.at(program_.order[wait]).arg(0);
+    const int64_t later = g_.at(program_.order[wait]).number();
     if (wait < position || (out.waited_for && out.later <= later) ||
         !std::ranges::equal(loops, barriers().LoopsAround(wait)) ||
         (later > 0 && !AreLeft(copy.src(0), loops, later))) {
@@ -114,11 +115,10 @@ bool ProgramAccesses::AreLeft(UOp address, std::span<const size_t> loops,
 
 ProgramAccesses::Touches* ProgramAccesses::TouchesOf(UOp memory) {
   if (memory.is(Op::kParam)) {
-    const auto at = arguments_.find(memory.arg(0));
+    const auto at = arguments_.find(memory.slot());
     return at == arguments_.end() ? nullptr : &at->second;
   }
-  const bool shared =
-      memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+  const bool shared = memory.is(Op::kBuffer) && memory.space() == AddressSpace::kLocal;
   return shared ? &locals_[memory.id()] : nullptr;
 }
 

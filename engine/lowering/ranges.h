@@ -11,7 +11,7 @@ namespace telegrad {
 // The iterations of a RANGE; where its end is computed, the most that it may have.
 inline int64_t SizeOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 0); }
 
-inline bool IsType(UOp range, AxisType type) { return range.arg(1) == static_cast<int64_t>(type); }
+inline bool IsType(UOp range, AxisType type) { return range.axis_type() == type; }
 
 // Whether its iterations are threads of one workgroup.
 inline bool IsRangeOfThreads(UOp u) {
@@ -32,7 +32,7 @@ inline int64_t NextRangeId(UOp root) {
   int64_t next = 0;
   for (uint32_t id : PostOrder(root)) {
     const UOp u = root.graph()->at(id);
-    if (u.is(Op::kRange)) next = std::max(next, u.arg(0) + 1);
+    if (u.is(Op::kRange)) next = std::max(next, u.range_id() + 1);
   }
   return next;
 }

@@ -8,7 +8,7 @@ UOp Reduced(Rewriter& b, ReduceKind kind, UOp x, UOp y, bool fuses) {
       // Of a reduced MMA what it adds to is 0 (workgroup_matmul.h).
       if (y.is(Op::kMma)) {
         return b.graph()->Make(Op::kMma, DType::kVoid, {y.src(0), y.src(1), x},
-                               {y.arg(0), y.arg(1), y.arg(2)});
+                               {y.arg()[0], y.arg()[1], y.arg()[2]});
       }
       if (y.is(Op::kDot4) && y.src(2).is_const() && y.src(2).const_word() == 0) {
         return b.Make(Op::kDot4, {y.src(0), y.src(1), x});
@@ -26,7 +26,7 @@ UOp Reduced(Rewriter& b, ReduceKind kind, UOp x, UOp y, bool fuses) {
 }
 
 UOp ReducedLanes(Graph& g, UOp reduce, UOp vector) {
-  const UOp folded = g.Make(Op::kReduce, DType::kVoid, {vector}, {reduce.arg(0), 0});
+  const UOp folded = g.Make(Op::kReduce, DType::kVoid, {vector}, {ToWord(reduce.reduce_kind()), 0});
   return g.Make(Op::kReshape, DType::kVoid, {folded}, {});
 }
 

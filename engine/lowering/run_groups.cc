@@ -114,7 +114,7 @@ std::vector<int32_t> ArgumentsOf(const FrozenGraph& number) {
   std::vector<int32_t> out;
   for (const uint32_t id : PostOrder(number.root())) {
     const UOp u = number.graph->at(id);
-    if (u.is(Op::kParam)) out.push_back(static_cast<int32_t>(u.arg(0)));
+    if (u.is(Op::kParam)) out.push_back(static_cast<int32_t>(u.slot()));
   }
   return out;
 }

@@ -39,7 +39,7 @@ class LoopEnder {
         conditions_(b, d, activity_) {
     for (uint32_t id : order_) {
       const UOp u = g_.at(id);
-      shares_ |= u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+      shares_ |= u.is(Op::kBuffer) && u.space() == AddressSpace::kLocal;
     }
   }
 
@@ -143,7 +143,7 @@ class LoopEnder {
     const UOp size = range.src(0);
     if (last.vmin() < 0) last = b_.Make(Op::kMax, {last, g_.Index(0)});
     const UOp end = last.vmax() > size.const_word() ? conditions_.Least(last, size) : last;
-    const UOp ended = g_.Range(range.arg(0), static_cast<AxisType>(range.arg(1)), end);
+    const UOp ended = g_.Range(range.range_id(), range.axis_type(), end);
     (*with)[range.id()] = {ended, {ended}};
     if (ends.size() > 1) return;  // what one does is less than what another does
     for (UOp condition : held) (*with)[condition.id()] = {g_.True(), {}};

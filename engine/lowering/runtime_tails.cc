@@ -48,7 +48,7 @@ class TailSplitter {
   // With one range split; the same if there is none.
   UOp Run() {
     for (const UOp range : d_.ranges) {
-      if (made_.contains(range.arg(0))) continue;
+      if (made_.contains(range.range_id())) continue;
       const std::optional<RunTiles> tiles = finder_.Find(range);
       if (tiles) return Split(*tiles);
     }
@@ -95,7 +95,7 @@ class TailSplitter {
       const UOp main = NewRange(AxisType::kLoop, conditions_.Least(some, g_.Index(tiles.together)));
       with[r.id()] = {b_.Make(Op::kAdd, {shared.first, main}), {shared.range, main}};
     } else {
-      const UOp main = NewRange(AxisType{r.arg(1)}, tiles.whole);
+      const UOp main = NewRange(r.axis_type(), tiles.whole);
       with[r.id()] = {main, {main}};
     }
     for (const UOp condition : tiles.conditions) with[condition.id()] = {g_.True(), {}};
@@ -106,7 +106,7 @@ class TailSplitter {
     Replacements with;
     const UOp r = tiles.range;
     UOp begin = tiles.whole, end = tiles.tail;
-    AxisType type{r.arg(1)};
+    AxisType type = r.axis_type();
     if (shared.range.valid()) {
       const UOp last = b_.Make(Op::kCmpLt, {shared.whole, g_.Index(tiles.together)});
       end = b_.Make(Op::kWhere, {last, end, g_.Index(0)});
@@ -149,7 +149,7 @@ class TailSplitter {
         continue;
       }
       if (Has(outside, r) || d_.Depends(range.src(0), tiles.range)) return false;
-      const UOp own = NewRange(AxisType{range.arg(1)}, range.src(0));
+      const UOp own = NewRange(range.axis_type(), range.src(0));
       (*with)[range.id()] = {own, {own}};
     }
     return true;
@@ -209,7 +209,7 @@ class TailSplitter {
   }
 
   UOp Together(UOp reduce, UOp x, UOp y) {
-    switch (ReduceKind{reduce.arg(0)}) {
+    switch (reduce.reduce_kind()) {
       case ReduceKind::kAdd:
         return b_.Make(Op::kAdd, {x, y});
       case ReduceKind::kMul:

@@ -90,7 +90,7 @@ class WindowMover {
       first = b_.Make(Op::kAdd, {first, term});
     }
     if (first.vmin() < 0 || first.vmax() > SizeOf(range) - window.size) return;
-    const UOp part = g_.Range(range.arg(0), AxisType::kLoop, g_.Index(window.size));
+    const UOp part = g_.Range(range.range_id(), AxisType::kLoop, g_.Index(window.size));
     (*with)[range.id()] = {b_.Make(Op::kAdd, {first, part}), {part}};
     for (const UOp condition : window.conditions) (*with)[condition.id()] = {g_.True(), {}};
   }

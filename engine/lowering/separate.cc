@@ -49,7 +49,7 @@ class Separator {
       const UOp u = g_.at(id);
       for (uint32_t s : u.src_ids()) level_[id] = std::max<int>(level_[id], level_.at(s));
       if (u.is(Op::kReduce)) ++level_[id];
-      if (u.is(Op::kRange)) next_id_ = std::max(next_id_, u.arg(0) + 1);
+      if (u.is(Op::kRange)) next_id_ = std::max(next_id_, u.range_id() + 1);
       if (u.is(Op::kEnd)) {
         for (uint32_t range : RangesOf(u)) taken.insert(range);
       }
@@ -69,7 +69,7 @@ class Separator {
         taken.insert(range);
         if (free) continue;
         const UOp old = g_.at(range);
-        range = g_.Range(next_id_++, static_cast<AxisType>(old.arg(1)), old.src(0)).id();
+        range = g_.Range(next_id_++, old.axis_type(), old.src(0)).id();
       }
     }
   }
@@ -80,7 +80,7 @@ class Separator {
     for (size_t i = 1; i < src->size(); ++i) {
       const UOp to = g_.at(ranges[i - 1]), end = (*src)[i].src(0);
       if (to.src(0) == end) continue;
-      ranges[i - 1] = g_.Range(to.arg(0), static_cast<AxisType>(to.arg(1)), end).id();
+      ranges[i - 1] = g_.Range(to.range_id(), to.axis_type(), end).id();
     }
     if (std::ranges::equal(ranges, std::span(*src).subspan(1), {}, {}, &UOp::id)) return;
     absl::flat_hash_map<uint32_t, uint32_t> made;

@@ -63,11 +63,11 @@ UOp SplitDivided(Rewriter& b, UOp sink, int64_t lanes) {
     int ranges = 0;
     for (uint32_t id : PostOrder(sink)) {
       if (g.op(id) != Op::kRange) continue;
-      next = std::max(next, g.arg(id)[0] + 1);
+      next = std::max(next, g.at(id).range_id() + 1);
       ++ranges;
     }
     if (ranges > kMaxRanges / 2) break;  // the moves need some, too
-    const auto type = static_cast<AxisType>(range.arg(1));
+    const auto type = range.axis_type();
     const UOp outer = g.Range(next, type, g.Index(SizeOf(range) / c));
     const UOp inner = g.Range(next + 1, type, g.Index(c));
     const UOp value = b.Make(Op::kAdd, {b.Make(Op::kMul, {outer, g.Index(c)}), inner});

@@ -37,12 +37,12 @@ class Stager {
     limit_ = PanelBytes(target);
     FindOrders();
     room_ = kMaxRanges - static_cast<int>(s_.size.size());
-    for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
+    for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.range_id() + 1);
     for (uint32_t id : PostOrder(sink_)) {
       const UOp u = g_.at(id);
       if (!u.is(Op::kBuffer)) continue;
-      next_slot_ = std::max(next_slot_, u.arg(1) + 1);
-      used_ += static_cast<double>(BytesOf(u.dtype(), u.arg(2)));
+      next_slot_ = std::max(next_slot_, u.buffer_slot() + 1);
+      used_ += static_cast<double>(BytesOf(u.dtype(), u.elements()));
     }
     nests_ = s_.whole != 0 && KeepsValues();
     if (nests_) used_ = 0;  // what the kernel keeps between its nests is no copy
@@ -201,7 +201,7 @@ class Stager {
   bool IsDerived(const MemoryAccess& a) const {
     const UOp memory = a.address.src(0);
     return memory.is(Op::kParam) &&
-           std::ranges::find(piece_.packings, static_cast<int32_t>(memory.arg(0)),
+           std::ranges::find(piece_.packings, static_cast<int32_t>(memory.slot()),
                              &Program::Packing::copy) != piece_.packings.end();
   }
 
@@ -306,7 +306,7 @@ class Stager {
 
   // The loops of the copy along `r`.
   std::vector<CopyLoop> CopyLoops(int r, int64_t together) const {
-    const auto type = static_cast<AxisType>(Range(r).arg(1));
+    const auto type = Range(r).axis_type();
     if (together == 1) {
       // A window's masks are found once, for all iterations of the loops around it.
       if (type == AxisType::kUnroll) return {{AxisType::kUpcast, s_.size[r]}};
@@ -362,7 +362,7 @@ class Stager {
                              [&](int r) { return std::ranges::find(order_, r) - order_.begin(); });
     const UOp source = a.address.src(0), index = a.address.src(1);
     const DType dtype = source.dtype();
-    const auto derived = std::ranges::find(piece_.packings, static_cast<int32_t>(source.arg(0)),
+    const auto derived = std::ranges::find(piece_.packings, static_cast<int32_t>(source.slot()),
                                            &Program::Packing::copy);
     const UOp from = g_.Make(Op::kIndex, {g_.Param(1, dtype, source.shape()), index});
     const Staging s = Packed(g_.Make(Op::kLoad, {from}), ranges);
@@ -379,7 +379,7 @@ class Stager {
     if (!sink.valid()) return sink;
     auto slot = static_cast<int32_t>(piece_.arguments.size());
     if (derived == piece_.packings.end()) {
-      piece_.packings.push_back({slot, static_cast<int32_t>(source.arg(0)), Freeze(sink)});
+      piece_.packings.push_back({slot, static_cast<int32_t>(source.slot()), Freeze(sink)});
       piece_.arguments.push_back({.dtype = dtype, .elements = elements});
     } else {  // the only one that reads it
       slot = derived->copy;

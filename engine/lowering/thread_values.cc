@@ -13,7 +13,7 @@ ThreadValues::ThreadValues(const Program& program)
   for (const uint32_t id : program.order) {
     const UOp u = g_.at(id);
     if ((u.is(Op::kStore) || u.is(Op::kCopyAsync)) && Memory(u.src(0)).is(Op::kParam)) {
-      stored_.insert(Memory(u.src(0)).arg(0));
+      stored_.insert(Memory(u.src(0)).slot());
     }
     if (IsRangeOfThreads(u) && SizeOf(u) > 1) ranges_.push_back({.range = u});
   }
@@ -38,9 +38,8 @@ uint64_t ThreadValues::BitsWithout(UOp u) const {
     // Of local memory, threads load the same between the same two barriers: else one would store
     // there meanwhile, and a first race is found before it can lead to another one.
     const UOp memory = Memory(u.src(0));
-    const bool kept = memory.is(Op::kParam) && !stored_.contains(memory.arg(0));
-    const bool local =
-        memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
+    const bool kept = memory.is(Op::kParam) && !stored_.contains(memory.slot());
+    const bool local = memory.is(Op::kBuffer) && memory.space() == AddressSpace::kLocal;
     return kept || local ? kAll : 0;
   }
   // What is equal as a number may have other bits: which one of two NaNs is a sum.

@@ -9,11 +9,11 @@ namespace telegrad {
 inline bool IsParallel(AxisType type) {
   return type == AxisType::kGroup || type == AxisType::kLocal || type == AxisType::kWarp;
 }
-inline bool IsParallel(UOp range) { return IsParallel(static_cast<AxisType>(range.arg(1))); }
+inline bool IsParallel(UOp range) { return IsParallel(range.axis_type()); }
 
 // A range of threads of one workgroup.
 inline bool IsThreads(UOp range) {
-  return IsParallel(range) && range.arg(1) != static_cast<int64_t>(AxisType::kGroup);
+  return IsParallel(range) && range.axis_type() != AxisType::kGroup;
 }
 
 }  // namespace telegrad

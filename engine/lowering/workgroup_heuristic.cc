@@ -188,7 +188,7 @@ class WorkgroupHeuristic {
   void Add(Move::Kind kind, int range, int64_t amount, int axis = 0) {
     if (amount < 2 && kind != Move::Kind::kGroup) return;
     --room_;
-    moves_.push_back({kind, s_.d.ranges[range].arg(0), amount, axis});
+    moves_.push_back({kind, s_.d.ranges[range].range_id(), amount, axis});
   }
 
   void Groups(RangeSet set) {
@@ -392,7 +392,7 @@ class WorkgroupHeuristic {
       if (room_ < kMaxOtherRanges) break;
       if (!columns && s_.size[r] >= 2 * threads) lanes_[r] = AlignedLanes(r);
       const int64_t steps = Left(r) / threads;
-      const bool folded = s_.d.ranges[r].arg(1) == static_cast<int64_t>(AxisType::kReduce);
+      const bool folded = s_.d.ranges[r].axis_type() == AxisType::kReduce;
       if (folded && lanes_[r] == 1 && steps % costs_.accumulators == 0 && Left(r) % threads == 0) {
         Add(Move::Kind::kUpcast, r, costs_.accumulators);
       }

@@ -158,10 +158,10 @@ class JoinPicker {
 
   // The last `count` become the innermost of them.
   void Join(const Chain& chain, size_t count, MoveList* moves) const {
-    const int64_t inner = s_.d.ranges[chain.back()].arg(0);
+    const int64_t inner = s_.d.ranges[chain.back()].range_id();
     for (size_t i = chain.size() - 1; i-- > chain.size() - count;) {
       moves->push_back(
-          {.kind = Move::Kind::kJoin, .range = s_.d.ranges[chain[i]].arg(0), .inner = inner});
+          {.kind = Move::Kind::kJoin, .range = s_.d.ranges[chain[i]].range_id(), .inner = inner});
     }
   }
 

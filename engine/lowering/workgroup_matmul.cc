@@ -116,8 +116,8 @@ std::optional<RowProduct> FindRowProduct(UOp value, UOp row, UOp column) {
     out.reduce = g.at(id);
   }
   const UOp reduce = out.reduce;
-  if (!reduce.valid() || reduce.arg(0) != static_cast<int64_t>(ReduceKind::kAdd) ||
-      reduce.num_src() != 2 || !reduce.src(0).is(Op::kMul) || !reduce.src(1).src(0).is_const()) {
+  if (!reduce.valid() || reduce.reduce_kind() != ReduceKind::kAdd || reduce.num_src() != 2 ||
+      !reduce.src(0).is(Op::kMul) || !reduce.src(1).src(0).is_const()) {
     return std::nullopt;
   }
   out.k = reduce.src(1);
@@ -139,7 +139,7 @@ std::optional<Product> FindProduct(const KernelShape& s) {
   }
   if (fold == nullptr || (fold->all & ~fold->own) != s.parallel) return std::nullopt;
   const UOp product = fold->root.src(0);
-  if (static_cast<ReduceKind>(fold->root.arg(0)) != ReduceKind::kAdd || !product.is(Op::kMul) ||
+  if (fold->root.reduce_kind() != ReduceKind::kAdd || !product.is(Op::kMul) ||
       product.dtype() != DType::kFloat32 || fold->accesses.size() != 2) {
     return std::nullopt;
   }

@@ -62,8 +62,7 @@ class RowSummer : OnlineNodes {
       const UOp reduce = g_.at(id);
       if (!reduce.is(Op::kReduce)) continue;
       const bool one = !product_.valid() && reduce.num_src() == 2 &&
-                       reduce.src(1).src(0).is_const() &&
-                       reduce.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+                       reduce.src(1).src(0).is_const() && reduce.reduce_kind() == ReduceKind::kAdd;
       if (!one) return false;
       product_ = reduce;
     }

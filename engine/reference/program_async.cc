@@ -52,8 +52,8 @@ void Machine::Shuffle(Thread& t, const Instruction& in) {
 // Lane 8 i + r names row r of matrix i; PTX ISA, "ldmatrix".
 absl::Status Machine::LoadMatrix(const Instruction& in, uint32_t first) {
   constexpr int64_t kSide = 8;
-  const int64_t count = g_.arg(in.node)[0];
-  const bool transposed = g_.arg(in.node)[1] != 0;
+  const int64_t count = g_.at(in.node).matrices();
+  const bool transposed = g_.at(in.node).transposed() != 0;
   for (int64_t matrix = 0; matrix < count; ++matrix) {
     Lane elements[kSide][kSide];
     for (int64_t row = 0; row < kSide; ++row) {
@@ -80,7 +80,7 @@ absl::Status Machine::LoadMatrix(const Instruction& in, uint32_t first) {
 }
 
 void Machine::Mma(const Instruction& in, uint32_t first) {
-  const MmaInfo& mma = AllMmas()[static_cast<size_t>(g_.arg(in.node)[0])];
+  const MmaInfo& mma = g_.at(in.node).mma();
   std::vector<float> a(static_cast<size_t>(mma.m * mma.k)), b(static_cast<size_t>(mma.k * mma.n));
   for (int n = 0; n < mma.threads; ++n) {
     const Thread& t = threads_[first + static_cast<uint32_t>(n)];
@@ -288,7 +288,7 @@ void Machine::ReadTiles(Operation* op) const {
 
 void Machine::FinishMma(Operation* op, size_t part) {
   const Instruction& in = code_.instructions[op->pc];
-  const MmaInfo& mma = AllMmas()[static_cast<size_t>(g_.arg(in.node)[0])];
+  const MmaInfo& mma = g_.at(in.node).mma();
   const uint32_t memory = code_.addresses[in.more + 2].memory;
   Thread& t = threads_[op->threads[part]];
   if (op->a.empty()) ReadTiles(op);
@@ -304,7 +304,7 @@ void Machine::FinishMma(Operation* op, size_t part) {
 }
 
 absl::Status Machine::Wait(Thread& t, const Instruction& in) {
-  const auto pending = static_cast<size_t>(g_.arg(in.node)[0]);
+  const auto pending = static_cast<size_t>(g_.at(in.node).number());
   for (uint32_t i = 0; i < in.lanes; ++i) {
     const Instruction& started = code_.instructions[code_.waits[in.more + i]];
     Executions& executions = t.executions[started.operation];

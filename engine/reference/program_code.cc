@@ -47,7 +47,7 @@ class Decoder {
   absl::Status Node(uint32_t position, UOp u) {
     switch (u.op()) {
       case Op::kParam:
-        memory_of_[u.id()] = static_cast<uint32_t>(u.arg(0));
+        memory_of_[u.id()] = static_cast<uint32_t>(u.slot());
         return absl::OkStatus();
       case Op::kAfter:
         memory_of_[u.id()] = memory_of_[u.src(0).id()];
@@ -96,7 +96,7 @@ class Decoder {
   }
 
   absl::Status Own(uint32_t position, UOp u) {
-    const int64_t elements = u.arg(2);
+    const int64_t elements = NumElements(u.shape());
     own_elements_ += elements;
     if (own_elements_ > kMaxOwnElements) {
       return ResourceExhausted("program ", program_.name, " has more than ", kMaxOwnElements,
@@ -104,17 +104,18 @@ class Decoder {
     }
     memory_of_[u.id()] = static_cast<uint32_t>(code_.memories.size());
     Memory& m = code_.memories.emplace_back();
-    m = {.kind = Memory::Kind::kPhases, .slot = u.arg(0), .dtype = u.dtype(), .elements = elements};
+    m = {.kind = Memory::Kind::kPhases, .dtype = u.dtype(), .elements = elements};
     if (u.op() == Op::kMBarrier) {
       m.state_at = static_cast<size_t>(code_.barriers);
-      m.arrivals = u.arg(1);
+      m.slot = u.slot();
+      m.arrivals = u.arrivals();
       code_.barriers += elements;
       if (code_.barriers <= kMaxBarriers) return absl::OkStatus();
       return ResourceExhausted("program ", program_.name, " has more than ", kMaxBarriers,
                                " phased barriers");
     }
-    m.slot = u.arg(1);
-    const bool local = AddressSpace{u.arg(0)} == AddressSpace::kLocal;
+    m.slot = u.buffer_slot();
+    const bool local = u.space() == AddressSpace::kLocal;
     m.kind = local ? Memory::Kind::kLocal : Memory::Kind::kRegister;
     size_t& bytes = local ? code_.local_bytes : code_.register_bytes;
     size_t& states = local ? code_.local_elements : code_.register_elements;
@@ -129,12 +130,13 @@ class Decoder {
   }
 
   absl::Status Variable(uint32_t position, UOp u) {
-    const auto id = static_cast<size_t>(u.arg(0));
+    const auto id = static_cast<size_t>(u.var_id());
     if (id >= variables_.size()) {
       return InvalidArgument("node ", position, " (var): variable ", id, " has no value, got ",
                              variables_.size());
     }
-    const int64_t value = variables_[id], min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+    const int64_t value = variables_[id], min = u.var_min(), max = u.var_max(),
+                  multiple = u.var_multiple();
     if (value < min || value > max || value % multiple != 0) {
       return InvalidArgument("node ", position, " (var): variable ", id, " is ", value,
                              ", expected a multiple of ", multiple, " in [", min, ", ", max, "]");
@@ -158,7 +160,7 @@ class Decoder {
     switch (u.op()) {
       case Op::kRange:
         in->src[0] = PlaceOf(u.src(0));
-        in->axis = AxisType{u.arg(1)};
+        in->axis = u.axis_type();
         in->more = code_.parallel;
         return absl::OkStatus();
       case Op::kRole:
@@ -192,8 +194,8 @@ class Decoder {
       case Op::kReduce:
         in->src[0] = PlaceOf(u.src(0));
         in->lanes = static_cast<uint32_t>(NumElements(u.src(0).shape()));
-        in->fn = FoldFn(ReduceKind{u.arg(0)}, u.dtype());
-        in->start = FoldStart(ReduceKind{u.arg(0)}, u.dtype());
+        in->fn = FoldFn(u.reduce_kind(), u.dtype());
+        in->start = FoldStart(u.reduce_kind(), u.dtype());
         break;
       case Op::kReshape:
       case Op::kExpand:

@@ -113,7 +113,7 @@ absl::Status Machine::Advance(Thread& t, int64_t steps, uint32_t stop) {
       case Op::kMmaAsync: {
         const bool multiplies = in.op == Op::kMma || in.op == Op::kMmaAsync;
         const std::pair<uint32_t, uint32_t> members =
-            Members(t, multiplies ? AllMmas()[g_.arg(in.node)[0]].scope : Scope::kWarp);
+            Members(t, multiplies ? g_.at(in.node).mma().scope : Scope::kWarp);
         if (!AllHere(t, members)) break;
         if (in.op == Op::kShuffle) {
           for (uint32_t n = members.first; n < members.second; ++n) Shuffle(threads_[n], in);
@@ -197,8 +197,8 @@ absl::Status Machine::EnterRange(Thread& t, const Instruction& in) {
 }
 
 void Machine::EnterRole(Thread& t, const Instruction& in) {
-  const int64_t warp = t.number / program_.warp, first = g_.arg(in.node)[0];
-  if (warp < first || warp >= first + g_.arg(in.node)[1]) {
+  const int64_t warp = t.number / program_.warp, first = g_.at(in.node).first_warp();
+  if (warp < first || warp >= first + g_.at(in.node).warps()) {
     t.pc = in.exit;
     return;
   }
@@ -299,9 +299,9 @@ void Machine::Reduce(Thread& t, const Instruction& in) {
 void Machine::ReadVariable(Thread& t, const Instruction& in) {
   const UOp u = g_.at(in.node);
   const int64_t value = LaneAsIndex(u.src(0).dtype(), At(t, in.src[0], 0));
-  const int64_t clamped = std::clamp(value, u.arg(1), u.arg(2));
+  const int64_t clamped = std::clamp(value, u.var_min(), u.var_max());
   // Both bounds are multiples, so rounding down does not leave them.
-  const int64_t over = (clamped - u.arg(1)) % u.arg(3);
+  const int64_t over = (clamped - u.var_min()) % u.var_multiple();
   t.frame[in.out] = LaneOfIndex(in.type, clamped - over);
 }
 

@@ -184,7 +184,7 @@ void Machine::LetGo(const Thread& t, std::pair<uint32_t, uint32_t> members) {
 }
 
 void Machine::Barrier(Thread& t) {
-  const Scope scope{g_.arg(code_.instructions[t.pc].node)[0]};
+  const Scope scope = g_.at(code_.instructions[t.pc].node).scope();
   const std::pair<uint32_t, uint32_t> members = Members(t, scope);
   if (!AllHere(t, members)) return;
   if (watched_) {
@@ -216,7 +216,7 @@ absl::Status Machine::Arrive(Thread& t, const Instruction& in) {
                  b.bytes, " more bytes");
   }
   --b.missing;
-  b.bytes += g_.arg(in.node)[0];
+  b.bytes += g_.at(in.node).number();
   if (watched_) {
     Join(&b.gathered, t.clock);
     ++t.clock[t.number];
@@ -270,8 +270,8 @@ std::string Machine::DescribeWait(const Thread& t) const {
                   " bytes");
   }
   Scope scope = Scope::kWarp;
-  if (in.op == Op::kBarrier) scope = Scope{g_.arg(in.node)[0]};
-  if (in.op == Op::kMma || in.op == Op::kMmaAsync) scope = AllMmas()[g_.arg(in.node)[0]].scope;
+  if (in.op == Op::kBarrier) scope = g_.at(in.node).scope();
+  if (in.op == Op::kMma || in.op == Op::kMmaAsync) scope = g_.at(in.node).mma().scope;
   const auto [first, end] = Members(t, scope);
   for (uint32_t n = first; n < end; ++n) {
     const Thread& other = threads_[n];

@@ -193,7 +193,7 @@ class Evaluator {
       case Op::kParam:
         return Single(Param(u));
       case Op::kArg:
-        return frames_.back().args[static_cast<size_t>(u.arg(0))];
+        return frames_.back().args[static_cast<size_t>(u.slot())];
       case Op::kVar:
         return u.num_src() == 0 ? Variable(u) : Instances(u);
       case Op::kStore:
@@ -201,7 +201,7 @@ class Evaluator {
       case Op::kAfter:
         return After(u);
       case Op::kGetTuple:
-        return ResultAt(u.src(0))[static_cast<size_t>(u.arg(0))];
+        return ResultAt(u.src(0))[static_cast<size_t>(u.number())];
       case Op::kCopy:
         return Value(u.arg().size(), Of(u.src(0))[0]);
       case Op::kMStack: {
@@ -210,7 +210,7 @@ class Evaluator {
         return out;
       }
       case Op::kMSelect:
-        return Value{Of(u.src(0))[static_cast<size_t>(u.arg(0))]};
+        return Value{Of(u.src(0))[static_cast<size_t>(u.number())]};
       case Op::kAllReduce:
       case Op::kUnshard:
         return Collective(u);
@@ -231,7 +231,8 @@ class Evaluator {
   }
 
   absl::StatusOr<Value> Variable(UOp u) {
-    const int64_t id = u.arg(0), min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+    const int64_t id = u.var_id(), min = u.var_min(), max = u.var_max(),
+                  multiple = u.var_multiple();
     const auto it = variables_.find(id);
     if (it == variables_.end()) return InvalidArgument("var: variable ", id, " has no value");
     const int64_t value = it->second;
@@ -286,8 +287,8 @@ class Evaluator {
     std::vector<const Tensor*> src;
     for (const Tensor& t : in) src.push_back(&t);
     absl::StatusOr<Tensor> out =
-        u.is(Op::kUnshard) ? internal::Concatenate(u, static_cast<size_t>(u.arg(0)), src, &context_)
-                           : internal::ReduceAll(u, ReduceKind{u.arg(0)}, src, &context_);
+        u.is(Op::kUnshard) ? internal::Concatenate(u, static_cast<size_t>(u.axis()), src, &context_)
+                           : internal::ReduceAll(u, u.reduce_kind(), src, &context_);
     if (!out.ok()) return std::move(out).status();
     return Value(in.size(), *out);
   }
@@ -295,7 +296,7 @@ class Evaluator {
   // --- memory ---
 
   absl::StatusOr<Tensor> Param(UOp u) {
-    const int64_t slot = u.arg(0), n = NumElements(u.shape());
+    const int64_t slot = u.slot(), n = NumElements(u.shape());
     const int64_t bytes = BytesOf(u.dtype(), n);
     if (slot >= static_cast<int64_t>(slots_.size())) {
       return InvalidArgument("param: slot ", slot, " is not bound, got ", slots_.size(), " slots");
@@ -317,7 +318,7 @@ class Evaluator {
       TG_RETURN_IF_ERROR(context_.Tick());
       if (!param.is(Op::kAfter)) views.push_back(param);
     }
-    const int64_t slot = param.arg(0);
+    const int64_t slot = param.slot();
     const auto stored = stored_.find(slot);
     absl::StatusOr<Tensor> before = stored == stored_.end() ? Param(param) : stored->second;
     if (!before.ok()) return before;

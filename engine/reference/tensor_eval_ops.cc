@@ -21,7 +21,7 @@ absl::StatusOr<Tensor> Iota(UOp u, std::span<const int64_t> words, EvalContext* 
 
 // Clamped, then rounded down to a multiple; both bounds are multiples.
 absl::StatusOr<Tensor> DeviceVariable(UOp u, const Tensor& source, EvalContext* context) {
-  const int64_t min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+  const int64_t min = u.var_min(), max = u.var_max(), multiple = u.var_multiple();
   const int64_t value = std::clamp(LaneAsIndex(source.dtype, source.lane(0)), min, max);
   TG_ASSIGN_OR_RETURN(Tensor out, context->New(u, {}));
   out.set(0, LaneOfIndex(u.dtype(), value - (value - min) % multiple));
@@ -102,11 +102,11 @@ absl::StatusOr<Tensor> Narrowed(UOp u, Tensor wide, EvalContext* context) {
 }
 
 absl::StatusOr<Tensor> Reduce(UOp u, const Tensor& in, EvalContext* context) {
-  const ReduceKind kind{u.arg(0)};
+  const ReduceKind kind = u.reduce_kind();
   const LaneFn fold = FoldFn(kind, in.dtype);
   const LaneFn widen = FindLaneFn(Op::kCast, in.dtype, FoldType(in.dtype));
   Shape dims = in.dims;
-  for (int64_t axis : u.arg().subspan(1)) dims[static_cast<size_t>(axis)] = 1;
+  for (int64_t axis : u.reduced_axes()) dims[static_cast<size_t>(axis)] = 1;
   TG_ASSIGN_OR_RETURN(Tensor sums, context->New(FoldType(in.dtype), std::move(dims)));
   for (int64_t i = 0; i < NumElements(sums.dims); ++i) {
     TG_RETURN_IF_ERROR(context->Tick());
@@ -151,7 +151,7 @@ absl::StatusOr<Tensor> Gather(UOp u, const Tensor& rows, const Tensor& index,
 
 absl::StatusOr<Tensor> Scatter(UOp u, const Tensor& rows, const Tensor& index,
                                const Tensor& updates, EvalContext* context) {
-  const LaneFn fn = ScatterFn(ScatterKind{u.arg(0)}, u.dtype());
+  const LaneFn fn = ScatterFn(u.scatter_kind(), u.dtype());
   if (fn == nullptr) return Internal("scatter: has no meaning on ", Name(u.dtype()));
   TG_ASSIGN_OR_RETURN(Tensor out, context->New(u, rows.dims));
   const int64_t n = NumElements(rows.dims), size = RowSize(rows);

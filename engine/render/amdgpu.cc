@@ -52,7 +52,7 @@ void AmdgpuKernel::Synchronize(std::string_view scope, std::string_view barrier)
 }
 
 absl::Status AmdgpuKernel::Barrier(UOp u) {
-  const Scope scope{u.arg(0)};
+  const Scope scope = u.scope();
   const Threads present = Present();
   int64_t width = present.count;
   if (scope == Scope::kThread) {

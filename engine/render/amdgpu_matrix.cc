@@ -27,7 +27,7 @@ constexpr AmdMmaRow kAmdMmas[] = {
 }  // namespace
 
 absl::Status AmdgpuKernel::Mma(UOp u) {
-  const MmaInfo& mma = AllMmas()[u.arg(0)];
+  const MmaInfo& mma = u.mma();
   const auto row = std::ranges::find(kAmdMmas, mma.kind, &AmdMmaRow::kind);
   if (row == std::end(kAmdMmas) || mma.unit != target_.matrix) {
     return Lacks("matrix instruction ", mma.name);

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kMaxCThreadBytes = int64_t{16} << 10;  // of BUFFER(register)
 constexpr size_t kDimensions = 3;
 
-AxisType AxisOf(UOp range) { return AxisType{range.arg(1)}; }
-
 // How many values the range can have at most.
 int64_t MostIterations(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 1); }
 
@@ -70,7 +68,7 @@ absl::Status CKernel::ReadRanges() {
   for (uint32_t id : program_.order) {
     const UOp u = program_.graph->at(id);
     if (!u.is(Op::kRange)) continue;
-    const AxisType type = AxisOf(u);
+    const AxisType type = u.axis_type();
     if (type != AxisType::kGroup && type != AxisType::kLocal) continue;
     const bool group = type == AxisType::kGroup;
     int64_t& total = group ? workgroups_ : threads;
@@ -91,12 +89,12 @@ absl::Status CKernel::PlaceBuffers() {
   for (uint32_t id : program_.order) {
     const UOp u = program_.graph->at(id);
     if (!u.is(Op::kBuffer) || buffers_.contains(id)) continue;
-    const AddressSpace space{u.arg(0)};
+    const AddressSpace space = u.space();
     if (space == AddressSpace::kGlobal) return Broken("node ", id, " is a BUFFER in global memory");
     const bool is_local = space == AddressSpace::kLocal;
     const int64_t most = is_local ? target_.local_bytes : kMaxCThreadBytes;
     int64_t& bytes = is_local ? local : registers;
-    bytes += (u.arg(2) * ByteSize(u.dtype()) + 63) / 64 * 64;
+    bytes += (u.elements() * ByteSize(u.dtype()) + 63) / 64 * 64;
     if (bytes > most) {
       return Broken(is_local ? "a workgroup takes more local memory than the target's "
                              : "the BUFFERs of a thread take more than ",
@@ -104,10 +102,10 @@ absl::Status CKernel::PlaceBuffers() {
     }
     buffers_[id] = NameOf(u);
     if (is_local) {
-      out_.Line(dialect_.local, " ", CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "];");
+      out_.Line(dialect_.local, " ", CType(u.dtype(), 1), " ", NameOf(u), "[", u.elements(), "];");
     } else {
-      const bool vectors = u.arg(2) > 1;
-      out_.Line(CType(u.dtype(), 1), " ", NameOf(u), "[", u.arg(2), "]",
+      const bool vectors = u.elements() > 1;
+      out_.Line(CType(u.dtype(), 1), " ", NameOf(u), "[", u.elements(), "]",
                 vectors ? " __attribute__((aligned(128)))" : "", " = {0};");
     }
   }
@@ -177,7 +175,7 @@ absl::Status CKernel::ReduceLanes(UOp u) {
     values_[u] = value;
     return absl::OkStatus();
   }
-  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const auto kind = u.reduce_kind();
   const Op op = kind == ReduceKind::kAdd   ? Op::kAdd
                 : kind == ReduceKind::kMul ? Op::kMul
                                            : Op::kMax;
@@ -198,7 +196,7 @@ absl::Status CKernel::ReduceLanes(UOp u) {
 
 absl::Status CKernel::OpenRange(UOp u) {
   if (Emitted(u)) return Broken("range ", u.id(), " is opened twice");
-  const AxisType type = AxisOf(u);
+  const AxisType type = u.axis_type();
   if (type == AxisType::kGroup || type == AxisType::kLocal) return OpenParallel(u);
   if (type != AxisType::kLoop && type != AxisType::kReduce) {
     return Lacks("range of type ", telegrad::Name(type));
@@ -216,7 +214,7 @@ absl::Status CKernel::OpenRange(UOp u) {
 }
 
 absl::Status CKernel::OpenParallel(UOp u) {
-  const bool group = AxisOf(u) == AxisType::kGroup;
+  const bool group = u.axis_type() == AxisType::kGroup;
   const std::vector<UOp>& ranges = group ? groups_ : locals_;
   const auto at = std::ranges::find(ranges, u);
   const std::string type = CType(u.dtype(), 1), name = NameOf(u);
@@ -245,7 +243,7 @@ absl::Status CKernel::OpenParallel(UOp u) {
 
 absl::Status CKernel::Close(UOp u) {
   TG_ASSIGN_OR_RETURN(const UOp opened, TakeInnermost(u));
-  const AxisType type = AxisOf(opened);
+  const AxisType type = opened.axis_type();
   const bool parallel = type == AxisType::kGroup || type == AxisType::kLocal;
   if (!parallel || !opened.src(0).is_const()) out_.Close();
   return absl::OkStatus();
@@ -254,7 +252,7 @@ absl::Status CKernel::Close(UOp u) {
 // With warps of one thread, the scopes below the workgroup are one thread or several that run
 // apart.
 absl::Status CKernel::Barrier(UOp u) {
-  switch (Scope{u.arg(0)}) {
+  switch (u.scope()) {
     case Scope::kThread:
     case Scope::kWarp:
       return absl::OkStatus();

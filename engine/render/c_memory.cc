@@ -72,7 +72,7 @@ absl::Status CKernel::Index(UOp u) {
   Address at;
   const UOp buffer = BehindOrder(u.src(0));
   if (buffer.is(Op::kParam)) {
-    const int64_t slot = buffer.arg(0);
+    const int64_t slot = buffer.slot();
     if (slot >= static_cast<int64_t>(program_.arguments.size()) ||
         program_.arguments[slot].dtype != buffer.dtype()) {
       return Broken("node ", buffer.id(), " is not argument ", slot);
@@ -80,7 +80,7 @@ absl::Status CKernel::Index(UOp u) {
     at.memory = StrCat("a", slot);
   } else if (const auto found = buffers_.find(buffer.id()); found != buffers_.end()) {
     at.memory = found->second;
-    at.is_own = AddressSpace{buffer.arg(0)} == AddressSpace::kRegister;
+    at.is_own = buffer.space() == AddressSpace::kRegister;
   } else {
     return Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }

@@ -13,7 +13,7 @@ bool Holds(const std::vector<uint32_t>& path, uint32_t loop) {
 
 bool IsSequential(const Graph& graph, uint32_t opened) {
   if (graph.op(opened) != Op::kRange) return false;
-  const AxisType type{graph.arg(opened)[1]};
+  const AxisType type = graph.at(opened).axis_type();
   return type == AxisType::kLoop || type == AxisType::kReduce;
 }
 
@@ -62,7 +62,7 @@ std::optional<int64_t> CopyGroups::Unfinished(UOp wait) const {
   const auto at = std::ranges::find_if(
       waits_, [&](const OrderPosition& other) { return other.nodes[0] == wait; });
   if (at == waits_.end()) return std::nullopt;
-  const int64_t rounds = wait.arg(0);
+  const int64_t rounds = wait.number();
   std::optional<int64_t> least;
   for (int s = 0; s < wait.num_src(); ++s) {
     const OrderPosition* const group = GroupOf(wait.src(s));

@@ -24,7 +24,7 @@ std::vector<int64_t> Unfinished(std::string_view body) {
   std::vector<int64_t> out;
   if (!program.ok()) return out;
   // The hardware does not count copies of 3 rows.
-  const CopyGroups groups(*program, [](UOp copy) { return copy.arg(0) != 3; });
+  const CopyGroups groups(*program, [](UOp copy) { return copy.box_rows() != 3; });
   for (uint32_t id : program->order) {
     const UOp u = program->graph->at(id);
     if (u.is(Op::kWait)) out.push_back(groups.Unfinished(u).value_or(-1));

@@ -17,7 +17,7 @@ constexpr int64_t kPanels = 4;  // that a cache has room for: this, the next, an
 constexpr double kMaxPasses = 16;
 constexpr int64_t kMaxIterations = int64_t{1} << 40;
 
-bool IsFold(UOp range) { return AxisType{range.arg(1)} == AxisType::kReduce; }
+bool IsFold(UOp range) { return range.axis_type() == AxisType::kReduce; }
 
 // The first lane's index.
 std::optional<Linear> FormOf(UOp index) {
@@ -124,7 +124,7 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64
   if (read > elements) return std::nullopt;  // as windows do
   int64_t contiguous = 0;                    // bytes that the loops inside read one after another
   for (size_t i = loops.size(); i-- > 0;) {
-    if (AxisType{loops[i].arg(1)} == AxisType::kThread) return std::nullopt;
+    if (loops[i].axis_type() == AxisType::kThread) return std::nullopt;
     const int64_t step = CoefficientOf(loops[i], *form) * element_bytes;
     int64_t trips = 1;
     if (step < 0 || !MultiplyBy(loops[i], &trips)) return std::nullopt;

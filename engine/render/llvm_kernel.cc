@@ -16,7 +16,7 @@ namespace {
 
 // Whether a thread runs the iterations one after another.
 bool IsLoop(UOp range) {
-  const AxisType type{range.arg(1)};
+  const AxisType type = range.axis_type();
   return type == AxisType::kLoop || type == AxisType::kReduce;
 }
 
@@ -140,7 +140,7 @@ absl::Status LlvmKernel::ReduceLanes(UOp u) {
     return out_.Call(call(name), element, {{element, first}, {type, value}},
                      target_.deterministic ? "" : "reassoc ");
   };
-  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const auto kind = u.reduce_kind();
   if (IsFloat(dtype) && kind == ReduceKind::kAdd) {
     values_[u] = from("fadd", target_.deterministic ? 0.0 : -0.0);
   } else if (IsFloat(dtype) && kind == ReduceKind::kMul) {
@@ -199,7 +199,7 @@ void LlvmKernel::CloseLoop(UOp range) {
 
 absl::Status LlvmKernel::OpenParallel(UOp u) {
   if (u.is(Op::kRole)) return ManyThreads(u);
-  return Lacks("range of type ", telegrad::Name(AxisType{u.arg(1)}));
+  return Lacks("range of type ", telegrad::Name(u.axis_type()));
 }
 
 absl::Status LlvmKernel::CloseParallel(UOp u) {

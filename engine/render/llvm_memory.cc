@@ -56,16 +56,16 @@ std::vector<UOp> LlvmKernel::Buffers() const {
 }
 
 absl::Status LlvmKernel::MakePrivate(UOp buffer, int64_t most, int64_t* bytes, int space) {
-  const int64_t size = buffer.arg(2) * ByteSize(buffer.dtype());
+  const int64_t size = buffer.elements() * ByteSize(buffer.dtype());
   *bytes += (size + 63) / 64 * 64;
   if (*bytes > most) return Broken("the BUFFERs take more than ", most, " bytes");
   Memory& memory = buffers_[buffer.id()];
-  memory.pointer =
-      out_.Name(NameOf(buffer), "alloca [", buffer.arg(2), " x ", LlvmMemoryType(buffer.dtype(), 1),
-                "], align 64", space == 0 ? "" : StrCat(", addrspace(", space, ")"));
+  memory.pointer = out_.Name(NameOf(buffer), "alloca [", buffer.elements(), " x ",
+                             LlvmMemoryType(buffer.dtype(), 1), "], align 64",
+                             space == 0 ? "" : StrCat(", addrspace(", space, ")"));
   memory.space = space;
   memory.align = ByteSize(buffer.dtype());
-  memory.elements = buffer.arg(2);
+  memory.elements = buffer.elements();
   out_.CallVoid(
       StrCat("llvm.memset.p", space, ".i64"),
       {{LlvmPointer(space), memory.pointer}, {"i8", "0"}, {"i64", StrCat(size)}, {"i1", "false"}});
@@ -81,7 +81,7 @@ std::string LlvmKernel::AsOffset(DType dtype, std::string_view text, int64_t lan
 const LlvmKernel::Memory* LlvmKernel::MemoryOf(UOp index) const {
   const UOp buffer = BehindOrder(index.src(0));
   if (buffer.is(Op::kParam)) {
-    const int64_t slot = buffer.arg(0);
+    const int64_t slot = buffer.slot();
     const bool is_argument = slot < static_cast<int64_t>(program_.arguments.size()) &&
                              program_.arguments[slot].dtype == buffer.dtype();
     return is_argument ? &arguments_[slot] : nullptr;
@@ -171,7 +171,7 @@ absl::Status LlvmKernel::Index(UOp u) {
   if (at.memory == nullptr) {
     const UOp buffer = BehindOrder(u.src(0));
     return buffer.is(Op::kParam)
-               ? Broken("node ", buffer.id(), " is not argument ", buffer.arg(0))
+               ? Broken("node ", buffer.id(), " is not argument ", buffer.slot())
                : Broken("node ", u.id(), " indexes node ", buffer.id(), ", which is not a buffer");
   }
   TG_RETURN_IF_ERROR(ReadAccess(u, &at));

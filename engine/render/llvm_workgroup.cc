@@ -19,9 +19,6 @@ constexpr int kGlobalSpace = 1, kSharedSpace = 3;       // memories as LLVM numb
 constexpr int64_t kMaxThreadBytes = int64_t{16} << 10;  // of BUFFER(register)
 constexpr int64_t kRegisterBytes = 4;
 
-AxisType TypeOf(UOp range) { return AxisType{range.arg(1)}; }
-AddressSpace SpaceOf(UOp buffer) { return AddressSpace{buffer.arg(0)}; }
-
 // How many values the range can have at most.
 int64_t MostOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 1); }
 
@@ -54,7 +51,7 @@ absl::Status LlvmWorkgroupKernel::ReadRanges() {
   for (uint32_t id : program_.order) {
     const UOp u = program_.graph->at(id);
     if (!u.is(Op::kRange)) continue;
-    const AxisType type = TypeOf(u);
+    const AxisType type = u.axis_type();
     if (type != AxisType::kGroup && type != AxisType::kLocal && type != AxisType::kWarp) continue;
     const bool group = type == AxisType::kGroup;
     int64_t& total = group ? workgroups_ : threads_;
@@ -71,10 +68,10 @@ absl::Status LlvmWorkgroupKernel::ReadRanges() {
 absl::Status LlvmWorkgroupKernel::PlaceBuffers() {
   int64_t bytes = 0;
   for (const UOp buffer : Buffers()) {
-    if (SpaceOf(buffer) == AddressSpace::kGlobal) {
+    if (buffer.space() == AddressSpace::kGlobal) {
       return Broken("node ", buffer.id(), " is a BUFFER in global memory");
     }
-    if (SpaceOf(buffer) == AddressSpace::kRegister) {
+    if (buffer.space() == AddressSpace::kRegister) {
       TG_RETURN_IF_ERROR(MakePrivate(buffer, kMaxThreadBytes, &bytes, private_space()));
       // Elements that share a register are not taken apart, as they would be one by one.
       if (ByteSize(buffer.dtype()) < kRegisterBytes) buffers_[buffer.id()].align = kBufferAlign;
@@ -86,8 +83,8 @@ absl::Status LlvmWorkgroupKernel::PlaceBuffers() {
                   program_.name, "_local, i64 ", local_bytes_);
     memory.space = kSharedSpace;
     memory.align = kBufferAlign;
-    memory.elements = buffer.arg(2);
-    const int64_t size = buffer.arg(2) * ByteSize(buffer.dtype());
+    memory.elements = buffer.elements();
+    const int64_t size = buffer.elements() * ByteSize(buffer.dtype());
     local_bytes_ += (size + kBufferAlign - 1) / kBufferAlign * kBufferAlign;
     if (local_bytes_ > target_.local_bytes) {
       return Broken("a workgroup takes more local memory than the target's ", target_.local_bytes,
@@ -148,7 +145,7 @@ std::string LlvmWorkgroupKernel::Assemble() {
 
 absl::Status LlvmWorkgroupKernel::OpenParallel(UOp u) {
   if (u.is(Op::kRole)) return OpenRole(u);
-  const bool group = TypeOf(u) == AxisType::kGroup;
+  const bool group = u.axis_type() == AxisType::kGroup;
   const std::vector<UOp>& ranges = group ? groups_ : locals_;
   const auto at = std::ranges::find(ranges, u);
   if (at == ranges.end()) return LlvmKernel::OpenParallel(u);
@@ -179,7 +176,7 @@ absl::Status LlvmWorkgroupKernel::OpenParallel(UOp u) {
 }
 
 absl::Status LlvmWorkgroupKernel::OpenRole(UOp u) {
-  const int64_t first = u.arg(0) * program_.warp, count = u.arg(1) * program_.warp;
+  const int64_t first = u.first_warp() * program_.warp, count = u.warps() * program_.warp;
   const std::string beyond = out_.Let("sub i32 ", thread_, ", ", first);
   const std::string member = out_.Let("icmp ult i32 ", beyond, ", ", count);
   out_.Line("br i1 ", member, ", label %", NameOf(u), ".role, label %", NameOf(u), ".after");

@@ -16,7 +16,10 @@ constexpr int64_t kMostUnit = 16, kLeastUnit = 4;
 // The words of a COPY_ASYNC's argument.
 struct Box {
   explicit Box(UOp copy)
-      : rows(copy.arg(0)), columns(copy.arg(1)), to_stride(copy.arg(2)), from_stride(copy.arg(3)) {}
+      : rows(copy.box_rows()),
+        columns(copy.box_columns()),
+        to_stride(copy.to_stride()),
+        from_stride(copy.from_stride()) {}
   int64_t rows, columns, to_stride, from_stride;
 };
 

@@ -10,7 +10,7 @@ namespace telegrad {
 
 LlvmWorkgroupKernel::Threads LlvmWorkgroupKernel::Present() const {
   for (const UOp u : open_) {
-    if (u.is(Op::kRole)) return {u.arg(0) * program_.warp, u.arg(1) * program_.warp};
+    if (u.is(Op::kRole)) return {u.first_warp() * program_.warp, u.warps() * program_.warp};
   }
   return {0, threads_};
 }

@@ -63,7 +63,7 @@ absl::Status X86Kernel::Begin() {
   }
   int64_t bytes = 0;
   for (const UOp buffer : Buffers()) {
-    if (AddressSpace{buffer.arg(0)} == AddressSpace::kGlobal) {
+    if (buffer.space() == AddressSpace::kGlobal) {
       return Broken("node ", buffer.id(), " is a BUFFER in global memory");
     }
     TG_RETURN_IF_ERROR(MakePrivate(buffer, kMaxPrivateBytes, &bytes));
@@ -118,7 +118,7 @@ bool X86Kernel::FillsRegisters(UOp range) const {
 }
 
 std::string X86Kernel::LoopMetadata(UOp range) {
-  if (AxisType{range.arg(1)} != AxisType::kReduce || !FillsRegisters(range)) return "";
+  if (range.axis_type() != AxisType::kReduce || !FillsRegisters(range)) return "";
   return StrCat(", !llvm.loop !", 3 * program_.arguments.size() + 3 + whole_loops_++);
 }
 
@@ -134,7 +134,7 @@ std::string X86Kernel::Assemble() {
 // The launch's part of the thread range, cut to the range: the bounds of all indices rest on it.
 // Where the range's end is computed, the launch's part of all iterations is one of those there are.
 absl::Status X86Kernel::OpenParallel(UOp u) {
-  if (!u.is(Op::kRange) || AxisType{u.arg(1)} != AxisType::kThread) {
+  if (!u.is(Op::kRange) || u.axis_type() != AxisType::kThread) {
     return LlvmKernel::OpenParallel(u);
   }
   if (thread_seen_ || !open_.empty()) {
@@ -355,7 +355,7 @@ void X86Kernel::FetchTileAhead(UOp load, const Address& at) {
   const bool one = at.kind == Address::kScalar || at.kind == Address::kContiguous;
   const int64_t slot = at.memory->argument;
   if (!one || slot < 0 || !at.gate.empty() || open_.empty()) return;
-  if (!open_.back().is(Op::kRange) || AxisType{open_.back().arg(1)} != AxisType::kReduce) return;
+  if (!open_.back().is(Op::kRange) || open_.back().axis_type() != AxisType::kReduce) return;
   if (!fetched_.emplace(open_.back().id(), slot).second) return;
   std::vector<UOp> loads;
   for (const uint32_t id : program_.order) {

@@ -92,7 +92,7 @@ absl::Status NvptxKernel::SynchronizeParts(int64_t width) {
 }
 
 absl::Status NvptxKernel::Barrier(UOp u) {
-  switch (Scope{u.arg(0)}) {
+  switch (u.scope()) {
     case Scope::kThread:
       return absl::OkStatus();
     case Scope::kWarp:
@@ -130,12 +130,13 @@ absl::Status NvptxKernel::LoadMatrix(UOp u) {
   if (program_.warp != kLanes) {
     return Broken("node ", u.id(), " loads matrices in warps of ", program_.warp, " threads");
   }
-  const int64_t count = u.arg(0);
+  const int64_t count = u.matrices();
   std::string result = "i32";
   for (int64_t i = 1; i < count; ++i) result += ", i32";
   if (count > 1) result = StrCat("{ ", result, " }");
-  const std::string name = StrCat("llvm.nvvm.ldmatrix.sync.aligned.m8n8.x", count,
-                                  u.arg(1) != 0 ? ".trans" : "", ".b16.p", from->memory->space);
+  const std::string name =
+      StrCat("llvm.nvvm.ldmatrix.sync.aligned.m8n8.x", count, u.transposed() != 0 ? ".trans" : "",
+             ".b16.p", from->memory->space);
   const std::string loaded = out_.Call(name, result, {{from->pointer_type(), from->pointer}});
   const std::string words = StrCat("<", count, " x i32>");
   std::string all = "poison";
@@ -149,7 +150,7 @@ absl::Status NvptxKernel::LoadMatrix(UOp u) {
 }
 
 absl::Status NvptxKernel::Mma(UOp u) {
-  const MmaInfo& mma = AllMmas()[u.arg(0)];
+  const MmaInfo& mma = u.mma();
   const auto row = std::ranges::find(kMmas, mma.kind, &MmaRow::kind);
   if (row == std::end(kMmas)) return Lacks("matrix instruction ", mma.name);
   if (program_.warp != kLanes) return Broken(mma.name, " in warps of ", program_.warp, " threads");

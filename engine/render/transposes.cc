@@ -61,7 +61,7 @@ class Finder {
     UOp memory = u.src(0).src(0);
     while (memory.is(Op::kAfter)) memory = memory.src(0);
     if (!memory.is(Op::kParam)) return;
-    Accesses& of = block_[memory.arg(0)];
+    Accesses& of = block_[memory.slot()];
     of.written |= store;
     int64_t at = 0;
     const std::optional<Common> common = Describe(u, store ? u.src(1) : u, &at);

@@ -94,7 +94,7 @@ absl::StatusOr<GeneralForm> Generalizer::Run() {
   const std::vector<uint32_t> order = PostOrder(sink_);
   GeneralForm out;
   for (uint32_t id : order) {
-    if (from_.op(id) == Op::kParam) out.slot = std::max(out.slot, from_.arg(id)[0] + 1);
+    if (from_.op(id) == Op::kParam) out.slot = std::max(out.slot, from_.at(id).slot() + 1);
   }
   if (out.slot >= kMaxParams) return Unimplemented("no slot is left for the variables");
   const int64_t dims[] = {static_cast<int64_t>(ranges_.size())};
@@ -152,9 +152,9 @@ UOp Generalizer::Node(UOp u) {
 }
 
 UOp Generalizer::Var(UOp u) {
-  const auto it = std::ranges::find(ranges_, u.arg(0), &VarRange::id);
+  const auto it = std::ranges::find(ranges_, u.var_id(), &VarRange::id);
   if (it == ranges_.end()) {
-    return g_.Fail(Internal("generalize: variable ", u.arg(0), " has no range"));
+    return g_.Fail(Internal("generalize: variable ", u.var_id(), " has no range"));
   }
   const std::vector<int64_t> part{it - ranges_.begin(), 1};
   const UOp value =
@@ -204,7 +204,7 @@ UOp Generalizer::Gather(UOp u) {
 }
 
 UOp Generalizer::Scatter(UOp u) {
-  const int64_t arg[] = {u.arg(0)};
+  const int64_t arg[] = {ToWord(u.scatter_kind())};
   const UOp index = Inside(Value(u.src(1)), Dim(u.src(0), 0));
   return g_.Make(Op::kScatter, {Source(u, 0), index, Source(u, 2)}, arg);
 }
@@ -219,7 +219,7 @@ Padded Generalizer::Back(UOp view, const Padded& x) {
     case Op::kPermute: {
       std::vector<int64_t> axes(view.arg().size());
       for (size_t i = 0; i < axes.size(); ++i) {
-        axes[static_cast<size_t>(view.arg()[i])] = static_cast<int64_t>(i);
+        axes[static_cast<size_t>(view.axes()[i])] = static_cast<int64_t>(i);
       }
       return {g_.Make(Op::kPermute, {x.value}, axes), dims};
     }
@@ -255,7 +255,7 @@ std::vector<VarRange> RangesOf(UOp sink) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
     if (!IsVariable(u)) continue;
-    const VarRange range{u.arg(0), u.arg(1), u.arg(2), u.arg(3)};
+    const VarRange range{u.var_id(), u.var_min(), u.var_max(), u.var_multiple()};
     const auto it = std::ranges::find(out, range.id, &VarRange::id);
     if (it == out.end()) {
       out.push_back(range);
@@ -284,7 +284,7 @@ std::vector<int64_t> SizesOf(UOp sink) {
     const UOp u = g.at(order[i]);
     if (!of_size[u]) continue;
     for (uint32_t s : u.src_ids()) of_size[s] = true;
-    if (IsVariable(u)) out.push_back(u.arg(0));
+    if (IsVariable(u)) out.push_back(u.var_id());
   }
   return out;
 }

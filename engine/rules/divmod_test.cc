@@ -46,7 +46,7 @@ struct IndexTest : ::testing::Test {
   static std::string Print(UOp u) {
     if (!u.valid()) return "invalid";
     if (u.is_const()) return std::to_string(u.const_word());
-    if (u.is(Op::kRange)) return StrCat("r", u.arg(0));
+    if (u.is(Op::kRange)) return StrCat("r", u.range_id());
     std::string text = StrCat(Name(u.op()), "(");
     for (int i = 0; i < u.num_src(); ++i) StrAppend(&text, i > 0 ? ", " : "", Print(u.src(i)));
     return text + ")";

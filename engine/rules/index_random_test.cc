@@ -24,7 +24,7 @@ int64_t Evaluate(const Graph& g, const std::vector<uint32_t>& order, std::vector
     const auto at = [&](int i) { return v[src[i]]; };
     switch (g.op(id)) {
       case Op::kConst:
-        v[id] = g.arg(id)[0];
+        v[id] = g.at(id).const_word();
         break;
       case Op::kRange:
         break;

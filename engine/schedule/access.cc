@@ -89,15 +89,15 @@ Access AccessSource(UOp movement, const Access& access) {
       }
       return out;
     case Op::kPermute:
-      for (size_t i = 0; i < from.size(); ++i) out.axes[movement.arg(i)] = access.axes[i];
+      for (size_t i = 0; i < from.size(); ++i) out.axes[movement.axes()[i]] = access.axes[i];
       return out;
     case Op::kFlip:
       for (int64_t axis : movement.arg()) Offset(&out.axes[axis], -from[axis]);
       return out;
     case Op::kPad:
       for (size_t i = 0; i < from.size(); ++i) {
-        const int64_t offset = movement.arg(2 * i);
-        if (offset == 0 && movement.arg(2 * i + 1) == from[i]) continue;
+        const int64_t offset = movement.pair_offset(i);
+        if (offset == 0 && movement.pair_size(i) == from[i]) continue;
         Offset(&out.axes[i], -offset);
         out.gate = Mix64(Mix64(out.gate, out.axes[i].hash), static_cast<uint64_t>(from[i])) | 1;
         if (from[i] == 1) out.axes[i] = {};
@@ -105,11 +105,11 @@ Access AccessSource(UOp movement, const Access& access) {
       return out;
     default:  // SHRINK
       for (size_t i = 0; i < from.size(); ++i) {
-        Offset(&out.axes[i], movement.arg(2 * i));
-        if (from[i] == 1 || movement.arg(2 * i + 1) == 1) {
+        Offset(&out.axes[i], movement.pair_offset(i));
+        if (from[i] == 1 || movement.pair_size(i) == 1) {
           // One element: its place is a constant.
-          out.axes[i] = {from[i] == 1 ? 0 : Mix64(1, static_cast<uint64_t>(movement.arg(2 * i))),
-                         0};
+          out.axes[i] = {
+              from[i] == 1 ? 0 : Mix64(1, static_cast<uint64_t>(movement.pair_offset(i))), 0};
         }
       }
       return out;

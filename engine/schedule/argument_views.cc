@@ -40,7 +40,7 @@ std::map<int64_t, Part> PartsOf(UOp kernel) {
     if (!access.is(Op::kIndex) || !ArgumentOf(access).is(Op::kParam)) continue;
     const UOp param = ArgumentOf(access), at = access.src(1);
     const int64_t elements = NumElements(param.shape());
-    const auto [it, first] = parts.try_emplace(param.arg(0), Part{param, elements, 0});
+    const auto [it, first] = parts.try_emplace(param.slot(), Part{param, elements, 0});
     Part& part = it->second;
     part.begin = std::min(part.begin, at.vmin());
     part.end = std::max(part.end, std::min(at.vmax(), elements - 1) + 1);
@@ -66,14 +66,14 @@ class Viewer {
  private:
   UOp Viewed(UOp u) {
     if (u.is(Op::kParam)) {
-      const auto part = parts_.find(u.arg(0));
+      const auto part = parts_.find(u.slot());
       if (part != parts_.end()) {
         const Shape shape = {part->second.end - part->second.begin};
-        return out_->Param(u.arg(0), u.dtype(), shape);
+        return out_->Param(u.slot(), u.dtype(), shape);
       }
     }
     if (u.is(Op::kIndex) && u.src(0).is(Op::kParam)) {
-      const auto part = parts_.find(u.src(0).arg(0));
+      const auto part = parts_.find(u.src(0).slot());
       if (part != parts_.end()) {
         const UOp index = b_.Rewrite(copier_.Made(u.src(1)));
         const UOp inside = b_.Make(Op::kAdd, {index, out_->Index(-part->second.begin)});

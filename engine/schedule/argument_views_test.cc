@@ -31,7 +31,7 @@ int64_t ElementsOf(const Schedule& schedule) {
   const FrozenGraph& kernel = schedule.kernels[0].graph;
   for (const uint32_t id : PostOrder(kernel.root())) {
     const UOp u = kernel.graph->at(id);
-    if (u.is(Op::kParam) && u.arg(0) == 1) return NumElements(u.shape());
+    if (u.is(Op::kParam) && u.slot() == 1) return NumElements(u.shape());
   }
   return 0;
 }

@@ -23,9 +23,8 @@ constexpr int64_t kLeastTerms = 8;            // of an axis whose bytes lie in w
 bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
 
 bool IsSumOfProducts(UOp u) {
-  return u.is(Op::kReduce) && u.dtype() == DType::kInt32 &&
-         u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul) &&
-         !u.symbolic() && !u.src(0).symbolic();
+  return u.is(Op::kReduce) && u.dtype() == DType::kInt32 && u.reduce_kind() == ReduceKind::kAdd &&
+         u.src(0).is(Op::kMul) && !u.symbolic() && !u.src(0).symbolic();
 }
 
 int64_t LargestOf(UOp x) {
@@ -122,7 +121,7 @@ struct Terms {
 Terms TermsOf(UOp reduce) {
   const ShapeView shape = reduce.src(0).shape();
   Terms out;
-  for (const int64_t axis : reduce.arg().subspan(1)) {
+  for (const int64_t axis : reduce.reduced_axes()) {
     out.all *= shape[static_cast<size_t>(axis)];
     if (out.axis < 0 || shape[static_cast<size_t>(axis)] > shape[static_cast<size_t>(out.axis)]) {
       out.axis = axis;
@@ -192,7 +191,7 @@ RangeSet SummedAxes(UOp reduce) {
   int range = 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    const auto axes = reduce.arg().subspan(1);
+    const auto axes = reduce.reduced_axes();
     if (std::ranges::find(axes, static_cast<int64_t>(i)) != axes.end()) {
       summed |= RangeSet{1} << range;
     }

@@ -52,7 +52,7 @@ struct ProductAxes {
 ProductAxes AxesOf(UOp reduce) {
   ProductAxes out;
   const ShapeView shape = reduce.src(0).shape();
-  const std::span<const int64_t> axes = reduce.arg().subspan(1);
+  const std::span<const int64_t> axes = reduce.reduced_axes();
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
     const bool summed = std::ranges::find(axes, static_cast<int64_t>(i)) != axes.end();
@@ -98,7 +98,7 @@ class OrderFinder {
 
   std::optional<Order> Find(UOp reduce) const {
     if (!reduce.is(Op::kReduce) || reduce.dtype() != DType::kFloat32 ||
-        reduce.arg(0) != static_cast<int64_t>(ReduceKind::kAdd) || !reduce.src(0).is(Op::kMul)) {
+        reduce.reduce_kind() != ReduceKind::kAdd || !reduce.src(0).is(Op::kMul)) {
       return std::nullopt;
     }
     const auto a = OperandOf(reduce.src(0).src(0)), b = OperandOf(reduce.src(0).src(1));

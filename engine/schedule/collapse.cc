@@ -90,10 +90,10 @@ class Collapser {
     if (NumElements(dims) == 0) return UOp();
     facts_.Update();
     uint32_t axes = 0;
-    for (int64_t axis : reduce.arg().subspan(1)) axes |= uint32_t{1} << axis;
+    for (int64_t axis : reduce.reduced_axes()) axes |= uint32_t{1} << axis;
     if (!facts_.pure(x.id()) && !facts_.masked(x.id()) && !Repeats(x, axes)) return UOp();
     const uint32_t all = Large(dims);
-    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const auto kind = reduce.reduce_kind();
     const uint32_t kept = all & ~axes;
 
     Renew();

@@ -64,14 +64,14 @@ bool IsOnePosition(const Graph& graph, uint32_t id, const NodeCost& cost) {
 
 double FoldedExtent(UOp reduce) {
   double extent = 1;
-  for (int64_t axis : reduce.arg().subspan(1)) {
+  for (int64_t axis : reduce.reduced_axes()) {
     extent *= static_cast<double>(reduce.src(0).shape()[axis]);
   }
   return extent;
 }
 
 bool IsContraction(UOp reduce) {
-  if (reduce.arg(0) != static_cast<int64_t>(ReduceKind::kAdd)) return false;
+  if (reduce.reduce_kind() != ReduceKind::kAdd) return false;
   if (FoldedExtent(reduce) < kShortFold) return false;
   bool outside = false, expands = false;
   const UOp product = BelowViews(reduce.src(0), &outside);

@@ -315,7 +315,7 @@ absl::StatusOr<std::optional<KernelParts>> AddBytes(const FrozenGraph& kernel, d
   std::vector<DotSum> found;
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = kernel.graph->at(id);
-    if (u.is(Op::kRange)) next_range = std::max(next_range, u.arg(0) + 1);
+    if (u.is(Op::kRange)) next_range = std::max(next_range, u.range_id() + 1);
     if (!SumsIntegers(u)) continue;
     std::optional<DotSum> sum = FindDotSum(u, loops, *facts, least, is_weight);
     if (sum) found.push_back(*std::move(sum));

@@ -27,7 +27,7 @@ class DotFinder {
       out_.factors[i] = *std::move(factor);
       const UOp memory = out_.factors[i].load.src(0).src(0);
       out_.factors[i].weight =
-          !out_.factors[i].gate.valid() && is_weight(static_cast<int>(memory.arg(0)));
+          !out_.factors[i].gate.valid() && is_weight(static_cast<int>(memory.slot()));
     }
     // Of two that no kernel writes, the first one is most likely an input, and new in each run.
     if (out_.factors[1].weight) out_.factors[0].weight = false;

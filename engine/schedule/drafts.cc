@@ -95,7 +95,7 @@ std::optional<int64_t> Drafts::SlotOf(uint32_t root) const {
   if (graph_.op(root) != Op::kStore) return std::nullopt;
   uint32_t target = graph_.src(root)[0];
   while (graph_.op(target) != Op::kParam) target = graph_.src(target)[0];
-  return graph_.arg(target)[0];
+  return graph_.at(target).slot();
 }
 
 bool Drafts::WritesSameSlot(const Draft& a, const Draft& b) const {

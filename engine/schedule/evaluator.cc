@@ -142,7 +142,7 @@ UOp Evaluator::FoldedRange(UOp reduce, const Indices& index, int64_t axis) {
       reduce.id() < level_.size() ? level_[reduce.id()] : -1 - int64_t{reduce.id()};
   std::vector<int64_t> key{group, axis};
   for (UOp i : index) key.push_back(i.id());
-  for (int64_t folded : reduce.arg().subspan(1)) {
+  for (int64_t folded : reduce.reduced_axes()) {
     key.push_back(folded);
     key.push_back(reduce.src(0).shape()[folded]);
   }
@@ -153,12 +153,12 @@ UOp Evaluator::FoldedRange(UOp reduce, const Indices& index, int64_t axis) {
 
 std::optional<Position> Evaluator::StepReduce(Frame* frame, UOp* done) {
   const UOp u = tensor_.at(frame->at.node);
-  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const auto kind = u.reduce_kind();
   const DType dtype = u.dtype();
   if (frame->values.empty()) {
     const Indices kept = ToIndices(frame->at);
     Indices index = kept;
-    for (int64_t axis : u.arg().subspan(1)) {
+    for (int64_t axis : u.reduced_axes()) {
       const int64_t size = u.src(0).shape()[axis];
       if (size == 0) {
         *done = graph_.ConstWord(dtype, ReduceIdentity(kind, dtype));
@@ -175,7 +175,7 @@ std::optional<Position> Evaluator::StepReduce(Frame* frame, UOp* done) {
   }
   std::vector<UOp> src{frame->values[0]};
   src.insert(src.end(), frame->reduce_ranges.begin(), frame->reduce_ranges.end());
-  const int64_t arg[] = {u.arg(0)};
+  const int64_t arg[] = {ToWord(u.reduce_kind())};
   *done = graph_.Make(Op::kReduce, DType::kVoid, src, arg);
   return std::nullopt;
 }
@@ -202,7 +202,7 @@ std::optional<Position> Evaluator::StepGather(Frame* frame, UOp* done) {
 // Where the position lies on the axis decides; the other sources' loads are gated off.
 std::optional<Position> Evaluator::StepCat(Frame* frame, UOp* done) {
   const UOp u = tensor_.at(frame->at.node);
-  const auto axis = static_cast<size_t>(u.arg(0));
+  const auto axis = static_cast<size_t>(u.axis());
   Indices index = ToIndices(frame->at);
   const UOp at = index[axis];
   if (frame->values.empty()) {
@@ -249,7 +249,7 @@ std::optional<Position> Evaluator::Step(Frame* frame, UOp* done) {
     }
   }
   if (op == Op::kConst) {
-    *done = graph_.ConstWord(tensor_.dtype(node), tensor_.arg(node)[0]);
+    *done = graph_.ConstWord(tensor_.dtype(node), tensor_.at(node).const_word());
     return std::nullopt;
   }
   if (op == Op::kIota) {

@@ -19,9 +19,7 @@ void Unite(const Origins& from, Origins* to) {
   }
 }
 
-ReduceKind KindOf(UOp reduce) { return static_cast<ReduceKind>(reduce.arg(0)); }
-
-bool IsRoundedSum(UOp u) { return u.is(Op::kReduce) && RoundsInOrder(KindOf(u), u.dtype()); }
+bool IsRoundedSum(UOp u) { return u.is(Op::kReduce) && RoundsInOrder(u.reduce_kind(), u.dtype()); }
 
 // Every element of the result is one of a source, or stands for it one to one.
 bool Selects(UOp u) {
@@ -35,7 +33,7 @@ bool Selects(UOp u) {
     case Op::kWhere:
       return true;
     case Op::kReduce:
-      return KindOf(u) == ReduceKind::kMax;
+      return u.reduce_kind() == ReduceKind::kMax;
     default:
       return false;
   }

@@ -96,7 +96,7 @@ std::optional<FactorList> FactorsOf(UOp root, const Access& at) {
 // The axes of what a REDUCE reduces: their ranges, and the reduced ones.
 struct Ranges {
   explicit Ranges(UOp reduce) : access(LoopAccess(reduce.src(0).shape())) {
-    for (const int64_t axis : reduce.arg().subspan(1)) {
+    for (const int64_t axis : reduce.reduced_axes()) {
       reduced |= access.axes[static_cast<size_t>(axis)].ranges;
     }
   }
@@ -105,8 +105,7 @@ struct Ranges {
 };
 
 bool IsFloatSum(UOp u) {
-  return u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) &&
-         IsFloat(u.dtype());
+  return u.is(Op::kReduce) && u.reduce_kind() == ReduceKind::kAdd && IsFloat(u.dtype());
 }
 
 UOp BeneathViews(UOp u) {
@@ -132,10 +131,9 @@ bool IsSumOfWeights(UOp u) {
   for (; maximum.is(Op::kDetach) || IsPlainView(maximum, access); maximum = maximum.src(0)) {
     if (!maximum.is(Op::kDetach)) access = AccessSource(maximum, access);
   }
-  const bool same = maximum.is(Op::kReduce) &&
-                    maximum.arg(0) == static_cast<int64_t>(ReduceKind::kMax) &&
+  const bool same = maximum.is(Op::kReduce) && maximum.reduce_kind() == ReduceKind::kMax &&
                     maximum.src(0) == difference.src(0) &&
-                    std::ranges::equal(maximum.arg().subspan(1), u.arg().subspan(1));
+                    std::ranges::equal(maximum.reduced_axes(), u.reduced_axes());
   if (!same) return false;
   for (size_t i = 0; i < row.axes.size(); ++i) {
     if (maximum.shape()[i] != 1 && access.axes[i].ranges != row.axes[i].ranges) return false;
@@ -173,7 +171,7 @@ std::optional<NestedSum> NestedSumOf(UOp u) {
   const UOp f = inner->value;
   Access access;
   int next = sum.next;
-  const std::span<const int64_t> axes = f.arg().subspan(1);
+  const std::span<const int64_t> axes = f.reduced_axes();
   for (size_t i = 0; i < f.shape().size(); ++i) {
     const int range = inner->axes[i];
     AxisUse use;

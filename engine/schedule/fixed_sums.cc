@@ -11,8 +11,7 @@ namespace telegrad {
 namespace {
 
 bool AddsFloats(UOp u) {
-  return u.is(Op::kReduce) && IsFloat(u.dtype()) &&
-         static_cast<ReduceKind>(u.arg(0)) == ReduceKind::kAdd;
+  return u.is(Op::kReduce) && IsFloat(u.dtype()) && u.reduce_kind() == ReduceKind::kAdd;
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace telegrad {
 
 bool SumsIntegers(UOp u) {
-  return u.is(Op::kReduce) && u.dtype() == DType::kInt32 &&
-         u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul);
+  return u.is(Op::kReduce) && u.dtype() == DType::kInt32 && u.reduce_kind() == ReduceKind::kAdd &&
+         u.src(0).is(Op::kMul);
 }
 
 absl::StatusOr<std::optional<KernelParts>> AddIntegersInFloat(const FrozenGraph& kernel) {

@@ -133,7 +133,7 @@ void FusionPlanner::AddSources(UOp u, const KernelUse& use) {
       return;
     }
     case Op::kCat: {
-      const auto axis = static_cast<size_t>(u.arg(0));
+      const auto axis = static_cast<size_t>(u.axis());
       for (int i = 0; i < u.num_src(); ++i) {
         KernelUse part = use;
         part.access.axes[axis].hash = Mix64(part.access.axes[axis].hash, static_cast<uint64_t>(i));
@@ -170,11 +170,11 @@ KernelUse FusionPlanner::BelowReduce(UOp u, const KernelUse& use) {
   below.tiled = use.tiled || IsContraction(u);
   ++below.folds;
   uint64_t all = Mix64(use.access.Hash(), costs_[u.id()].level);
-  for (int64_t axis : u.arg().subspan(1)) {
+  for (int64_t axis : u.reduced_axes()) {
     all = Mix64(Mix64(all, static_cast<uint64_t>(axis)),
                 static_cast<uint64_t>(u.src(0).shape()[axis]));
   }
-  for (int64_t axis : u.arg().subspan(1)) {
+  for (int64_t axis : u.reduced_axes()) {
     const int64_t size = u.src(0).shape()[axis];
     if (size == 1) continue;
     const uint64_t hash = Mix64(all, static_cast<uint64_t>(axis)) | 1;

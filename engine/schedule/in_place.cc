@@ -30,12 +30,12 @@ bool NeedsTilesThatRepeat(UOp kernel, int64_t tile) {
   bool products = false, uneven = false;
   for (uint32_t id : PostOrder(kernel)) {
     const UOp u = graph.at(id);
-    if (u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd)) {
+    if (u.is(Op::kReduce) && u.reduce_kind() == ReduceKind::kAdd) {
       UOp product = u.src(0);
       while (product.is(Op::kCast)) product = product.src(0);
       products |= product.is(Op::kMul) && product.src(0) != product.src(1);
     }
-    if (u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kLoop)) {
+    if (u.is(Op::kRange) && u.axis_type() == AxisType::kLoop) {
       const UOp size = u.src(0);
       uneven |= !size.is_const() || (size.const_word() > tile && size.const_word() % tile != 0);
     }
@@ -55,7 +55,7 @@ std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
     const bool ordered = param.is(Op::kAfter);
     while (param.is(Op::kAfter)) param = param.src(0);
     if (!param.is(Op::kParam)) continue;
-    Use& use = uses[param.arg(0)];
+    Use& use = uses[param.slot()];
     use.param = param;
     use.index = use.seen || ordered || u.num_src() == 3 ? std::nullopt : std::optional(u.src(1));
     use.seen = true;
@@ -65,7 +65,7 @@ std::vector<std::pair<int64_t, int64_t>> InPlaceArguments(UOp kernel) {
     if (!u.is(Op::kStore)) continue;
     UOp param = u.src(0).src(0);
     while (param.is(Op::kAfter)) param = param.src(0);
-    if (param.is(Op::kParam)) uses[param.arg(0)].written = true;
+    if (param.is(Op::kParam)) uses[param.slot()].written = true;
   }
   std::vector<std::pair<int64_t, int64_t>> pairs;
   for (const auto& [written, w] : uses) {

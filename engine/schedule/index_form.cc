@@ -141,7 +141,7 @@ uint32_t IndexForm::Axes(UOp u) {
   while (axes_.size() <= u.id()) {
     const UOp n = graph_.at(static_cast<uint32_t>(axes_.size()));
     uint32_t bits = 0;
-    if (n.is(Op::kRange)) bits = uint32_t{1} << n.arg(0);
+    if (n.is(Op::kRange)) bits = uint32_t{1} << n.range_id();
     for (uint32_t s : n.src_ids()) bits |= axes_[s];
     if (is_leaf(n)) {
       for (uint32_t i : leaf(n).index) bits |= axes_[i];

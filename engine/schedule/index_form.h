@@ -44,7 +44,7 @@ class IndexForm {
   UOp Anywhere(UOp node) { return MakeLeaf({node.id(), {}}); }
 
   bool is_leaf(UOp u) const { return u.is(Op::kParam); }
-  const Leaf& leaf(UOp u) const { return leaves_[static_cast<size_t>(u.arg(0))]; }
+  const Leaf& leaf(UOp u) const { return leaves_[static_cast<size_t>(u.slot())]; }
   // The axes whose RANGE an expression depends on, as bits.
   uint32_t Axes(UOp u);
   // Everything that `root` depends on through sources and leaf indices, sources first.

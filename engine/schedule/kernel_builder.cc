@@ -67,7 +67,7 @@ absl::StatusOr<UOp> Builder::ScatterStore(UOp scatter, std::vector<UOp>* ranges)
                                  InRange(e_.rewriter(), row, scatter.shape()[0]), ordered);
   e_.reads().push_back(scatter.id() | kCopyBit);
   ranges->insert(ranges->end(), ordered.begin(), ordered.end());
-  const ScatterKind kind{scatter.arg(0)};
+  const ScatterKind kind = scatter.scatter_kind();
   if (kind == ScatterKind::kSet) return graph_.Make(Op::kStore, {address, value});
   return graph_.Make(Op::kStore,
                      {address, Combine(kind, graph_.Make(Op::kLoad, {address}), value)});
@@ -265,7 +265,7 @@ FrozenGraph Builder::FreezeLive(UOp sink) {
   const std::vector<uint32_t> order = PostOrder(sink);
   std::vector<bool> live(e_.arguments().size(), false);
   for (uint32_t id : order) {
-    if (graph_.op(id) == Op::kParam) live[graph_.arg(id)[0]] = true;
+    if (graph_.op(id) == Op::kParam) live[graph_.at(id).slot()] = true;
   }
   std::vector<int64_t> slot(live.size());
   std::vector<MemoryId> kept;

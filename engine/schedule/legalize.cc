@@ -34,7 +34,8 @@ absl::Status Legalizer::CheckVariables() {
   std::ranges::sort(variables_);
   absl::flat_hash_set<int64_t> known;
   for (uint32_t node : order_) {
-    if (from_.op(node) == Op::kVar && from_.src(node).empty()) known.insert(from_.arg(node)[0]);
+    if (from_.op(node) == Op::kVar && from_.src(node).empty())
+      known.insert(from_.at(node).var_id());
   }
   for (size_t i = 0; i < variables_.size(); ++i) {
     const int64_t id = variables_[i].id;
@@ -176,7 +177,7 @@ absl::StatusOr<InstanceRef> Legalizer::Structure(const Frame& frame, UOp u) {
   const auto source = [&](int i) { return Of(frame.scope, u.src(i)); };
   switch (u.op()) {
     case Op::kArg:
-      return scopes_[frame.scope - 1].args[static_cast<size_t>(u.arg(0))];
+      return scopes_[frame.scope - 1].args[static_cast<size_t>(u.slot())];
     case Op::kTuple: {
       std::vector<InstanceRef> values;
       for (int i = 0; i < u.num_src(); ++i) values.push_back(source(i));
@@ -184,7 +185,7 @@ absl::StatusOr<InstanceRef> Legalizer::Structure(const Frame& frame, UOp u) {
       return List(values);
     }
     case Op::kGetTuple:
-      return lists_[source(0).first + static_cast<uint32_t>(u.arg(0))];
+      return lists_[source(0).first + static_cast<uint32_t>(u.number())];
     case Op::kCopy:
       return Copy(u, pool_[source(0).first]);
     case Op::kMStack: {
@@ -196,7 +197,7 @@ absl::StatusOr<InstanceRef> Legalizer::Structure(const Frame& frame, UOp u) {
                          static_cast<uint32_t>(parts.size())};
     }
     case Op::kMSelect:
-      return Single(Instance(source(0), static_cast<uint32_t>(u.arg(0))));
+      return Single(Instance(source(0), static_cast<uint32_t>(u.number())));
     case Op::kAllReduce:
     case Op::kUnshard:
       return Collective(u, source(0));

@@ -31,10 +31,9 @@ absl::StatusOr<InstanceRef> Legalizer::Collective(UOp u, InstanceRef all) {
   TG_RETURN_IF_ERROR(Spend(placement_ == nullptr ? n : n * n));
   const auto from = std::span(pool_).subspan(all.first, all.count);
   const std::vector<UOp> values(from.begin(), from.end());
-  const auto kind = static_cast<ReduceKind>(u.arg(0));
   if (placement_ == nullptr || all.count == 1) {
-    const UOp one =
-        u.is(Op::kUnshard) ? Concatenate(&g_, values, u.arg(0)) : FoldValues(&g_, kind, values);
+    const UOp one = u.is(Op::kUnshard) ? Concatenate(&g_, values, u.axis())
+                                       : FoldValues(&g_, u.reduce_kind(), values);
     return Repeated(one, all.count);
   }
   std::vector<int64_t> devices;
@@ -47,12 +46,13 @@ absl::StatusOr<InstanceRef> Legalizer::Collective(UOp u, InstanceRef all) {
   }
   std::vector<UOp> made;
   if (u.is(Op::kAllReduce)) {
-    made = AllReduceInstances(&g_, kind, values, devices, placement_->all_reduce, budget_);
+    made =
+        AllReduceInstances(&g_, u.reduce_kind(), values, devices, placement_->all_reduce, budget_);
   } else {
     for (const int64_t device : devices) {
       std::vector<UOp> parts;
       for (const UOp x : values) parts.push_back(CopyTo(&g_, x, device, budget_));
-      made.push_back(Concatenate(&g_, std::move(parts), u.arg(0)));
+      made.push_back(Concatenate(&g_, std::move(parts), u.axis()));
     }
   }
   pool_.insert(pool_.end(), made.begin(), made.end());

@@ -68,10 +68,10 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
 }
 
 absl::StatusOr<UOp> Legalizer::Param(UOp u) {
-  TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(u.arg(1)));
-  if (!IsPacked(u.dtype())) return g_.Param(u.arg(0), u.dtype(), u.shape(), device);
+  TG_ASSIGN_OR_RETURN(const int64_t device, DeviceOf(u.device()));
+  if (!IsPacked(u.dtype())) return g_.Param(u.slot(), u.dtype(), u.shape(), device);
   const int64_t bytes = BytesOf(u.dtype(), NumElements(u.shape()));
-  const UOp memory = g_.Param(u.arg(0), DType::kUInt8, Shape{bytes}, device);
+  const UOp memory = g_.Param(u.slot(), DType::kUInt8, Shape{bytes}, device);
   packed_[u.id()] = memory;
   return UnpackCodes(&g_, u.dtype(), memory, u.shape());
 }
@@ -113,8 +113,7 @@ UOp Legalizer::Undone(UOp movement, ShapeView from, UOp x) {
     case Op::kReshape:
       return g_.Make(Op::kReshape, {x}, from);
     case Op::kPermute:
-      for (size_t i = 0; i < arg.size(); ++i)
-        arg[movement.arg(static_cast<int>(i))] = static_cast<int64_t>(i);
+      for (size_t i = 0; i < arg.size(); ++i) arg[movement.axes()[i]] = static_cast<int64_t>(i);
       return g_.Make(Op::kPermute, {x}, arg);
     case Op::kShrink:
     case Op::kPad:
@@ -143,7 +142,7 @@ absl::StatusOr<UOp> Legalizer::Store(UOp u, std::span<const UOp> src) {
 
 // A variable of the run is its value; a device scalar is clamped and rounded down.
 absl::StatusOr<UOp> Legalizer::Var(UOp u, std::span<const UOp> src) {
-  const int64_t id = u.arg(0), min = u.arg(1), max = u.arg(2), multiple = u.arg(3);
+  const int64_t id = u.var_id(), min = u.var_min(), max = u.var_max(), multiple = u.var_multiple();
   if (src.empty()) {
     const auto it = std::ranges::lower_bound(variables_, id, {}, &VarValue::id);
     if (it == variables_.end() || it->id != id) {

@@ -49,7 +49,7 @@ UOp BelowViews(UOp u) {
 }
 
 bool IsReduce(UOp u, ReduceKind kind) {
-  return u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(kind) && IsFloat(u.dtype());
+  return u.is(Op::kReduce) && u.reduce_kind() == kind && IsFloat(u.dtype());
 }
 
 bool IsConstOf(UOp u, double value) {
@@ -118,7 +118,7 @@ class ScoreMasker {
 
  private:
   static bool IsOver(UOp reduce, size_t axis) {
-    for (const int64_t a : reduce.arg().subspan(1)) {
+    for (const int64_t a : reduce.reduced_axes()) {
       if (a == static_cast<int64_t>(axis)) return true;
     }
     return false;
@@ -201,7 +201,7 @@ class ScoreMasker {
       return With(u, 0, (this->*below)(x, axis));
     }
     if (u.is(Op::kPermute)) {
-      return With(u, 0, (this->*below)(x, static_cast<size_t>(u.arg(static_cast<int>(axis)))));
+      return With(u, 0, (this->*below)(x, static_cast<size_t>(u.axes()[axis])));
     }
     if (!u.is(Op::kReshape)) return {};
     HiddenPart at = part_;

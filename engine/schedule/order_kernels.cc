@@ -79,7 +79,7 @@ class KernelOrder {
   void NumberStores() {
     for (uint32_t id : fusion_.order) {
       const Op op = graph_.op(id);
-      if (op == Op::kParam) slot_[id] = graph_.arg(id)[0];
+      if (op == Op::kParam) slot_[id] = graph_.at(id).slot();
       if (op == Op::kAfter || Is(op, kMovement)) slot_[id] = slot_[graph_.src(id)[0]];
       if (graph_.op(id) != Op::kStore) continue;
       std::vector<uint32_t>& stores = stores_[SlotOf(graph_.src(id)[0])];
@@ -308,7 +308,7 @@ class KernelOrder {
       while (graph_.op(memory) == Op::kReshape) memory = graph_.src(memory)[0];
     }
     if (IsNode(memory, Op::kParam)) {
-      return {BufferRef::Kind::kSlot, static_cast<int32_t>(graph_.arg(memory)[0])};
+      return {BufferRef::Kind::kSlot, static_cast<int32_t>(graph_.at(memory).slot())};
     }
     const auto [it, added] = temporaries_.emplace(memory, schedule->temporaries.size());
     if (added) {
@@ -329,7 +329,7 @@ class KernelOrder {
   }
 
   bool IsWeight(MemoryId memory) const {
-    return IsNode(memory, Op::kParam) && !stores_.contains(graph_.arg(memory)[0]);
+    return IsNode(memory, Op::kParam) && !stores_.contains(graph_.at(memory).slot());
   }
 
   void EmitParts(const Item& item, KernelParts parts, Schedule* schedule,

@@ -189,7 +189,7 @@ class Partitioner {
   // The slot of a PARAM or AFTER, after `stores`.
   UOp Behind(Part* part, uint32_t memory, std::vector<UOp> stores) {
     const UOp node = g_.at(memory), param = node.is(Op::kAfter) ? node.src(0) : node;
-    const auto number = static_cast<int32_t>(param.arg(0));
+    const auto number = static_cast<int32_t>(param.slot());
     const UOp slot = Slot(part, {PartMemory::Kind::kSlot, number}, param.id());
     if (stores.empty()) return slot;
     stores.insert(stores.begin(), slot);
@@ -249,7 +249,7 @@ class Partitioner {
     const auto index = static_cast<int32_t>(out_.steps.size());
     if (IsSlot(sent.node) && stages_.StaysBetweenParts(sent.node)) {
       const UOp node = g_.at(sent.node), param = node.is(Op::kAfter) ? node.src(0) : node;
-      step.from = {PartMemory::Kind::kSlot, static_cast<int32_t>(param.arg(0))};
+      step.from = {PartMemory::Kind::kSlot, static_cast<int32_t>(param.slot())};
       if (const int64_t written = stages_.WrittenAt(sent.node); written != kNoStage) {
         step.waits.push_back(StepOfPart(step.device, written));
       }

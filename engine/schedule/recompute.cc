@@ -181,7 +181,7 @@ class RegionPlanner {
   std::vector<uint32_t> LastOf(const RegionUse& use) const {
     UOp value = graph_.at(use.value);
     while (Is(value.op(), kMovement) || value.is(Op::kDetach)) value = value.src(0);
-    const bool adds = graph_.at(use.reduce).arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+    const bool adds = graph_.at(use.reduce).reduce_kind() == ReduceKind::kAdd;
     if (use.product || !adds || !value.is(Op::kMul)) return {use.value};
     std::vector<uint32_t> factors;
     std::ranges::copy_if(value.src_ids(), std::back_inserter(factors),

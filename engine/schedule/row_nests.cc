@@ -32,7 +32,7 @@ UOp BufferOf(UOp memory) {
 }
 
 bool IsFoldOf(UOp u, ReduceKind kind) {
-  return u.is(Op::kReduce) && u.num_src() == 2 && u.arg(0) == static_cast<int64_t>(kind) &&
+  return u.is(Op::kReduce) && u.num_src() == 2 && u.reduce_kind() == kind &&
          u.src(1).src(0).is_const() && u.dtype() == DType::kFloat32;
 }
 
@@ -45,7 +45,7 @@ std::optional<RowNest> NestOf(UOp end, std::span<const UOp> shared) {
                    memory.num_src() == 1 + static_cast<int>(shared.size()) &&
                    index.num_src() == 2 && index.src(1) == nest.range &&
                    nest.range.src(0).is_const() &&
-                   memory.src(0).arg(2) == RangeFacts::Size(nest.range);
+                   memory.src(0).elements() == RangeFacts::Size(nest.range);
   for (size_t i = 0; own && i < shared.size(); ++i) {
     if (memory.src(static_cast<int>(i) + 1) != shared[i]) return std::nullopt;
   }

@@ -35,7 +35,7 @@ int64_t ElementsOf(UOp factor) {
 // The axes of what a REDUCE reduces, as the ranges of LoopAccess.
 RangeSet ReducedRanges(UOp reduce) {
   const ShapeView shape = reduce.src(0).shape();
-  const std::span<const int64_t> axes = reduce.arg().subspan(1);
+  const std::span<const int64_t> axes = reduce.reduced_axes();
   RangeSet reduced = 0;
   int range = 0;
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -131,7 +131,7 @@ class RegionFinder {
     for (int i = 0; i < u.num_src(); ++i) of_region += part(i) == Part::kOther ? 0 : 1;
     if (u.is(Op::kReduce) && part(0) != Part::kOther) {
       const Part reduced = part(0);
-      const bool sum = u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd);
+      const bool sum = u.reduce_kind() == ReduceKind::kAdd;
       if (reduced == Part::kView || (reduced == Part::kTerm && !sum)) return EndOf(u.src(0).id());
       const uint32_t value = reduced == Part::kTerm ? nodes_[u.src(0).id()].value : u.src(0).id();
       uses_.push_back({.reduce = u.id(),

@@ -120,7 +120,7 @@ class SumScaler {
 
   UOp Scaled(UOp u) {
     const bool sums = u.is(Op::kReduce) && u.dtype() == DType::kFloat32 &&
-                      u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && u.src(0).is(Op::kMul) &&
+                      u.reduce_kind() == ReduceKind::kAdd && u.src(0).is(Op::kMul) &&
                       !u.symbolic() && !u.src(0).symbolic();
     if (!sums) return {};
     std::array<ScaledFactor, 2> factors;

@@ -18,8 +18,8 @@ bool HasScores(const Graph& graph, std::span<const uint32_t> order) {
   for (const uint32_t id : order) {
     const UOp u = graph.at(id);
     if (u.is(Op::kReduce) && Grows(u)) sizes.push_back(NumElements(u.shape()));
-    const bool maximum = u.is(Op::kReduce) && IsFloat(u.dtype()) &&
-                         u.arg(0) == static_cast<int64_t>(ReduceKind::kMax);
+    const bool maximum =
+        u.is(Op::kReduce) && IsFloat(u.dtype()) && u.reduce_kind() == ReduceKind::kMax;
     if (maximum || u.is(Op::kExp2)) softened.push_back(NumElements(u.src(0).shape()));
   }
   return std::ranges::any_of(softened,
@@ -109,7 +109,7 @@ class ScoreFormer {
   UOp Reduced(UOp reduce, UOp x) {
     if (x.is(Op::kPermute)) return ReducedBelow(x, reduce);
     const UOp compared = x.is(Op::kCast) ? x.src(0) : UOp();
-    const bool any = reduce.arg(0) == static_cast<int64_t>(ReduceKind::kMax) && compared.valid() &&
+    const bool any = reduce.reduce_kind() == ReduceKind::kMax && compared.valid() &&
                      compared.is(Op::kCmpNe) && IsMinusInf(compared.src(1)) && IsInt(x.dtype());
     if (!any) return Make(Op::kReduce, DType::kVoid, std::vector{x}, reduce.arg());
     const UOp most = Make(Op::kReduce, DType::kVoid, std::vector{compared.src(0)}, reduce.arg());
@@ -118,9 +118,9 @@ class ScoreFormer {
   }
 
   UOp ReducedBelow(UOp permute, UOp reduce) {
-    std::vector<int64_t> arg{reduce.arg(0)};
-    for (const int64_t axis : reduce.arg().subspan(1)) {
-      arg.push_back(permute.arg(static_cast<int>(axis)));
+    std::vector<int64_t> arg{ToWord(reduce.reduce_kind())};
+    for (const int64_t axis : reduce.reduced_axes()) {
+      arg.push_back(permute.axes()[axis]);
     }
     std::ranges::sort(arg.begin() + 1, arg.end());
     const UOp sum = out_->Make(Op::kReduce, DType::kVoid, std::vector{permute.src(0)}, arg);

@@ -68,13 +68,12 @@ class ScoreFinder {
   }
 
  private:
-  static ReduceKind KindOf(UOp reduce) { return static_cast<ReduceKind>(reduce.arg(0)); }
   // Elements of a row, along the last axis.
   static int64_t KeysOf(UOp maximum) { return maximum.src(0).shape().back(); }
 
   static bool IsOverLastAxis(UOp reduce) {
     const auto last = static_cast<int64_t>(reduce.src(0).shape().size()) - 1;
-    return reduce.arg().size() == 2 && reduce.arg(1) == last;
+    return reduce.reduced_axes().size() == 1 && reduce.reduced_axes()[0] == last;
   }
 
   // Of which stored value's elements the node is computed one by one, and whether it reads scores
@@ -100,7 +99,7 @@ class ScoreFinder {
 
   // The parts of a softmax over one stored value that the node's sources are.
   SoftmaxPart PartOf(UOp u) {
-    if (u.is(Op::kReduce) && KindOf(u) == ReduceKind::kMax) {
+    if (u.is(Op::kReduce) && u.reduce_kind() == ReduceKind::kMax) {
       const uint32_t scores = scores_[u.src(0).id()];
       const bool begins = scores != 0 && scores != kSeveral && IsOverLastAxis(u) &&
                           IsFloat(u.dtype()) && ByteSize(u.dtype()) >= 4 && KeysOf(u) > 1 &&
@@ -131,7 +130,7 @@ class ScoreFinder {
   bool Uses(UOp u) {
     if (u.is(Op::kReduce) && parts_[u.src(0).id()].role == Role::kTerm) {
       summed_.insert(parts_[u.src(0).id()].maximum);
-      return KindOf(u) == ReduceKind::kAdd && IsOverLastAxis(u) &&
+      return u.reduce_kind() == ReduceKind::kAdd && IsOverLastAxis(u) &&
              u.src(0).shape().back() == KeysOf(graph_.at(parts_[u.src(0).id()].maximum));
     }
     for (int i = 0; i < u.num_src(); ++i) {
@@ -189,7 +188,7 @@ class ScoreFinder {
         break;
       case Op::kReduce:
         // Of the exponentials as they are.
-        if (KindOf(u) == ReduceKind::kAdd && IsOverLastAxis(u) && u.src(0).is(Op::kExp2)) {
+        if (u.reduce_kind() == ReduceKind::kAdd && IsOverLastAxis(u) && u.src(0).is(Op::kExp2)) {
           return role(0) == kWeight ? kOfRow : kOther;
         }
         return kOther;

@@ -21,7 +21,7 @@ Sharded AsSharded(UOp u) {
   if (!u.is(Op::kUnshard) || u.symbolic()) return {};
   const auto count = static_cast<int64_t>(u.src(0).devices().size());
   if (count < 2) return {};
-  return {u.src(0), u.arg(0), count};
+  return {u.src(0), u.axis(), count};
 }
 
 Shape WithDim(ShapeView dims, int64_t axis, int64_t size) {
@@ -63,7 +63,7 @@ class Sharder {
       case Op::kReduce:
         return Reduce(u, shards);
       case Op::kCat:
-        return u.arg(0) == shards.axis ? UOp() : Elementwise(u, shards, src);
+        return u.axis() == shards.axis ? UOp() : Elementwise(u, shards, src);
       default:
         return {};
     }
@@ -161,20 +161,20 @@ class Sharder {
     pairs[2 * axis] -= shard * s.local();
     const UOp one = g_.Make(Op::kMSelect, DType::kVoid, {s.x}, {shard});
     const UOp part = g_.Make(Op::kShrink, {one}, pairs);
-    if (from.is(Op::kMSelect) && from.arg(0) == shard) return part;
+    if (from.is(Op::kMSelect) && from.number() == shard) return part;
     const std::vector<int64_t> devices(from.devices().begin(), from.devices().end());
     return g_.Make(Op::kCopy, {part}, devices);
   }
 
   UOp Reduce(UOp u, const Sharded& s) {
-    const std::span<const int64_t> axes = u.arg().subspan(1);
+    const std::span<const int64_t> axes = u.reduced_axes();
     if (std::ranges::find(axes, s.axis) == axes.end()) {
       return Joined(g_.Make(Op::kReduce, {s.x}, u.arg()), s.axis);
     }
     const bool wide = IsNarrowFloat(u.dtype());
     const UOp x = wide ? g_.Make(Op::kCast, DType::kFloat32, {s.x}) : s.x;
     const UOp folded = g_.Make(Op::kReduce, {x}, u.arg());
-    const UOp all = g_.Make(Op::kAllReduce, DType::kVoid, {folded}, {u.arg(0)});
+    const UOp all = g_.Make(Op::kAllReduce, DType::kVoid, {folded}, {ToWord(u.reduce_kind())});
     return wide ? g_.Make(Op::kCast, u.dtype(), {all}) : all;
   }
 

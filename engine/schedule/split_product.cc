@@ -123,7 +123,7 @@ class Splitter {
     for (const uint32_t id : PostOrder(sink_)) {
       const UOp u = g_.at(id);
       if (u.is(Op::kRange)) {
-        next_range_ = std::max(next_range_, u.arg(0) + 1);
+        next_range_ = std::max(next_range_, u.range_id() + 1);
         if (!u.src(0).is_const()) return false;
       }
       if (!u.is(Op::kReduce)) continue;
@@ -131,7 +131,7 @@ class Splitter {
       reduce_ = u;
     }
     return reduce_.valid() && reduce_.dtype() == DType::kFloat32 &&
-           reduce_.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) && reduce_.src(0).is(Op::kMul);
+           reduce_.reduce_kind() == ReduceKind::kAdd && reduce_.src(0).is(Op::kMul);
   }
 
   // Whether parts of so many steps begin at whole vectors where the range is contiguous.

@@ -25,12 +25,12 @@ constexpr ReductionSplit kFixedSplit{
 
 // Whether its parts follow from its length alone.
 bool IsFixed(UOp reduce, bool fixed) {
-  return fixed && RoundsInOrder(static_cast<ReduceKind>(reduce.arg(0)), reduce.dtype());
+  return fixed && RoundsInOrder(reduce.reduce_kind(), reduce.dtype());
 }
 
 int64_t Extent(UOp reduce) {
   int64_t n = 1;
-  for (int64_t axis : reduce.arg().subspan(1)) n *= reduce.src(0).shape()[axis];
+  for (int64_t axis : reduce.reduced_axes()) n *= reduce.src(0).shape()[axis];
   return n;
 }
 
@@ -70,13 +70,13 @@ UOp Combine(Graph* g, ReduceKind kind, UOp x, UOp y) {
 // `reduce` with `x` for its source, in `g`.
 UOp Split(Graph* g, UOp reduce, const ReductionSplit& split, bool fixed, bool sums_products,
           UOp x) {
-  const std::span<const int64_t> axes = reduce.arg().subspan(1);
+  const std::span<const int64_t> axes = reduce.reduced_axes();
   const Shape shape(x.shape().begin(), x.shape().end());
   const int64_t axis = *std::ranges::max_element(axes, {}, [&](int64_t a) { return shape[a]; });
   const int64_t n = shape[axis];
   const int64_t parts = PartsOf(reduce, split, fixed, sums_products, n);
   const int64_t length = n / parts, rest = n % parts;
-  const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+  const auto kind = reduce.reduce_kind();
   const auto range = [&](int64_t offset, int64_t size) {
     std::vector<int64_t> pairs;
     for (size_t i = 0; i < shape.size(); ++i) {
@@ -90,7 +90,8 @@ UOp Split(Graph* g, UOp reduce, const ReductionSplit& split, bool fixed, bool su
   cut[axis] = parts;
   cut.insert(cut.begin() + axis + 1, length);
   const UOp whole = rest == 0 ? x : range(0, parts * length);
-  std::vector<int64_t> inner{reduce.arg(0)}, outer{reduce.arg(0), axis};
+  std::vector<int64_t> inner{ToWord(reduce.reduce_kind())},
+      outer{ToWord(reduce.reduce_kind()), axis};
   for (int64_t a : axes) inner.push_back(a >= axis ? a + 1 : a);
   UOp sum = g->Make(Op::kReduce, {g->Make(Op::kReshape, {whole}, cut)}, inner);
   sum = g->Make(Op::kReduce, {g->Make(Op::kContiguous, {sum})}, outer);

@@ -32,7 +32,7 @@ std::vector<int64_t> Extents(const Shape& shape, size_t axes, bool fixed = false
     const UOp u = split->graph->at(id);
     if (!u.is(Op::kReduce)) continue;
     int64_t n = 1;
-    for (const int64_t axis : u.arg().subspan(1)) n *= u.src(0).shape()[static_cast<size_t>(axis)];
+    for (const int64_t axis : u.reduced_axes()) n *= u.src(0).shape()[static_cast<size_t>(axis)];
     extents.push_back(n);
   }
   return extents;

@@ -89,7 +89,7 @@ class RowSplitter {
     const UOp key = k.Loop(keys);
     const UOp score = k.Copy(n_.scores.store.src(1), {{n_.scores.range.id(), position(key)}}, {});
     std::vector<UOp> kept{
-        g.Make(Op::kBuffer, DType::kFloat32, {}, {n_.scores.buffer().arg(0), 0, keys})};
+        g.Make(Op::kBuffer, DType::kFloat32, {}, {ToWord(n_.scores.buffer().space()), 0, keys})};
     kept.insert(kept.end(), loops.shared.begin(), loops.shared.end());
     const UOp memory = g.Make(Op::kAfter, DType::kVoid, kept);
     const UOp nest = End(k, Store(k, memory, key, score), {&key, 1});
@@ -173,7 +173,7 @@ class RowSplitter {
   int64_t NextRange() const {
     int64_t next = 0;
     for (const uint32_t id : PostOrder(sink_)) {
-      if (g_.op(id) == Op::kRange) next = std::max(next, g_.at(id).arg(0) + 1);
+      if (g_.op(id) == Op::kRange) next = std::max(next, g_.at(id).range_id() + 1);
     }
     return next;
   }

@@ -41,7 +41,7 @@ uint32_t TensorFacts::VariesOf(UOp u) const {
   if (op == Op::kPermute) {
     uint32_t permuted = 0;
     for (size_t d = 0; d < rank; ++d) {
-      if (this->varies(u.src(0).id(), static_cast<size_t>(u.arg(static_cast<int>(d))))) {
+      if (this->varies(u.src(0).id(), static_cast<size_t>(u.axes()[d]))) {
         permuted |= uint32_t{1} << d;
       }
     }

@@ -70,7 +70,7 @@ UOp TensorForm::Make(UOp expression, uint32_t axes) {
 UOp TensorForm::Node(UOp u) {
   if (u.is_const()) return g_.ConstWord(u.dtype(), u.const_word());
   if (u.is(Op::kRange)) {
-    const auto axis = static_cast<size_t>(u.arg(0));
+    const auto axis = static_cast<size_t>(u.range_id());
     const UOp iota = g_.Make(Op::kIota, DType::kInt64, {}, {dims_[axis]});
     return Reshaped(g_, iota, DimsOf(Bit(static_cast<int>(axis))));
   }
@@ -117,7 +117,7 @@ std::vector<TensorForm::Access> TensorForm::Plan(const IndexForm::Leaf& leaf) {
       access.offset = access.index.const_word();
     } else if (sum && sum->terms().size() == 1 && sum->terms()[0].atom.is(Op::kRange) &&
                std::abs(sum->terms()[0].coefficient) == 1) {
-      access.axis = static_cast<int>(sum->terms()[0].atom.arg(0));
+      access.axis = static_cast<int>(sum->terms()[0].atom.range_id());
       access.flips = sum->terms()[0].coefficient < 0;
       access.offset = sum->constant();
       const int64_t n = dims_[static_cast<size_t>(access.axis)], m = g_.shape(leaf.node)[i];

@@ -74,7 +74,7 @@ Indices SourceIndices(Rewriter& b, UOp view, std::span<const UOp> index, UOp* va
       }
       return out;
     case Op::kPermute:
-      for (size_t i = 0; i < from.size(); ++i) out[view.arg(i)] = index[i];
+      for (size_t i = 0; i < from.size(); ++i) out[view.axes()[i]] = index[i];
       return out;
     case Op::kFlip:
       for (int64_t axis : view.arg()) {
@@ -83,15 +83,15 @@ Indices SourceIndices(Rewriter& b, UOp view, std::span<const UOp> index, UOp* va
       return out;
     case Op::kPad:
       for (size_t i = 0; i < from.size(); ++i) {
-        const int64_t offset = view.arg(2 * i);
-        if (offset == 0 && view.arg(2 * i + 1) == from[i]) continue;
+        const int64_t offset = view.pair_offset(i);
+        if (offset == 0 && view.pair_size(i) == from[i]) continue;
         out[i] = Plus(b, index[i], -offset);
         *valid = b.Make(Op::kAnd, {*valid, InRange(b, out[i], from[i])});
         if (from[i] == 1) out[i] = g.Index(0);  // the only one that is valid
       }
       return out;
     case Op::kShrink:
-      for (size_t i = 0; i < from.size(); ++i) out[i] = Plus(b, index[i], view.arg(2 * i));
+      for (size_t i = 0; i < from.size(); ++i) out[i] = Plus(b, index[i], view.pair_offset(i));
       return out;
     default:
       g.Fail(Internal(Name(view.op()), " is not a movement op"));

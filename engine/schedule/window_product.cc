@@ -44,7 +44,7 @@ class Finder {
       const UOp u = g_.at(id);
       if (!u.is(Op::kReduce)) continue;
       if (out_.reduce.valid() || u.dtype() != DType::kFloat32) return false;
-      if (u.arg(0) != static_cast<int64_t>(ReduceKind::kAdd)) return false;
+      if (u.reduce_kind() != ReduceKind::kAdd) return false;
       out_.reduce = u;
     }
     return out_.reduce.valid() && !WritesWhatItReads();

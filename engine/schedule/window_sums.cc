@@ -20,7 +20,7 @@ constexpr double kMostRedone = 2;
 constexpr size_t kMostProductViews = 32;
 
 bool IsSum(UOp u) {
-  return u.is(Op::kReduce) && u.arg(0) == static_cast<int64_t>(ReduceKind::kAdd) &&
+  return u.is(Op::kReduce) && u.reduce_kind() == ReduceKind::kAdd &&
          NumElements(u.src(0).shape()) > 0;
 }
 
@@ -272,7 +272,7 @@ UOp WindowSum::SumOfProducts(UOp image, UOp weight, std::span<const WindowTaps::
                              std::span<const size_t> at) const {
   const UOp inner = views_.base;
   Shape dims, image_dims, weight_dims;
-  std::vector<int64_t> image_order, weight_order, arg{sum_.arg(0)};
+  std::vector<int64_t> image_order, weight_order, arg{ToWord(sum_.reduce_kind())};
   std::vector<bool> image_taken(image.shape().size(), false);
   std::vector<bool> weight_taken(weight.shape().size(), false);
   const auto add = [&](int64_t size, std::optional<size_t> of_image,
@@ -295,7 +295,7 @@ UOp WindowSum::SumOfProducts(UOp image, UOp weight, std::span<const WindowTaps::
     add(taps_.dims()[axis], of_image, plain);
   }
   const size_t places = dims.size();
-  for (const int64_t axis : inner.arg().subspan(1)) {
+  for (const int64_t axis : inner.reduced_axes()) {
     const auto i = static_cast<size_t>(axis);
     if (inner.src(0).shape()[i] > 1) add(inner.src(0).shape()[i], at[i], i);
   }

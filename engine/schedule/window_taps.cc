@@ -52,7 +52,7 @@ absl::StatusOr<std::optional<WindowTaps>> WindowTaps::Of(UOp sum, const PaddedVi
 WindowTaps::WindowTaps(UOp sum, ShapeView base)
     : dims_(sum.src(0).shape().begin(), sum.src(0).shape().end()),
       base_dims_(base.begin(), base.end()) {
-  for (const int64_t axis : sum.arg().subspan(1)) folded_ |= Bit(static_cast<size_t>(axis));
+  for (const int64_t axis : sum.reduced_axes()) folded_ |= Bit(static_cast<size_t>(axis));
 }
 
 bool WindowTaps::FindIndices(const PaddedViews& views, Rewriter& b) {
@@ -68,7 +68,8 @@ bool WindowTaps::FindIndices(const PaddedViews& views, Rewriter& b) {
   if (!graph_->status().ok() || valid.is_const()) return false;
   axes_.assign(graph_->size(), 0);
   for (uint32_t id = 0; id < graph_->size(); ++id) {
-    if (graph_->op(id) == Op::kRange) axes_[id] = Bit(static_cast<size_t>(graph_->arg(id)[0]));
+    if (graph_->op(id) == Op::kRange)
+      axes_[id] = Bit(static_cast<size_t>(graph_->at(id).range_id()));
     for (const uint32_t s : graph_->src(id)) axes_[id] |= axes_[s];
   }
   std::vector<UOp> stack{valid};
@@ -150,7 +151,7 @@ void WindowTaps::Compute(const std::vector<uint32_t>& cone, size_t tap_axis, int
     if (u.is_const()) {
       (*words)[id] = u.const_word();
     } else if (u.is(Op::kRange)) {
-      (*words)[id] = static_cast<size_t>(u.arg(0)) == tap_axis ? tap : place;
+      (*words)[id] = static_cast<size_t>(u.range_id()) == tap_axis ? tap : place;
     } else {
       int64_t sources[3] = {};
       DType types[3] = {};

@@ -272,7 +272,7 @@ absl::StatusOr<std::optional<KernelParts>> UseWinograd(
   if (options.multiply_adds == 0) return std::nullopt;
   const std::optional<WindowProduct> window = FindWindowProduct(kernel.root());
   if (!window) return std::nullopt;
-  if (!is_weight(static_cast<int>(window->weight.src(0).src(0).arg(0)))) return std::nullopt;
+  if (!is_weight(static_cast<int>(window->weight.src(0).src(0).slot()))) return std::nullopt;
   Transformer transformer(*kernel.graph, *window, options);
   if (!transformer.Fits() || !transformer.PaysOff()) return std::nullopt;
   TG_RETURN_IF_ERROR(budget->SpendKernels(2));

@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<uint8_t>> RandomBytes(DType dtype, int64_t elements, 
 
 // One of the multiples between the bounds of a VAR.
 int64_t VariableValue(UOp var, uint64_t seed) {
-  const int64_t lo = var.arg(1), hi = var.arg(2), multiple = var.arg(3);
+  const int64_t lo = var.var_min(), hi = var.var_max(), multiple = var.var_multiple();
   const int64_t first = lo + (multiple - lo % multiple) % multiple;
   const auto choices = static_cast<uint64_t>(std::max<int64_t>(0, (hi - first) / multiple));
   return first + static_cast<int64_t>(seed % (choices + 1)) * multiple;
@@ -63,10 +63,10 @@ absl::StatusOr<Outputs> EvaluateTensor(const Piece& piece, uint64_t seed, Budget
   for (uint32_t id : PostOrder(piece.root)) {
     const UOp u = piece.graph->at(id);
     if (u.is(Op::kVar) && u.num_src() == 0) {
-      variables[u.arg(0)] = VariableValue(u, seed);
+      variables[u.var_id()] = VariableValue(u, seed);
     }
-    if (!u.is(Op::kParam) || types.contains(u.arg(0))) continue;
-    const int64_t slot = u.arg(0);
+    if (!u.is(Op::kParam) || types.contains(u.slot())) continue;
+    const int64_t slot = u.slot();
     if (static_cast<int64_t>(slots.size()) <= slot) slots.resize(slot + 1);
     TG_ASSIGN_OR_RETURN(slots[slot], RandomBytes(u.dtype(), NumElements(u.shape()), slot, seed));
     types[slot] = u.dtype();
@@ -121,8 +121,8 @@ absl::Status RunProgram(const Piece& piece, uint64_t seed, Outputs* memory, Budg
   for (uint32_t id : piece.program->order) {
     const UOp u = piece.program->graph->at(id);
     if (!u.is(Op::kVar)) continue;
-    if (static_cast<int64_t>(variables.size()) <= u.arg(0)) variables.resize(u.arg(0) + 1);
-    variables[u.arg(0)] = VariableValue(u, seed);
+    if (static_cast<int64_t>(variables.size()) <= u.var_id()) variables.resize(u.var_id() + 1);
+    variables[u.var_id()] = VariableValue(u, seed);
   }
   return reference::Run(*piece.program, buffers, 0, piece.program->iterations,
                         {.variables = variables});

@@ -15,7 +15,7 @@ namespace {
 int64_t WrittenSlot(UOp store) {
   UOp target = store.src(0);
   while (target.is(Op::kReshape)) target = target.src(0);
-  return target.is(Op::kParam) ? target.arg(0) : -1;
+  return target.is(Op::kParam) ? target.slot() : -1;
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ struct GraphJoin::Copy {
   }
 
   absl::StatusOr<UOp> Node(UOp u) {
-    if (u.is(Op::kParam)) return slots[static_cast<size_t>(u.arg(0))];
+    if (u.is(Op::kParam)) return slots[static_cast<size_t>(u.slot())];
     std::vector<UOp> src;
     bool of_output = false;
     for (const uint32_t id : u.src_ids()) {
@@ -128,8 +128,8 @@ struct GraphJoin::Copy {
         TG_RETURN_IF_ERROR(Store(u));
         continue;
       }
-      if (u.is(Op::kParam) && static_cast<size_t>(u.arg(0)) >= slots.size()) {
-        return Internal("the graph has a slot ", u.arg(0), ", described are ", slots.size());
+      if (u.is(Op::kParam) && static_cast<size_t>(u.slot()) >= slots.size()) {
+        return Internal("the graph has a slot ", u.slot(), ", described are ", slots.size());
       }
       TG_ASSIGN_OR_RETURN(copied[id], Node(u));
       TG_RETURN_IF_ERROR(join.graph_.status());

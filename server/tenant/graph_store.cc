@@ -18,7 +18,7 @@ NodeMap<int64_t> SlotsUnder(const Graph& graph, std::span<const uint32_t> order)
   for (const uint32_t id : order) {
     const std::span<const uint32_t> src = graph.src(id);
     if (!src.empty()) slots[id] = slots[src[0]];
-    if (graph.op(id) == Op::kParam) slots[id] = graph.arg(id)[0];
+    if (graph.op(id) == Op::kParam) slots[id] = graph.at(id).slot();
   }
   return slots;
 }
@@ -37,7 +37,7 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
   std::vector<SlotEffect> slots;
   if (!graph.graph) return slots;
   const auto slot = [&](UOp param) -> SlotEffect& {
-    const size_t i = static_cast<size_t>(param.arg(0));
+    const size_t i = static_cast<size_t>(param.slot());
     if (i >= slots.size()) slots.resize(i + 1);
     return slots[i];
   };
@@ -48,7 +48,7 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
     const UOp u = graph.graph->at(id);
     if (u.is(Op::kParam)) {
       slot(u).bytes = BytesOf(u.dtype(), NumElements(u.shape()));
-      slot(u).device = u.arg(1);
+      slot(u).device = u.device();
     }
     for (int i = 0; i < u.num_src(); ++i) {
       if (!u.src(i).is(Op::kParam)) continue;
@@ -56,7 +56,7 @@ std::vector<SlotEffect> SlotEffects(const FrozenGraph& graph) {
       read.resize(slots.size());
       const bool whole = u.is(Op::kStore) && i == 0;
       if (whole) effect.replaced = true;
-      if (!whole) read[static_cast<size_t>(u.src(i).arg(0))] = true;
+      if (!whole) read[static_cast<size_t>(u.src(i).slot())] = true;
     }
     if (u.is(Op::kStore)) {
       const int64_t written = under[u.src(0)];

@@ -143,7 +143,7 @@ ProgramCounts CountProgram(const Program& program) {
     } else if (u.is(Op::kCopyAsync)) {
       counts.global_loads += iterations;
       counts.global_bytes +=
-          iterations * static_cast<double>(u.arg(1) * ByteSize(u.src(0).dtype()));
+          iterations * static_cast<double>(u.box_columns() * ByteSize(u.src(0).dtype()));
     } else if (u.is(Op::kLoadMatrix)) {
       counts.local_loads += iterations;
       counts.local_bytes += iterations * static_cast<double>(NumElements(u.shape()) * 2);
@@ -155,7 +155,7 @@ ProgramCounts CountProgram(const Program& program) {
       if (memory.is(Op::kParam)) {
         counts.global_loads += iterations;
         counts.global_bytes += bytes;
-      } else if (memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal)) {
+      } else if (memory.space() == AddressSpace::kLocal) {
         counts.local_loads += iterations;
         counts.local_bytes += bytes;
       }

@@ -40,7 +40,7 @@ Cost CostOf(UOp root, const Target& target) {
     int64_t bytes = 0;
     for (uint32_t id : program->order) {
       const UOp u = program->graph->at(id);
-      if (u.is(Op::kBuffer)) bytes += BytesOf(u.dtype(), u.arg(2));
+      if (u.is(Op::kBuffer)) bytes += BytesOf(u.dtype(), u.elements());
       if (u.is(Op::kRange) && !u.src(0).is_const()) ++cost.bounded;
     }
     cost.kept = std::max(cost.kept, bytes);

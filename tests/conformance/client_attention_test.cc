@@ -61,7 +61,7 @@ class ClientAttentionTest : public AttentionTest,
     for (const uint32_t id : PostOrder(root_)) {
       const UOp u = graph_->at(id);
       if (!u.is(Op::kParam)) continue;
-      const auto slot = static_cast<size_t>(u.arg(0));
+      const auto slot = static_cast<size_t>(u.slot());
       const int64_t n = NumElements(u.shape());
       if (slots.size() <= slot) slots.resize(slot + 1);
       if (u.dtype() != DType::kFloat32) {

@@ -142,9 +142,9 @@ Counts Count(const RandomGraph& graph, const Target& target) {
       if (u.is(Op::kRange)) outer.push_back(outer.back() * u.src(0).const_word());
       if (u.is(Op::kEnd)) outer.pop_back();
       if (u.is(Op::kRange) || u.is(Op::kEnd)) together = 0;
-      if (u.is(Op::kBuffer)) counts.private_bytes += BytesOf(u.dtype(), u.arg(2));
+      if (u.is(Op::kBuffer)) counts.private_bytes += BytesOf(u.dtype(), u.elements());
       if (!u.is(Op::kLoad) || !u.src(0).src(0).is(Op::kParam)) continue;
-      counts.loaded[u.src(0).src(0).arg(0)] +=
+      counts.loaded[u.src(0).src(0).slot()] +=
           outer.back() * static_cast<double>(NumElements(u.shape()));
       if (LanesLieApart(u.src(0).src(1))) {
         counts.most_together = std::max(counts.most_together, ++together);

@@ -248,7 +248,7 @@ double OperandLoads(const Program& program) {
       iterations = outer.back();
       outer.pop_back();
     } else if (u.is(Op::kCopyAsync)) {
-      loads += iterations * static_cast<double>(u.arg(0) * u.arg(1));
+      loads += iterations * static_cast<double>(u.box_rows() * u.box_columns());
     } else if (u.is(Op::kLoad) && u.src(0).src(0).is(Op::kParam)) {
       loads += iterations * static_cast<double>(NumElements(u.src(0).shape()));
     }

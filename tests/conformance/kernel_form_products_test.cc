@@ -107,7 +107,7 @@ TEST_P(LargeKernel, ProductThroughPackedPanels) {
     EXPECT_TRUE(std::ranges::any_of(program->order,
                                     [&](uint32_t id) {
                                       const UOp u = program->graph->at(id);
-                                      return u.is(Op::kBuffer) && u.arg(2) > 1024;
+                                      return u.is(Op::kBuffer) && u.elements() > 1024;
                                     }))
         << "no packed copy\n"
         << Print(*program);

@@ -47,9 +47,9 @@ std::optional<Failure> Rebuild(const RandomGraph& from, const Change& change, co
   std::set<int64_t> variables;
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = graph->at(id);
-    if (u.is(Op::kVar) && u.num_src() == 0) variables.insert(u.arg(0));
+    if (u.is(Op::kVar) && u.num_src() == 0) variables.insert(u.var_id());
     if (!u.is(Op::kParam)) continue;  // a smaller param reads the first bytes of its slot
-    const auto slot = static_cast<size_t>(u.arg(0));
+    const auto slot = static_cast<size_t>(u.slot());
     slots[slot].resize(static_cast<size_t>(BytesOf(u.dtype(), NumElements(u.shape()))));
   }
   out.graph = {std::move(graph), sink.id()};

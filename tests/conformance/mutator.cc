@@ -16,7 +16,7 @@ bool IsIndexConst(UOp u) {
 }
 
 bool IsRegister(UOp memory) {
-  return memory.is(Op::kBuffer) && memory.arg(0) == static_cast<int64_t>(AddressSpace::kRegister);
+  return memory.is(Op::kBuffer) && memory.space() == AddressSpace::kRegister;
 }
 
 // Of an iteration of a loop, the rest by the number of tiles.
@@ -80,9 +80,9 @@ bool Mutator::Suits(Mutation kind, UOp u) const {
     case kPlaces:
       return IsPlaceInRing(u);
     case kBarrier:
-      return u.is(Op::kBarrier) && u.arg(0) != static_cast<int64_t>(Scope::kThread);
+      return u.is(Op::kBarrier) && u.scope() != Scope::kThread;
     default:
-      return u.is(Op::kParam) && from_.arguments[u.arg(0)].elements > 1;
+      return u.is(Op::kParam) && from_.arguments[u.slot()].elements > 1;
   }
 }
 
@@ -130,7 +130,7 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       Iterate(u, (*src)[0].vmax());
       break;
     case kWidth:
-      (*arg)[0] = Below(2) == 0 ? 2 * u.arg(0) : u.arg(0) + 1;
+      (*arg)[0] = Below(2) == 0 ? 2 * u.arg()[0] : u.arg()[0] + 1;
       break;
     case kGate:
       Weaken(u.src(2), src);
@@ -152,7 +152,7 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       break;
     }
     case kWaitCount:
-      (*arg)[0] += u.arg(0) == 0 || Below(4) != 0 ? 1 : -1;
+      (*arg)[0] += u.number() == 0 || Below(4) != 0 ? 1 : -1;
       break;
     case kPlace:
       (*src)[0] = Do(Op::kAdd, (*src)[0], Below(2) == 0 ? 1 : -1);
@@ -167,7 +167,7 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       (*arg)[0] = static_cast<int64_t>(Scope::kThread);
       break;
     default: {
-      int64_t& elements = out_.arguments[u.arg(0)].elements;
+      int64_t& elements = out_.arguments[u.slot()].elements;
       elements -= 1 + Below(std::min<int64_t>(elements - 1, 8));
       (*arg)[2] = elements;
     }
@@ -175,7 +175,7 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
 }
 
 void Mutator::Iterate(UOp range, int64_t most) {
-  const AxisType type{range.arg(1)};
+  const AxisType type = range.axis_type();
   if (type != AxisType::kThread && type != AxisType::kGroup) return;
   const int64_t others = out_.iterations / std::max<int64_t>(range.src(0).vmax(), 1);
   if (!CheckedMul(others, most, &out_.iterations)) out_.iterations = INT64_MAX;

@@ -77,7 +77,7 @@ std::vector<VarValue> VariablesOf(UOp sink, std::span<const VarValue> variables)
   std::set<int64_t> ids;
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
-    if (u.is(Op::kVar) && u.num_src() == 0) ids.insert(u.arg(0));
+    if (u.is(Op::kVar) && u.num_src() == 0) ids.insert(u.var_id());
   }
   std::vector<VarValue> out;
   for (const VarValue& v : variables) {

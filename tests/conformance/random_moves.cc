@@ -87,13 +87,13 @@ class Drawer {
         const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
         if (!shape || shape->d.ranges.empty()) return absl::OkStatus();
         const auto r = static_cast<size_t>(Below(std::ssize(shape->d.ranges)));
-        move.range = shape->d.ranges[r].arg(0);
+        move.range = shape->d.ranges[r].range_id();
         move.amount = Amount(move.kind, shape->size[r]);
       }
       if (move.kind == Kind::kJoin) {
         const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
         const auto& ranges = shape->d.ranges;
-        move.inner = ranges[static_cast<size_t>(Below(std::ssize(ranges)))].arg(0);
+        move.inner = ranges[static_cast<size_t>(Below(std::ssize(ranges)))].range_id();
       }
       if (move.kind == Kind::kLocal) move.axis = static_cast<int>(Below(kMaxThreadAxes));
       TG_RETURN_IF_ERROR(Add(move));
@@ -119,7 +119,7 @@ class Drawer {
     const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
     const std::optional<Matmul> p = shape ? FindMatmul(*shape) : std::nullopt;
     if (!p || !space_.target().stages) return absl::OkStatus();
-    const int64_t m = p->m.arg(0), n = p->n.arg(0), k = p->k.arg(0);
+    const int64_t m = p->m.range_id(), n = p->n.range_id(), k = p->k.range_id();
     const auto some = [&] { return int64_t{1} << Below(4); };
     const auto split = [&](Kind kind, int64_t range, int64_t amount, int axis = 0) -> absl::Status {
       return amount > 1 ? Add({kind, range, amount, axis}) : absl::OkStatus();
@@ -157,7 +157,7 @@ class Drawer {
     TG_RETURN_IF_ERROR(Add({.kind = Kind::kStage, .range = k, .amount = folded, .ring = ring}));
     for (size_t i = 0; i < shape->d.ranges.size(); ++i) {
       if (!Has(shape->parallel, static_cast<int>(i))) continue;
-      TG_RETURN_IF_ERROR(Add({Kind::kGroup, shape->d.ranges[i].arg(0), 0, 0}));
+      TG_RETURN_IF_ERROR(Add({Kind::kGroup, shape->d.ranges[i].range_id(), 0, 0}));
     }
     return absl::OkStatus();
   }

@@ -111,7 +111,7 @@ Slots EmptySlots(UOp sink) {
   for (const uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
     if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
+    const auto slot = static_cast<size_t>(u.slot());
     if (slots.size() <= slot) slots.resize(slot + 1);
     slots[slot].resize(static_cast<size_t>(BytesOf(u.dtype(), NumElements(u.shape()))));
   }

@@ -291,7 +291,7 @@ class RuntimeEnds : public ::testing::Test {
     for (uint32_t id : PostOrder(sink)) {
       const UOp u = sink.graph()->at(id);
       if (!u.is(Op::kParam) || u.dtype() == DType::kInt64) continue;
-      std::vector<uint8_t>& bytes = slots[static_cast<size_t>(u.arg(0))];
+      std::vector<uint8_t>& bytes = slots[static_cast<size_t>(u.slot())];
       for (int64_t i = 0; i < NumElements(u.shape()); ++i) {
         const auto whole = static_cast<int32_t>(i * 7 % 13 - 6);
         const float value = static_cast<float>(whole) / 4;
@@ -454,8 +454,7 @@ TEST_F(RuntimeEnds, AFixedOrderOfSumsHasNoTails) {
   ASSERT_TRUE(programs.ok() && programs->size() == 1) << programs.status();
   const auto loops = std::ranges::count_if((*programs)[0].order, [&](uint32_t id) {
     const UOp u = (*programs)[0].graph->at(id);
-    return u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kReduce) &&
-           !u.src(0).is_const();
+    return u.is(Op::kRange) && u.axis_type() == AxisType::kReduce && !u.src(0).is_const();
   });
   EXPECT_EQ(loops, 1);
 }

@@ -54,7 +54,7 @@ class SeveralDevices : public ::testing::Test {
     std::vector<Device*> of(slots->size(), devices_[0]);
     for (const uint32_t id : PostOrder(sink)) {
       const UOp u = sink.graph()->at(id);
-      if (u.is(Op::kParam)) of[static_cast<size_t>(u.arg(0))] = devices_[u.arg(1)];
+      if (u.is(Op::kParam)) of[static_cast<size_t>(u.slot())] = devices_[u.device()];
     }
     std::vector<BufferView> staged, bound;
     for (size_t i = 0; i < slots->size(); ++i) {

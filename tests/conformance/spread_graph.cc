@@ -24,7 +24,7 @@ UOp Spread(UOp sink, int64_t devices, std::mt19937_64& rng, Graph* to) {
     src.clear();
     for (const uint32_t s : u.src_ids()) src.push_back(made[s]);
     if (u.is(Op::kParam)) {
-      made[id] = to->Param(u.arg(0), u.dtype(), u.shape(), static_cast<int64_t>(rng() % devices));
+      made[id] = to->Param(u.slot(), u.dtype(), u.shape(), static_cast<int64_t>(rng() % devices));
       continue;
     }
     const bool calls = u.is(Op::kCall) || u.is(Op::kLoop);

@@ -116,10 +116,10 @@ KernelCounts Count(const RandomGraph& graph, const Target& target) {
     counts.ops["held tiles"] += absl::StrContains(program->moves, "ring 2") ? 1 : 0;
     for (uint32_t id : program->order) {
       const UOp u = program->graph->at(id);
-      if (u.is(Op::kBarrier) && u.arg(0) != static_cast<int64_t>(Scope::kWorkgroup)) continue;
+      if (u.is(Op::kBarrier) && u.scope() != Scope::kWorkgroup) continue;
       ++counts.ops[std::string(Name(u.op()))];
       if (u.is(Op::kRange)) {
-        const AxisType type{u.arg(1)};
+        const AxisType type = u.axis_type();
         if (type == AxisType::kReduce) ++counts.ops["sums"];
         if (type == AxisType::kLocal || type == AxisType::kWarp) {
           counts.threads *= u.src(0).const_word();
@@ -258,10 +258,10 @@ TileSteps StepsOf(const Program& program) {
   bool inside = false;
   for (size_t at = 0; at < program.order.size(); ++at) {
     const UOp u = program.graph->at(program.order[at]);
-    inside |= u.is(Op::kRange) && u.arg(1) == static_cast<int64_t>(AxisType::kReduce);
+    inside |= u.is(Op::kRange) && u.axis_type() == AxisType::kReduce;
     if (inside && u.is(Op::kEnd)) break;
     if (!inside) continue;
-    if (u.is(Op::kBarrier) && u.arg(0) == static_cast<int64_t>(Scope::kWorkgroup)) {
+    if (u.is(Op::kBarrier) && u.scope() == Scope::kWorkgroup) {
       ++steps.barriers;
       steps.barrier = at;
     }
@@ -271,7 +271,7 @@ TileSteps StepsOf(const Program& program) {
     if (memory.is(Op::kParam)) {
       if (steps.first_load == 0) steps.first_load = at;
       steps.last_load = at;
-    } else if (memory.arg(0) == static_cast<int64_t>(AddressSpace::kLocal)) {
+    } else if (memory.space() == AddressSpace::kLocal) {
       if (u.is(Op::kStore)) steps.last_store = at;
       if (u.is(Op::kLoad) && steps.first_read == 0) steps.first_read = at;
     }

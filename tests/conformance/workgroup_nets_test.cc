@@ -205,9 +205,9 @@ TEST(WorkgroupNets, AttentionKeepsToLocalMemory) {
       int64_t bytes = 0;
       for (const uint32_t id : program->order) {
         const UOp u = program->graph->at(id);
-        const bool local =
-            u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
-        if (local) bytes += (BytesOf(u.dtype(), u.arg(2)) + 15) / 16 * 16;  // as they are aligned
+        const bool local = u.is(Op::kBuffer) && u.space() == AddressSpace::kLocal;
+        if (local)
+          bytes += (BytesOf(u.dtype(), u.elements()) + 15) / 16 * 16;  // as they are aligned
       }
       EXPECT_LE(bytes, target.local_bytes) << arch << ", " << values;
     }

@@ -42,7 +42,7 @@ double Work(const Program& program) {
 // Whether the op has more than one right result on its element type, or hands such a one on.
 bool IsInexact(UOp u) {
   if (!IsFloat(u.dtype())) return false;
-  if (u.is(Op::kReduce)) return u.arg(0) != static_cast<int64_t>(ReduceKind::kMax);
+  if (u.is(Op::kReduce)) return u.reduce_kind() != ReduceKind::kMax;
   return u.is(Op::kExp2) || u.is(Op::kLog2) || u.is(Op::kSin) || u.is(Op::kPow);
 }
 
@@ -57,11 +57,11 @@ std::vector<bool> ExactSlots(UOp sink, size_t slots) {
       const UOp u = graph.at(id);
       bool out = IsInexact(u);
       for (uint32_t s : u.src_ids()) out = out || inexact[s];
-      if (u.is(Op::kParam)) out = !exact[u.arg(0)];
+      if (u.is(Op::kParam)) out = !exact[u.slot()];
       if (u.is(Op::kStore) && out) {
         UOp param = u.src(0);
         while (param.num_src() > 0) param = param.src(0);
-        exact[param.arg(0)] = false;
+        exact[param.slot()] = false;
       }
       inexact[id] = out;
     }
@@ -74,7 +74,7 @@ Slots MakeSlots(UOp sink, std::vector<DType>* types) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = sink.graph()->at(id);
     if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg(0));
+    const auto slot = static_cast<size_t>(u.slot());
     if (slots.size() <= slot) {
       slots.resize(slot + 1);
       types->resize(slot + 1);
@@ -89,7 +89,7 @@ Slots MakeSlots(UOp sink, std::vector<DType>* types) {
       continue;
     }
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t mixed = (i * 37 + u.arg(0) * 11) % 29;
+      const int64_t mixed = (i * 37 + u.slot() * 11) % 29;
       const int64_t word = IsFloat(u.dtype())
                                ? ScalarFromDouble(u.dtype(), static_cast<double>(mixed - 14) / 4)
                                : ScalarFromInt(u.dtype(), mixed - 9);

@@ -122,7 +122,7 @@ int64_t Walk(UOp u, Position at) {
         for (size_t i = 0; i < at.size(); ++i) at[i] = from[i] == 1 ? 0 : here[i];
         break;
       case Op::kPermute:
-        for (size_t i = 0; i < at.size(); ++i) at[u.arg(static_cast<int>(i))] = here[i];
+        for (size_t i = 0; i < at.size(); ++i) at[u.axes()[i]] = here[i];
         break;
       case Op::kFlip:
         for (int64_t axis : u.arg()) at[axis] = from[axis] - 1 - here[axis];
@@ -130,7 +130,7 @@ int64_t Walk(UOp u, Position at) {
       case Op::kPad:
       case Op::kShrink:
         for (size_t i = 0; i < at.size(); ++i) {
-          const int64_t first = u.arg(static_cast<int>(2 * i));
+          const int64_t first = u.pair_offset(i);
           at[i] = u.is(Op::kPad) ? here[i] - first : here[i] + first;
           if (at[i] < 0 || at[i] >= from[i]) return 0;
         }
@@ -230,7 +230,7 @@ std::string Difference(UOp value, const FrozenGraph& kernel, int64_t points,
   size_t loop = 0, fold = 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    const bool folds = sums && std::ranges::find(value.arg().subspan(1), static_cast<int64_t>(i)) !=
+    const bool folds = sums && std::ranges::find(value.reduced_axes(), static_cast<int64_t>(i)) !=
                                    value.arg().end();
     const std::vector<UOp>& from = folds ? k.folded : k.loops;
     size_t& next = folds ? fold : loop;

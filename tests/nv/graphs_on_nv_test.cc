@@ -40,7 +40,7 @@ testing::Slots SlotsOf(const Graph& graph, UOp root, std::vector<DType>* dtypes)
   for (const uint32_t id : PostOrder(root)) {
     const UOp u(&graph, id);
     if (!u.is(Op::kParam)) continue;
-    const auto slot = static_cast<size_t>(u.arg()[0]);
+    const auto slot = static_cast<size_t>(u.slot());
     if (slot >= slots.size()) slots.resize(slot + 1), dtypes->resize(slot + 1);
     const int64_t count = NumElements(u.shape());
     std::vector<uint8_t>& bytes = slots[slot];

@@ -115,8 +115,8 @@ int64_t LocalBytes(const Attention& attention) {
   int64_t bytes = 0;
   for (uint32_t id : attention.program.order) {
     const UOp u = attention.program.graph->at(id);
-    const bool local = u.is(Op::kBuffer) && u.arg(0) == static_cast<int64_t>(AddressSpace::kLocal);
-    if (local) bytes += BytesOf(u.dtype(), u.arg(2));
+    const bool local = u.is(Op::kBuffer) && u.space() == AddressSpace::kLocal;
+    if (local) bytes += BytesOf(u.dtype(), u.elements());
   }
   return bytes;
 }

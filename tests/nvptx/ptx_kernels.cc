@@ -87,7 +87,7 @@ Program BindAndLower(const Program& from, const Target& target,
     for (uint32_t s : u.src_ids()) src.push_back(lowerer.graph().at(made[from.graph->at(s)]));
     UOp copy;
     if (u.is(Op::kVar)) {
-      copy = lowerer.graph().Index(variables[u.arg(0)]);
+      copy = lowerer.graph().Index(variables[u.var_id()]);
     } else if (IsFunction(u.op())) {
       copy = lowerer.Make(u.op(), u.dtype(), src);
     } else {  // as it is: what simplification makes equal may be in two loops

@@ -90,7 +90,7 @@ TEST(InventedTarget, AProductTakesItsMatrixInstruction) {
     if (!program.ok()) return program.status();
     for (const uint32_t id : program->order) {
       const UOp u = program->graph->at(id);
-      instructions += u.is(Op::kMma) && u.arg(0) == static_cast<int64_t>(MmaKind::kInventedF16);
+      instructions += u.is(Op::kMma) && u.mma().kind == MmaKind::kInventedF16;
     }
     return program->moves;
   };

@@ -90,7 +90,7 @@ absl::Status DescribeVariables(const TensorFile& file, Plan* plan) {
   for (const uint32_t id : PostOrder(plan->graph.root())) {
     const UOp u = plan->graph.graph->at(id);
     if (!u.is(Op::kVar) || u.num_src() > 0) continue;
-    const int64_t number = u.arg(0);
+    const int64_t number = u.var_id();
     if (number < 0 || number >= static_cast<int64_t>(names.size())) {
       return InvalidArgument(file.name(), ": ", kSizesKey, " has no name for the variable ",
                              number);
@@ -101,9 +101,9 @@ absl::Status DescribeVariables(const TensorFile& file, Plan* plan) {
     }
     plan->variables.push_back({.name = names[static_cast<size_t>(number)],
                                .id = number,
-                               .min = u.arg(1),
-                               .max = u.arg(2),
-                               .multiple = u.arg(3)});
+                               .min = u.var_min(),
+                               .max = u.var_max(),
+                               .multiple = u.var_multiple()});
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status DescribeSlots(const TensorFile& file, const FrozenGraph& graph,
   for (const uint32_t id : PostOrder(graph.root())) {
     const UOp u = graph.graph->at(id);
     if (!u.is(Op::kParam)) continue;
-    const auto number = static_cast<size_t>(u.arg(0));
+    const auto number = static_cast<size_t>(u.slot());
     if (number >= slots->size()) {
       return InvalidArgument(file.name(), ": the graph has a slot ", number, ", ", kSlotsKey,
                              " describes ", slots->size());

@@ -22,9 +22,9 @@ absl::StatusOr<Views> FindViews(const Plan& plan) {
   for (const uint32_t id : order) {
     const UOp u = graph.at(id);
     if (!u.is(Op::kReshape) || !IsSized(u.src(0))) continue;
-    UOp& view = views[static_cast<size_t>(u.src(0).src(0).arg(0))];
+    UOp& view = views[static_cast<size_t>(u.src(0).src(0).slot())];
     if (view.valid()) {
-      return InvalidArgument("slot ", u.src(0).src(0).arg(0), " of the plan has two shapes");
+      return InvalidArgument("slot ", u.src(0).src(0).slot(), " of the plan has two shapes");
     }
     view = u;
   }
@@ -34,9 +34,9 @@ absl::StatusOr<Views> FindViews(const Plan& plan) {
       const UOp source = graph.at(s);
       const UOp param = IsSized(source) ? source.src(0) : source;
       if (!param.is(Op::kParam)) continue;
-      const UOp view = views[static_cast<size_t>(param.arg(0))];
+      const UOp view = views[static_cast<size_t>(param.slot())];
       if (!view.valid() || u == view || u == view.src(0)) continue;
-      return InvalidArgument("slot ", param.arg(0),
+      return InvalidArgument("slot ", param.slot(),
                              " of the plan has an open size, and is used without it");
     }
   }
@@ -45,7 +45,7 @@ absl::StatusOr<Views> FindViews(const Plan& plan) {
 
 int VariableOf(const Plan& plan, UOp dim) {
   if (!dim.is(Op::kVar)) return -1;
-  const auto it = std::ranges::find(plan.variables, dim.arg(0), &PlanVariable::id);
+  const auto it = std::ranges::find(plan.variables, dim.var_id(), &PlanVariable::id);
   return it == plan.variables.end() ? -1 : static_cast<int>(it - plan.variables.begin());
 }
 
@@ -109,11 +109,11 @@ class Fixed {
     if (u.is(Op::kVar) && u.num_src() == 0) {
       return graph_->Index(values_[static_cast<size_t>(VariableOf(plan_, u))]);
     }
-    if (u.is(Op::kParam) && views_[static_cast<size_t>(u.arg(0))].valid()) return {};
+    if (u.is(Op::kParam) && views_[static_cast<size_t>(u.slot())].valid()) return {};
     if (IsSized(u)) {
       const UOp param = u.src(0);
       const int64_t elements = Dim(u, 0);
-      return graph_->Param(param.arg(0), param.dtype(), std::span(&elements, 1), param.arg(1));
+      return graph_->Param(param.slot(), param.dtype(), std::span(&elements, 1), param.device());
     }
     const size_t fixed = Is(u.op(), kSymbolic) ? static_cast<size_t>(Info(u.op()).min_src)
                                                : static_cast<size_t>(u.num_src());

@@ -225,7 +225,7 @@ std::string Values::Unknown(const Value& value) {
   if (!value.tensor.valid()) return out;
   int64_t elements = 0;
   for (const UOp param : ParamsOf({value.tensor.uop()}, &elements)) {
-    const int slot = static_cast<int>(param.arg(0));
+    const int slot = static_cast<int>(param.slot());
     if (WeightBytes(slot) != nullptr || given_.contains(slot)) continue;
     StrAppend(&out, out.empty() ? "'" : "', '", builder_->slots()[slot].name);
   }
@@ -279,7 +279,7 @@ absl::StatusOr<bool> Values::Compute(const std::vector<Value*>& values, Effort e
   if (elements > kMaxComputed) return false;
   Budget::Held copies(budget_);
   for (const UOp param : params) {
-    const int slot = static_cast<int>(param.arg(0));
+    const int slot = static_cast<int>(param.slot());
     const auto given = given_.find(slot);
     const std::string_view* weight = WeightBytes(slot);
     if (weight == nullptr && (effort != Effort::kInputs || given == given_.end())) return false;

@@ -53,7 +53,7 @@ UOp Builder::StoreInto(const Tensor& target, const Tensor& value) {
   const absl::StatusOr<Target> to = TargetOf(target.uop());
   if (!to.ok()) return graph_.Fail(to.status());
   const UOp param = to->slot.is(Op::kAfter) ? to->slot.src(0) : to->slot;
-  const Slot& slot = slots_[param.arg(0)];
+  const Slot& slot = slots_[param.slot()];
   if (slot.role == SlotRole::kInput) {
     return graph_.Fail(InvalidArgument("store: slot '", slot.name, "' is an input"));
   }
@@ -62,7 +62,7 @@ UOp Builder::StoreInto(const Tensor& target, const Tensor& value) {
                                        ", slot '", slot.name, "' has ", Name(target.dtype())));
   }
   // The views again, of the slot's current value.
-  Tensor& current = current_[param.arg(0)];
+  Tensor& current = current_[param.slot()];
   if (!current.valid()) current = {this, param};
   std::vector<Tensor> views = {current};  // from the slot up
   for (size_t i = to->views.size(); i-- > 0;) {
@@ -92,8 +92,8 @@ void Builder::Store(const Tensor& target, const Tensor& value) {
   if (target.valid() && target.builder() == this) {
     const absl::StatusOr<Target> to = TargetOf(target.uop());
     const UOp param = !to.ok() ? UOp() : to->slot.is(Op::kAfter) ? to->slot.src(0) : to->slot;
-    if (param.valid() && current_[param.arg(0)].valid()) {
-      Fail(InvalidArgument("store: slot '", slots_[param.arg(0)].name,
+    if (param.valid() && current_[param.slot()].valid()) {
+      Fail(InvalidArgument("store: slot '", slots_[param.slot()].name,
                            "' is stored to already; Assign stores to it again"));
       return;
     }
@@ -103,7 +103,7 @@ void Builder::Store(const Tensor& target, const Tensor& value) {
 
 Tensor Builder::Assign(const Tensor& view, const Tensor& value) {
   const UOp param = StoreInto(view, value);
-  return param.valid() ? current_[param.arg(0)] : Tensor(this, param);
+  return param.valid() ? current_[param.slot()] : Tensor(this, param);
 }
 
 void Builder::Update(const Tensor& slot, const Tensor& value) {
@@ -111,7 +111,7 @@ void Builder::Update(const Tensor& slot, const Tensor& value) {
     Fail(InvalidArgument("update: the target is not a whole slot"));
     return;
   }
-  const int64_t number = slot.uop().arg(0);
+  const int64_t number = slot.uop().slot();
   const auto before = updates_.find(number);
   if (before == updates_.end()) {
     Store(slot, value);
@@ -132,7 +132,7 @@ void Builder::Update(const Tensor& slot, const Tensor& value) {
 
 Tensor Builder::Updated(const Tensor& slot) const {
   if (FindSlot(slot) == nullptr) return slot;
-  const auto found = updates_.find(slot.uop().arg(0));
+  const auto found = updates_.find(slot.uop().slot());
   return found == updates_.end() ? slot : Tensor(slot.builder(), stores_[found->second].src(1));
 }
 
@@ -147,7 +147,7 @@ int Builder::Output(const Tensor& value, std::string_view name) {
   Tensor there = target;
   for (int64_t i = 0; i < value.rank(); ++i) there = there.Narrow(i, 0, value.dims()[i]);
   Store(there, value);
-  return static_cast<int>(target.uop().arg(0));
+  return static_cast<int>(target.uop().slot());
 }
 
 }  // namespace telegrad

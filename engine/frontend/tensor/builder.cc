@@ -98,7 +98,7 @@ Tensor Builder::Trainable(DType dtype, const Shape& shape, std::string_view name
 
 const Slot* Builder::FindSlot(const Tensor& tensor) const {
   if (!tensor.valid() || tensor.builder() != this || !tensor.uop().is(Op::kParam)) return nullptr;
-  return &slots_[tensor.uop().arg(0)];
+  return &slots_[tensor.uop().slot()];
 }
 
 // A value that is a source, or was there before one, was folded away: the rules of operations know
@@ -131,7 +131,7 @@ absl::StatusOr<Plan> Builder::Finish() {
   const Graph& graph = *plan.graph.graph;
   std::vector<bool> used(variables_.size(), false);
   for (uint32_t id = 0; id < graph.size(); ++id) {
-    if (graph.op(id) == Op::kVar && graph.src(id).empty()) used[graph.arg(id)[0]] = true;
+    if (graph.op(id) == Op::kVar && graph.src(id).empty()) used[graph.at(id).var_id()] = true;
   }
   std::ranges::copy_if(variables_, std::back_inserter(plan.variables),
                        [&](const PlanVariable& v) { return used[v.id]; });

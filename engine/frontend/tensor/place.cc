@@ -53,7 +53,7 @@ Tensor Tensor::ShardLike(const Tensor& other) const {
   const std::vector<int64_t> devices(other.uop().devices().begin(), other.uop().devices().end());
   if (devices.empty()) return *this;
   if (!other.uop().is(Op::kUnshard)) return Shard(devices);
-  return Shard(devices, other.uop().arg(0));
+  return Shard(devices, other.uop().axis());
 }
 
 }  // namespace telegrad

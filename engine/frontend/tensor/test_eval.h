@@ -105,13 +105,13 @@ inline Values Move(UOp u, const Values& x) {
     for (size_t i = 0; i < index.size(); ++i) {
       size_t axis = i;
       int64_t position = index[i];
-      if (u.is(Op::kPermute)) axis = u.arg(i);
+      if (u.is(Op::kPermute)) axis = u.axes()[i];
       if (u.is(Op::kExpand) && in[i] == 1) position = 0;
       if (u.is(Op::kFlip) && std::ranges::find(u.arg(), static_cast<int64_t>(i)) != u.arg().end()) {
         position = in[i] - 1 - position;
       }
-      if (u.is(Op::kPad)) position -= u.arg(2 * i);
-      if (u.is(Op::kShrink)) position += u.arg(2 * i);
+      if (u.is(Op::kPad)) position -= u.pair_offset(i);
+      if (u.is(Op::kShrink)) position += u.pair_offset(i);
       inside &= position >= 0 && position < in[axis];
       at += position * strides[axis];
     }
@@ -121,12 +121,12 @@ inline Values Move(UOp u, const Values& x) {
 }
 
 inline Values Fold(UOp u, const Values& x) {
-  const auto kind = static_cast<ReduceKind>(u.arg(0));
+  const auto kind = u.reduce_kind();
   const double first = kind == ReduceKind::kAdd ? 0 : kind == ReduceKind::kMul ? 1 : -INFINITY;
   Values result(NumElements(u.shape()), first);
   const std::vector<int64_t> strides = Strides(u.shape());
   std::vector<bool> folded(u.shape().size(), false);
-  for (size_t i = 1; i < u.arg().size(); ++i) folded[u.arg(i)] = true;
+  for (const int64_t reduced : u.reduced_axes()) folded[static_cast<size_t>(reduced)] = true;
   ForEach(u.src(0).shape(), [&](const std::vector<int64_t>& index, int64_t flat) {
     int64_t at = 0;
     for (size_t i = 0; i < index.size(); ++i) at += folded[i] ? 0 : index[i] * strides[i];
@@ -152,7 +152,7 @@ inline Values Rows(UOp u, const Values& x, const Values& index) {
 }
 
 inline Values Join(UOp u, const std::vector<const Values*>& parts) {
-  const auto axis = static_cast<size_t>(u.arg(0));
+  const auto axis = static_cast<size_t>(u.axis());
   const int64_t outer = NumElements(u.shape().first(axis));
   Values result;
   for (int64_t i = 0; i < outer; ++i) {
@@ -165,7 +165,7 @@ inline Values Join(UOp u, const std::vector<const Values*>& parts) {
 }
 
 inline Values ParamValues(const Plan& plan, UOp u, const Bindings& bindings) {
-  const Slot& slot = plan.slots[u.arg(0)];
+  const Slot& slot = plan.slots[u.slot()];
   const auto it = bindings.find(slot.name);
   if (it == bindings.end()) {
     if (slot.role != SlotRole::kOutput) ADD_FAILURE() << "no binding for " << slot.name;
@@ -194,7 +194,7 @@ inline void Run(const Plan& plan, Bindings* bindings) {
     } else if (u.is(Op::kParam)) {
       out = ParamValues(plan, u, *bindings);
     } else if (u.is(Op::kIota)) {
-      for (int64_t i = 0; i < u.arg(0); ++i) out.push_back(static_cast<double>(i));
+      for (int64_t i = 0; i < u.shape()[0]; ++i) out.push_back(static_cast<double>(i));
     } else if (Is(u.op(), kMovement)) {
       out = Move(u, get(u.src(0)));
     } else if (u.is(Op::kReduce)) {
@@ -230,7 +230,7 @@ inline void Run(const Plan& plan, Bindings* bindings) {
     ASSERT_TRUE(target.is(Op::kParam)) << "the test evaluator stores to whole slots only";
     Values v = get(store.src(1));
     if (store.src(1).shape().empty()) v.resize(NumElements(target.shape()), v[0]);
-    (*bindings)[plan.slots[target.arg(0)].name] = std::move(v);
+    (*bindings)[plan.slots[target.slot()].name] = std::move(v);
   }
 }
 

@@ -53,7 +53,7 @@ class Editor {
     if (first_ > 0) Keep({moves_.begin() + static_cast<int64_t>(first_), moves_.end()});
     const Target& target = space_.target();
     for (const UOp range : shape->d.ranges) {
-      const int64_t r = range.arg(0);
+      const int64_t r = range.range_id();
       for (const MK kind : {MK::kUpcast, MK::kUnroll}) {
         for (const int64_t n : {2, 4, 8}) Insert({kind, r, n, 0});
       }

@@ -63,8 +63,8 @@ class GroupCost {
 
  private:
   void Split(const Move& move) {
-    const auto at =
-        std::ranges::find_if(s_.d.ranges, [&](UOp range) { return range.arg(0) == move.range; });
+    const auto at = std::ranges::find_if(s_.d.ranges,
+                                         [&](UOp range) { return range.range_id() == move.range; });
     if (at == s_.d.ranges.end()) return;
     RangeSplit& split = splits_[static_cast<size_t>(at - s_.d.ranges.begin())];
     switch (move.kind) {

@@ -25,7 +25,7 @@ std::vector<RangeMove> Resolve(const KernelShape& shape, const MoveList& moves) 
   std::vector<RangeMove> out;
   for (const Move& move : moves) {
     for (UOp range : shape.d.ranges) {
-      if (range.arg(0) != move.range) continue;
+      if (range.range_id() != move.range) continue;
       out.push_back({move.kind, range, move.amount, move.axis, move.ring});
     }
   }

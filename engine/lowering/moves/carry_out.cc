@@ -30,7 +30,7 @@ class Carrier {
         s_(shape),
         moves_(moves),
         padding_(PaddingOf(target)) {
-    for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.arg(0) + 1);
+    for (UOp range : s_.d.ranges) next_id_ = std::max(next_id_, range.range_id() + 1);
   }
 
   absl::StatusOr<UOp> Run() {

@@ -139,7 +139,7 @@ class Checker {
   absl::Status FindRange() { return FindRange(move_.range); }
   absl::Status FindRange(int64_t number) {
     for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
-      if (s_.d.ranges[i].arg(0) != number) continue;
+      if (s_.d.ranges[i].range_id() != number) continue;
       if (r_ >= 0) return No("several ranges have that number");
       r_ = static_cast<int>(i);
     }
@@ -197,7 +197,7 @@ class Checker {
       int64_t replicas = move_.amount;
       for (const Move& m : before_) {
         const bool of_work = std::ranges::any_of(s_.d.ranges, [&](UOp range) {
-          return range.arg(0) == m.range && Has(work.all, s_.d.IndexOf(range));
+          return range.range_id() == m.range && Has(work.all, s_.d.IndexOf(range));
         });
         if (of_work && replicated(m.kind)) replicas *= m.amount;
         if (replicas > kMaxReplicas) return No("more than ", kMaxReplicas, " replicas of a value");
@@ -220,7 +220,8 @@ class Checker {
     for (const Work& work : s_.works) {
       if (!Has(work.all, r_)) continue;
       for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
-        if (Has(work.all, static_cast<int>(i)) && Had(Kind::kVectorize, s_.d.ranges[i].arg(0))) {
+        if (Has(work.all, static_cast<int>(i)) &&
+            Had(Kind::kVectorize, s_.d.ranges[i].range_id())) {
           return No("what depends on the range has lanes already");
         }
       }
@@ -264,7 +265,7 @@ class Checker {
     for (const Work& work : s_.works) {
       if (!work.is_reduce() || !Has(work.own, r_) || !IsOrderedSum(work.root)) continue;
       for (int i = work.root.num_src() - 1; s_.d.IndexOf(work.root.src(i)) != r_; --i) {
-        if (TileOf(work.root.src(i).arg(0)) < SizeOf(work.root.src(i))) {
+        if (TileOf(work.root.src(i).range_id()) < SizeOf(work.root.src(i))) {
           return No("the ranges inside of it are not unrolled, and the order of a float sum stays");
         }
       }
@@ -280,7 +281,7 @@ class Checker {
   bool HadFoldBlock() const {
     return std::ranges::any_of(before_, [&](const Move& m) {
       return m.kind == Kind::kBlock && std::ranges::any_of(s_.d.ranges, [&](UOp range) {
-               return range.arg(0) == m.range && IsType(range, AxisType::kReduce);
+               return range.range_id() == m.range && IsType(range, AxisType::kReduce);
              });
     });
   }
@@ -343,7 +344,7 @@ class Checker {
       for (const Move& m : before_) {
         const bool same = m.kind == Kind::kLocal && m.axis == move_.axis;
         if (same && std::ranges::any_of(s_.d.ranges, [&](UOp range) {
-              return range.arg(0) == m.range && Has(work.all, s_.d.IndexOf(range));
+              return range.range_id() == m.range && Has(work.all, s_.d.IndexOf(range));
             })) {
           return No("what depends on the range is shared on that axis already");
         }
@@ -359,24 +360,24 @@ class Checker {
     if (!target_.stages) return No("local memory is not nearer than other memory");
     if (move_.kind == Kind::kStage) {
       constexpr int64_t kMostRing = 16;
-      if (move_.range != p->k.arg(0)) return No("not the range of the reduction");
+      if (move_.range != p->k.range_id()) return No("not the range of the reduction");
       if (move_.ring == 1) return absl::OkStatus();
       if (move_.ring > kMostRing) return No("a ring has at most ", kMostRing, " tiles");
       if (move_.ring == kRingOfRegisters || target_.async_bytes > 0) return absl::OkStatus();
       return No("there are no asynchronous copies into local memory, which rings of more than ",
                 kRingOfRegisters, " tiles are for");
     }
-    const bool columns = move_.range == p->n.arg(0);
+    const bool columns = move_.range == p->n.range_id();
     std::optional<MmaKind> kind = MmaFor(target_.matrix, p->a.dtype());
     if (const auto other = MmaFor(target_.matrix, p->a.dtype(), columns ? move_.amount : 0)) {
       kind = other;
     }
     if (!kind || target_.warp == 1) return No("there is no instruction for the type");
     const MmaInfo& mma = AllMmas()[static_cast<size_t>(*kind)];
-    const int64_t wanted = move_.range == p->m.arg(0)   ? mma.m
-                           : move_.range == p->n.arg(0) ? mma.n
-                           : move_.range == p->k.arg(0) ? mma.k
-                                                        : 0;
+    const int64_t wanted = move_.range == p->m.range_id()   ? mma.m
+                           : move_.range == p->n.range_id() ? mma.n
+                           : move_.range == p->k.range_id() ? mma.k
+                                                            : 0;
     if (move_.amount != wanted) return No("the instruction has ", wanted, " iterations of it");
     if (Had(Kind::kVectorize)) return No("an instruction's operands are not lanes");
     return Had(Kind::kTensorcore, move_.range) ? No("the range has it already") : absl::OkStatus();
@@ -395,7 +396,7 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
   if (!p) return no("the kernel is not a matrix product");
   int64_t tile[3] = {1, 1, 1};
   int instructions = 0, stages = 0;
-  const int64_t number[3] = {p->m.arg(0), p->n.arg(0), p->k.arg(0)};
+  const int64_t number[3] = {p->m.range_id(), p->n.range_id(), p->k.range_id()};
   int64_t staged = 0, ring = 1;
   bool folds_by_threads = false, replicated = false;
   for (const Move& m : moves) {
@@ -456,7 +457,7 @@ absl::Status CheckMove(const KernelShape& shape, const MoveList& before, const M
 
 absl::Status CheckComplete(const KernelShape& shape, const MoveList& moves, const Target& target) {
   for (const int r : shape.outer) {
-    const int64_t number = shape.d.ranges[static_cast<size_t>(r)].arg(0);
+    const int64_t number = shape.d.ranges[static_cast<size_t>(r)].range_id();
     if (shape.threads && std::ranges::find(moves, number, &Move::range) == moves.end()) {
       return FailedPrecondition("moves: the range r", number, " is around threads, and no GROUP");
     }

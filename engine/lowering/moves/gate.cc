@@ -103,7 +103,7 @@ class Gater {
 
   UOp OrIdentity(UOp reduce, UOp value, UOp inside) {
     if (!inside.valid()) return value;
-    const auto kind = static_cast<ReduceKind>(reduce.arg(0));
+    const auto kind = reduce.reduce_kind();
     const UOp identity = g_.ConstWord(reduce.dtype(), ReduceIdentity(kind, reduce.dtype()));
     return g_.Make(Op::kWhere, {inside, value, identity});
   }

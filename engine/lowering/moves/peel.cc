@@ -21,7 +21,7 @@ UOp Refold(Rewriter& b, UOp reduce, UOp range, const Replacement& with) {
     }
   }
   if (!src[0].valid() || src.size() == 1) return src[0];
-  return b.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{reduce.arg(0)});
+  return b.Make(Op::kReduce, DType::kVoid, src, std::vector<int64_t>{ToWord(reduce.reduce_kind())});
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
   constexpr Op kCombine[] = {Op::kAdd, Op::kMul, Op::kMax};  // by ReduceKind
   Graph& g = *b.graph();
   const int64_t next = NextRangeId(sink), rest = SizeOf(range) - amount;
-  const auto type = static_cast<AxisType>(range.arg(1));
+  const auto type = range.axis_type();
   Replacement first{g.Index(0), {}}, last{g.Index(amount), {}};
   if (amount > 1) {
     first.ranges.push_back(g.Range(next, type, g.Index(amount)));
@@ -57,7 +57,7 @@ UOp Peel(Rewriter& b, UOp sink, UOp range, int64_t amount) {
     if (!folds) continue;
     const UOp x = Refold(b, u, range, first), y = Refold(b, u, range, last);
     if (!x.valid() || !y.valid()) return {};
-    with[id] = {b.Make(kCombine[u.arg(0)], {x, y}), {}};
+    with[id] = {b.Make(kCombine[ToWord(u.reduce_kind())], {x, y}), {}};
   }
   return Substitute(b, sink, with);
 }

@@ -9,7 +9,7 @@ namespace {
 
 AxisType OuterAxis(const SplitRange& s) {
   if (s.thread) return AxisType::kThread;
-  return s.block ? AxisType::kLoop : static_cast<AxisType>(s.range.arg(1));
+  return s.block ? AxisType::kLoop : s.range.axis_type();
 }
 
 AxisType PartAxis(const RangeMove& m) {
@@ -19,7 +19,7 @@ AxisType PartAxis(const RangeMove& m) {
     case Move::Kind::kUnroll:
       return AxisType::kUnroll;
     case Move::Kind::kBlock:
-      return static_cast<AxisType>(m.range.arg(1));
+      return m.range.axis_type();
     default:
       return AxisType::kUpcast;
   }
