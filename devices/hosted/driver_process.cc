@@ -1,6 +1,6 @@
-// The thread starts the process, since a child ends with the thread that started it. Then it waits
-// for one of three: a word on the socket, the eventfd that the worker rings when it has ended
-// something and this side sleeps, and the time at which it is to look whether the worker answers.
+// The thread that watches starts the process, since a child ends with the thread that started it.
+// Then it waits for the eventfd, which the worker rings when it has ended something and this side
+// sleeps, or for the time at which it is to look whether the worker answers.
 #include "devices/hosted/driver_process.h"
 
 #include <poll.h>
@@ -99,7 +99,6 @@ absl::Status DriverProcess::AwaitOver() const {
 void DriverProcess::SetQueues(std::vector<HostedQueue*> queues) {
   const MutexLock lock(mutex_);
   queues_ = std::move(queues);
-  collected_.assign(queues_.size(), 0);
   has_queues_ = true;
   changed_.notify_all();
 }
@@ -129,12 +128,16 @@ absl::StatusOr<HostedAnswer> DriverProcess::Ask(HostedOrder kind,
   const auto until =
       std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.stuck_limit);
   while (!waiting.answered && over_.ok()) {
-    if (changed_.wait_for(lock, kAskLook) == std::cv_status::timeout &&
-        std::chrono::steady_clock::now() > until && broken_.empty()) {
-      broken_ =
-          StrCat("has not answered a request for ", absl::FormatDuration(options_.stuck_limit));
-      Wake();
+    if (changed_.wait_for(lock, kAskLook) != std::cv_status::timeout) continue;
+    std::string late;
+    if (std::chrono::steady_clock::now() > until) {
+      late = StrCat("has not answered a request for ", absl::FormatDuration(options_.stuck_limit));
     }
+    lock.unlock();
+    // Called back, the thread that watches goes on watching here.
+    if (IsWatching()) LookAtTime(/*busy=*/true);
+    if (!late.empty()) Break(std::move(late));
+    lock.lock();
   }
   requests_.erase(number);
   if (!waiting.answered) return over_;
@@ -187,14 +190,16 @@ absl::Status DriverProcess::Send(std::string_view frame) {
                                         absl::ToChronoNanoseconds(options_.hang_limit));
   }
   if (status.ok()) return status;
-  // Its thread says how it ended.
   Break(absl::IsUnavailable(status)
             ? ""
             : StrCat("has read nothing for ", absl::FormatDuration(options_.hang_limit)));
   return AwaitOver();
 }
 
+// What its end calls back is called by a thread of this, not by whoever found it out, who may hold
+// any lock.
 void DriverProcess::Break(std::string why) {
+  if (IsWatching()) return End(why);
   {
     const MutexLock lock(mutex_);
     if (broken_.empty()) broken_ = why.empty() ? " " : std::move(why);
@@ -231,6 +236,7 @@ void DriverProcess::Settle() {
 }
 
 void DriverProcess::Keep() {
+  watcher_ = std::this_thread::get_id();
   absl::Status status = Open();
   if (!status.ok()) {
     status = absl::UnavailableError(StrCat("cannot start ", options_.whose, ", ",
@@ -243,12 +249,15 @@ void DriverProcess::Keep() {
     const MutexLock lock(mutex_);
     opened_or_not_ = true;
     why_not_ = status;
-    if (!status.ok()) over_ = status;
-    is_over_ = !status.ok();
+    if (!status.ok()) {
+      over_ = status;
+      is_over_ = true;
+    }
     changed_.notify_all();
   }
   if (status.ok()) Watch();
-  if (!is_over()) End("was closed");
+  End("was closed");
+  if (reader_.joinable()) reader_.join();
   std::error_code ignored;
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
@@ -270,7 +279,9 @@ absl::Status DriverProcess::Open() {
   for (const std::string& entry : options_.environment) child.environment.push_back(entry);
   TG_ASSIGN_OR_RETURN(process_, ChildProcess::Start(child));
   pid_ = process_->pid();
-  return Greet(control, staging);
+  TG_RETURN_IF_ERROR(Greet(control, staging));
+  TG_ASSIGN_OR_RETURN(reader_, StartThread([this] { Read(); }));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> DriverProcess::ReadPatiently(size_t most) {
@@ -291,8 +302,8 @@ absl::Status DriverProcess::Greet(const UniqueFd& control, const UniqueFd& stagi
 }
 
 bool DriverProcess::AnyNews() const {
-  for (size_t i = 0; i < collected_.size(); ++i) {
-    if (control().queues[i].ended.value.load() != collected_[i]) return true;
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    if (control().queues[i].ended.value.load() != collected_[i].load()) return true;
   }
   return false;
 }
@@ -308,7 +319,7 @@ void DriverProcess::Watch() {
     Collect();
     bool busy = HasRequests();
     bool runs = false;
-    for (size_t i = 0; i < collected_.size(); ++i) runs |= queues_[i]->sent() != collected_[i];
+    for (size_t i = 0; i < queues_.size(); ++i) runs |= queues_[i]->sent() != collected_[i].load();
     busy |= runs;
     if (is_over()) return;
     LookAtTime(busy);
@@ -323,22 +334,21 @@ void DriverProcess::Sleep(bool busy) {
   const bool briefly = now < busy_until_;
   sleeps_long_ = !briefly;
   control().asleep.store(1);
-  pollfd watched[] = {{process_->socket(), POLLIN, 0}, {eventfd_.get(), POLLIN, 0}};
+  pollfd watched{eventfd_.get(), POLLIN, 0};
   // Whoever gives it work now wakes it, and so does what has ended now.
   const auto idle = [&] {
-    for (size_t i = 0; i < collected_.size(); ++i) {
-      if (queues_[i]->sent() != collected_[i]) return false;
+    for (size_t i = 0; i < queues_.size(); ++i) {
+      if (queues_[i]->sent() != collected_[i].load()) return false;
     }
     return !HasRequests();
   };
-  const bool none = !AnyNews() && !stop_.load() && (busy || briefly || idle());
-  const int ready = poll(watched, 2, none ? (briefly ? kLookNs / 1'000'000 : -1) : 0);
+  const bool none = !AnyNews() && !stop_.load() && !is_over() && (busy || briefly || idle());
+  const int ready = poll(&watched, 1, none ? (briefly ? kLookNs / 1'000'000 : -1) : 0);
   control().asleep.store(0);
   sleeps_long_ = false;
   if (ready <= 0) return;
   uint64_t rung;
-  if (watched[1].revents != 0) (void)!read(eventfd_.get(), &rung, sizeof(rung));
-  if (watched[0].revents != 0) (void)ReadSaying();
+  (void)!read(eventfd_.get(), &rung, sizeof(rung));
 }
 
 void DriverProcess::LookAtTime(bool busy) {
@@ -358,7 +368,7 @@ void DriverProcess::LookAtTime(bool busy) {
   if (pinged_ != 0 && !heard && now - pinged_ > limit) {
     return End(StrCat("has not answered for ", absl::FormatDuration(options_.hang_limit)));
   }
-  if (now - progressed_ > absl::ToInt64Nanoseconds(options_.stuck_limit)) {
+  if (now - progressed_.load() > absl::ToInt64Nanoseconds(options_.stuck_limit)) {
     return End(StrCat("has ended nothing for ", absl::FormatDuration(options_.stuck_limit)));
   }
   if (pinged_ == 0 || (heard && now - pinged_ > kPingNs)) {
@@ -379,13 +389,13 @@ void DriverProcess::LookAtTime(bool busy) {
 
 void DriverProcess::Collect() {
   bool any = false;
-  for (size_t i = 0; i < collected_.size(); ++i) {
+  for (size_t i = 0; i < queues_.size(); ++i) {
     const uint64_t ended = control().queues[i].ended.value.load();
     if (ended > queues_[i]->sent()) {
       return End("broke the protocol: it ended what it was not given");
     }
-    while (collected_[i] < ended) {
-      if (!CollectOne(i, collected_[i] + 1)) return;
+    while (collected_[i].load() < ended) {
+      if (!CollectOne(i, collected_[i].load() + 1)) return;
       ++collected_[i];
       any = true;
     }
@@ -405,18 +415,9 @@ bool DriverProcess::CollectOne(size_t queue, uint64_t number) {
       .status = HostedStatus(code, std::string(shared.message.data(), bytes), lost),
       .device_ns = device_ns};
   if (traced) {
-    const std::pair key(static_cast<uint32_t>(queue), number);
-    // It was sent before, and so comes at once.
-    while (!times_.contains(key)) {
-      const auto until =
-          std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.hang_limit);
-      if (!AwaitFrame(process_->socket(), until).ok()) {
-        End("broke the protocol: it has not said what it said that it did");
-        return false;
-      }
-      if (!ReadSaying()) return false;
-    }
-    ending.times = std::move(times_.extract(key).mapped().times);
+    HostedTimes times;
+    if (!AwaitTimes(queue, number, &times)) return false;
+    ending.times = std::move(times.times);
   }
   // Reported by itself, by what says why.
   if (ending.status.ok() || !lost) {
@@ -425,6 +426,30 @@ bool DriverProcess::CollectOne(size_t queue, uint64_t number) {
   }
   End(StrCat("has lost its device: ", ToStd(ending.status.message())));
   return false;
+}
+
+// They were sent before the outcome was there, and so come at once.
+bool DriverProcess::AwaitTimes(size_t queue, uint64_t number, HostedTimes* times) {
+  {
+    const std::pair key(queue, number);
+    const auto until =
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.hang_limit);
+    ReleasableLock lock(mutex_);
+    while (over_.ok() && !times_.contains(key) &&
+           changed_.wait_until(lock, until) != std::cv_status::timeout) {
+    }
+    if (auto told = times_.extract(key)) {
+      *times = std::move(told.mapped());
+      return true;
+    }
+  }
+  End("broke the protocol: it has not said what it said that it did");
+  return false;
+}
+
+void DriverProcess::Read() {
+  while (!is_over() && AwaitFrame(process_->socket(), kNoDeadline).ok() && ReadSaying()) {
+  }
 }
 
 bool DriverProcess::ReadSaying() {
@@ -473,24 +498,27 @@ bool DriverProcess::TakeAnswer(ByteReader* in) {
 bool DriverProcess::TakeTimes(ByteReader* in) {
   HostedTimes times = ReadHostedTimes(in);
   const auto [queue, number] = times.point;
-  if (!in->Done() || queue >= collected_.size() || number <= collected_[queue] ||
-      number > queues_[queue]->sent()) {
+  const MutexLock lock(mutex_);
+  if (!in->Done() || !has_queues_ || queue >= queues_.size() ||
+      number <= collected_[queue].load() || number > queues_[queue]->sent()) {
     return false;
   }
-  return times_.emplace(std::pair(queue, number), std::move(times)).second;
+  changed_.notify_all();
+  return times_.emplace(std::pair<size_t, uint64_t>(queue, number), std::move(times)).second;
 }
 
 void DriverProcess::End(std::string_view why) {
-  if (is_over()) return;
-  std::string how;
-  {
-    const MutexLock lock(writing_);  // nobody writes to what is gone
-    is_over_ = true;
-    // Who is taken for hung has not closed its end, and is killed at once.
-    how = process_->Bury();
-  }
   absl::Status over;
   {
+    const MutexLock one(ending_);
+    if (is_over()) return;
+    std::string how;
+    {
+      const MutexLock writing(writing_);  // nobody writes to what is gone
+      is_over_ = true;
+      // Who is taken for hung has not closed its end, and is killed at once.
+      how = process_->Bury();
+    }
     const MutexLock lock(mutex_);
     over_ = DeviceLostError(StrCat(options_.whose, " (process ", pid_, ") ", why,
                                    why.empty() ? "" : " and ", how, " (generation ",
@@ -501,6 +529,7 @@ void DriverProcess::End(std::string_view why) {
   for (HostedQueue* const queue : queues_) queue->FailAll(over);
   Settle();
   bell_->Ring();
+  Wake();
 }
 
 }  // namespace telegrad

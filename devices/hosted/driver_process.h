@@ -1,9 +1,11 @@
 // The process that hosts a driver, seen from the daemon: it is started, given orders, watched, and
-// removed when it has ended or cannot be used any more. One thread does all that: it reads what the
-// process says, and how far its queues have come. It never writes to the socket, so that no two
-// sides wait for each other's reading; what it wants sent is left to the queues' threads.
+// removed when it has ended or cannot be used any more. One thread watches how far its queues have
+// come, and tells it; what it tells may call anything back, also requests to this process. Another
+// one only reads what the process says, so that whoever waits for an answer or for room on the
+// socket does not wait in vain.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -114,7 +116,7 @@ class DriverProcess {
   explicit DriverProcess(Options options);
   HostedControl& control() const { return *reinterpret_cast<HostedControl*>(control_->base()); }
 
-  // Of its thread:
+  // Of the thread that watches:
   void Keep();
   absl::Status Open();
   absl::Status Greet(const UniqueFd& control, const UniqueFd& staging);
@@ -123,16 +125,20 @@ class DriverProcess {
   bool AnyNews() const;
   void Collect();
   bool CollectOne(size_t queue, uint64_t number);
+  bool AwaitTimes(size_t queue, uint64_t number, HostedTimes* times);
+  void Sleep(bool busy);
+  void LookAtTime(bool busy);
+  // Of the thread that reads:
+  void Read();
   bool ReadSaying();
   bool TakeAnswer(ByteReader* in);
   bool TakeTimes(ByteReader* in);
-  void Sleep(bool busy);
-  void LookAtTime(bool busy);
-  // Kills it, because of `why`; "": it has ended by itself.
+  // Of either. Kills it, because of `why`; "": it has ended by itself.
   void End(std::string_view why);
 
-  // Has the thread end it, because of `why`.
+  // Has it ended, because of `why`, by the thread that watches.
   void Break(std::string why);
+  bool IsWatching() const { return std::this_thread::get_id() == watcher_.load(); }
   void Wake();
   bool HasRequests() const;
 
@@ -150,13 +156,15 @@ class DriverProcess {
   std::atomic<bool> is_over_ = false, stop_ = false, has_pending_ = false;
   std::atomic<bool> sleeps_long_ = false;
   std::atomic<int> settling_ = 0;
+  std::atomic<std::thread::id> watcher_ = {};
 
-  // Of its thread:
-  std::vector<uint64_t> collected_;  // of each queue
-  std::map<std::pair<uint32_t, uint64_t>, HostedTimes> times_;
-  int64_t pinged_ = 0, progressed_ = 0, busy_until_ = 0;  // SteadyNs
+  // Of the thread that watches; others read them:
+  std::array<std::atomic<uint64_t>, kHostedQueues> collected_ = {};  // of each queue
+  std::atomic<int64_t> progressed_ = 0;                              // SteadyNs
+  int64_t pinged_ = 0, busy_until_ = 0;
   uint32_t ping_ = 0;
 
+  Mutex ending_;   // before the next two
   Mutex writing_;  // over a frame that is written
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;
@@ -169,8 +177,9 @@ class DriverProcess {
   std::map<uint64_t, Waiting*> requests_ TG_GUARDED_BY(mutex_);
   std::vector<uint64_t> dropped_ TG_GUARDED_BY(mutex_);
   std::vector<HostedPoint> cancelled_ TG_GUARDED_BY(mutex_);
+  std::map<std::pair<size_t, uint64_t>, HostedTimes> times_ TG_GUARDED_BY(mutex_);
 
-  std::thread thread_;
+  std::thread thread_, reader_;
 };
 
 }  // namespace telegrad

@@ -230,6 +230,29 @@ TEST_F(HostedDevices, CancellationsReachTheProcess) {
   EXPECT_EQ(Submit(Next(), buffer).Wait(), absl::OkStatus());
 }
 
+// What a point's end calls back may ask the device for anything but to wait for its points.
+TEST_F(HostedDevices, WhatAPointCallsBackMayAskTheDevice) {
+  Open(Fake());
+  const auto next = Next();
+  const BufferView buffer = Buffer();
+  for (int i = 0; i < 20; ++i) {
+    const Gate gate;
+    const TimelinePoint waits[] = {gate.point()};
+    const auto ran = device_->queue().Submit(next, {buffer}, waits);
+    ASSERT_TRUE(ran.ok()) << ran.status();
+    const auto told = std::make_shared<Timeline>();
+    ran->timeline->OnReached(ran->value, [&, told](const absl::Status& status) {
+      const BufferView fresh = Buffer();
+      const auto again = device_->queue().Submit(Next(), {fresh}, {});
+      EXPECT_TRUE(again.ok()) << again.status();
+      told->Signal(1, status);
+    });
+    gate.Open();
+    ASSERT_EQ(told->Wait(1, absl::Seconds(60)), absl::OkStatus());
+  }
+  EXPECT_EQ(device_->queue().last().Wait(), absl::OkStatus());
+}
+
 // Its temporary files go with it, however it ends.
 TEST_F(HostedDevices, NoFolderIsLeft) {
   const TemporaryDirectory here;
