@@ -152,7 +152,11 @@ void DriverProcess::Drop(uint64_t id) {
     dropped_.push_back(id);
     if (has_pending_.exchange(true)) return;
   }
-  bell_->Ring();
+  RingAll();
+}
+
+void DriverProcess::RingAll() {
+  for (HostedQueue* const queue : queues_) queue->Ring();
 }
 
 void DriverProcess::SendPending() {
@@ -190,21 +194,20 @@ absl::Status DriverProcess::Send(std::string_view frame) {
                                         absl::ToChronoNanoseconds(options_.hang_limit));
   }
   if (status.ok()) return status;
-  Break(absl::IsUnavailable(status)
-            ? ""
-            : StrCat("has read nothing for ", absl::FormatDuration(options_.hang_limit)));
+  if (!absl::IsUnavailable(status)) {
+    Break(StrCat("has read nothing for ", absl::FormatDuration(options_.hang_limit)));
+  }
   return AwaitOver();
 }
 
 // What its end calls back is called by a thread of this, not by whoever found it out, who may hold
 // any lock.
 void DriverProcess::Break(std::string why) {
-  if (IsWatching()) return End(why);
   {
     const MutexLock lock(mutex_);
-    if (broken_.empty()) broken_ = why.empty() ? " " : std::move(why);
+    if (broken_.empty()) broken_ = std::move(why);
   }
-  Wake();
+  process_->Interrupt();
 }
 
 void DriverProcess::Wake() {
@@ -352,12 +355,6 @@ void DriverProcess::Sleep(bool busy) {
 }
 
 void DriverProcess::LookAtTime(bool busy) {
-  std::string broken;
-  {
-    const MutexLock lock(mutex_);
-    broken = broken_;
-  }
-  if (!broken.empty()) return End(broken == " " ? "" : broken);
   const int64_t now = SteadyNs(), limit = absl::ToInt64Nanoseconds(options_.hang_limit);
   if (!busy) {
     pinged_ = 0;
@@ -384,7 +381,7 @@ void DriverProcess::LookAtTime(bool busy) {
     cancelled_.insert(cancelled_.end(), cancelled.begin(), cancelled.end());
     has_pending_ = true;
   }
-  bell_->Ring();
+  RingAll();
 }
 
 void DriverProcess::Collect() {
@@ -520,15 +517,16 @@ void DriverProcess::End(std::string_view why) {
       how = process_->Bury();
     }
     const MutexLock lock(mutex_);
-    over_ = DeviceLostError(StrCat(options_.whose, " (process ", pid_, ") ", why,
-                                   why.empty() ? "" : " and ", how, " (generation ",
+    const std::string_view because = broken_.empty() ? why : broken_;
+    over_ = DeviceLostError(StrCat(options_.whose, " (process ", pid_, ") ", because,
+                                   because.empty() ? "" : " and ", how, " (generation ",
                                    options_.setup.generation, ")"));
     over = over_;
     changed_.notify_all();
   }
   for (HostedQueue* const queue : queues_) queue->FailAll(over);
   Settle();
-  bell_->Ring();
+  RingAll();
   Wake();
 }
 

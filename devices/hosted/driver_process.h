@@ -32,12 +32,11 @@ namespace telegrad {
 
 class HostedQueue;
 
-// Wakes the threads of a device's queues. Callbacks on foreign timelines hold it, which may outlive
-// the device.
+// Wakes the thread of a queue. Callbacks on foreign timelines hold it, which may outlive the
+// device.
 struct HostedBell {
   Mutex mutex;
   ConditionVariable rung;
-  std::atomic<int> sibling_waits = 0;  // threads that wait for another queue to send something
 
   void Ring() {
     {
@@ -73,7 +72,6 @@ class DriverProcess {
 
   pid_t pid() const { return pid_; }
   const HostedOpened& opened() const { return opened_; }
-  const std::shared_ptr<HostedBell>& bell() const { return bell_; }
   const std::shared_ptr<std::atomic<int64_t>>& used() const { return used_; }
 
   // Thread-safe, all of these. OK, or the error of a lost device that says how it ended.
@@ -96,6 +94,10 @@ class DriverProcess {
   // Something is waiting to be sent that nobody waits for; then it is sent.
   bool has_pending() const { return has_pending_.load(); }
   void SendPending();
+  // Wakes the threads of all queues, for something that each of them may wait for.
+  void RingAll();
+  // How many threads wait for another queue of the process to send something.
+  std::atomic<int>& sibling_waits() { return sibling_waits_; }
   // Tells what has ended, in order, on this thread or on one that does so now.
   void Settle();
   // Has the thread look at the queues soon, if it sleeps for long.
@@ -136,14 +138,13 @@ class DriverProcess {
   // Of either. Kills it, because of `why`; "": it has ended by itself.
   void End(std::string_view why);
 
-  // Has it ended, because of `why`, by the thread that watches.
+  // Has it ended, because of `why`, by the thread that reads.
   void Break(std::string why);
   bool IsWatching() const { return std::this_thread::get_id() == watcher_.load(); }
   void Wake();
   bool HasRequests() const;
 
   const Options options_;
-  const std::shared_ptr<HostedBell> bell_ = std::make_shared<HostedBell>();
   const std::shared_ptr<std::atomic<int64_t>> used_ = std::make_shared<std::atomic<int64_t>>(0);
   std::unique_ptr<SharedMapping> control_, staging_;
   UniqueFd eventfd_;
@@ -155,7 +156,7 @@ class DriverProcess {
   std::atomic<uint64_t> last_id_ = 0;
   std::atomic<bool> is_over_ = false, stop_ = false, has_pending_ = false;
   std::atomic<bool> sleeps_long_ = false;
-  std::atomic<int> settling_ = 0;
+  std::atomic<int> settling_ = 0, sibling_waits_ = 0;
   std::atomic<std::thread::id> watcher_ = {};
 
   // Of the thread that watches; others read them:

@@ -10,13 +10,16 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
+namespace {
+
+// With more on their way, whoever submits does not write to the socket, where there may be no room.
+constexpr size_t kFewFlights = 64;
+
+}  // namespace
 
 HostedQueue::HostedQueue(std::shared_ptr<DriverProcess> process, const HostedQueueFacts& facts,
                          const Options& options)
-    : Queue(facts.name, facts.takes),
-      options_(options),
-      process_(std::move(process)),
-      bell_(process_->bell()) {
+    : Queue(facts.name, facts.takes), options_(options), process_(std::move(process)) {
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -43,6 +46,7 @@ absl::StatusOr<TimelinePoint> HostedQueue::Enqueue(QueueWork work,
   auto item = std::make_shared<Item>();
   item->work = std::move(work);
   item->waits.assign(waits.begin(), waits.end());
+  bool here;
   {
     const MutexLock lock(mutex_);
     const uint64_t before = submitted_.load();
@@ -60,17 +64,75 @@ absl::StatusOr<TimelinePoint> HostedQueue::Enqueue(QueueWork work,
     alive_.push_back(item);
     ++places_;
     ++unsettled_;
-    ++untaken_;
     submitted_ = before + 1;
+    if (busy_.load()) return TimelinePoint{timeline_, item->value};  // it is seen at the turn's end
+    here = taken_ + 1 == alive_.size() && flying_.load() < kFewFlights;
+    busy_ = here;
+    ready_ = !here;
+    if (here) ++taken_;
   }
-  bell_->Ring();
-  return TimelinePoint{timeline_, item->value};
+  const TimelinePoint point{timeline_, item->value};
+  if (here) {
+    SendAtOnce(item);
+  } else {
+    bell_->Ring();
+  }
+  return point;
+}
+
+void HostedQueue::SendAtOnce(const ItemRef& item) {
+  const auto& commands = static_cast<const HostedCommands&>(*item->work.commands);
+  std::vector<HostedPoint> waits;
+  // What fails is left to the thread, too: whoever submits may hold any lock, and is not to be the
+  // one who tells of it.
+  const bool sent = !commands.TouchesHost(item->work.bindings) && IsDue(item.get(), &waits) &&
+                    Run(item, std::move(waits)).ok();
+  {
+    const MutexLock lock(mutex_);
+    if (!sent) --taken_;
+    busy_ = false;
+    ready_ = taken_ < alive_.size();
+  }
+  if (ready_.load() || stop_.load()) bell_->Ring();
+}
+
+bool HostedQueue::IsDue(Item* item, std::vector<HostedPoint>* sent) {
+  if (process_->is_over()) return false;
+  if (item->work.cancellation != nullptr && !item->work.cancellation->Check().ok()) return false;
+  for (const TimelinePoint& point : item->waits) {
+    if (point.timeline == nullptr) continue;
+    HostedQueue* const sibling = QueueOf(point);
+    const Standing at = sibling == nullptr ? Standing{} : sibling->StandingOf(point.value);
+    if (!at.done && at.number != 0) {
+      sent->push_back({static_cast<uint32_t>(sibling->options_.index), at.number});
+      item->native.push_back(point);
+    } else if (point.timeline->value() < point.value ||
+               !point.timeline->StatusOf(point.value).ok()) {
+      item->native.clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+HostedQueue* HostedQueue::QueueOf(const TimelinePoint& point) {
+  for (HostedQueue* const queue : process_->queues()) {
+    if (queue->timeline_ == point.timeline) return queue;
+  }
+  return nullptr;
 }
 
 void HostedQueue::Serve() {
   while (const ItemRef item = Next()) {
     if (auto status = Forward(item)) Done(item, *std::move(status));
+    EndTurn();
   }
+}
+
+void HostedQueue::EndTurn() {
+  const MutexLock lock(mutex_);
+  busy_ = false;
+  ready_ = taken_ < alive_.size();
 }
 
 HostedQueue::ItemRef HostedQueue::Next() {
@@ -78,15 +140,16 @@ HostedQueue::ItemRef HostedQueue::Next() {
     process_->SendPending();
     {
       const MutexLock lock(mutex_);
-      if (taken_ < alive_.size()) {
-        --untaken_;
+      if (!busy_.load() && taken_ < alive_.size()) {
+        busy_ = true;
+        ready_ = false;
         return alive_[taken_++];
       }
+      if (!busy_.load() && stop_.load()) return nullptr;
     }
-    if (stop_.load()) return nullptr;
     ReleasableLock lock(bell_->mutex);
     bell_->rung.wait(lock, [&] {
-      return untaken_.load() != 0 || stop_.load() ||
+      return ready_.load() || (stop_.load() && !busy_.load()) ||
              (process_->has_pending() && !process_->is_over());
     });
   }
@@ -159,10 +222,7 @@ absl::Status HostedQueue::AwaitHere(const TimelinePoint& point,
 
 absl::Status HostedQueue::Await(const TimelinePoint& point, Item* item,
                                 std::vector<HostedPoint>* sent) {
-  HostedQueue* sibling = nullptr;
-  for (HostedQueue* const queue : process_->queues()) {
-    if (queue->timeline_ == point.timeline) sibling = queue;
-  }
+  HostedQueue* const sibling = QueueOf(point);
   if (sibling == nullptr) {
     TG_RETURN_IF_ERROR(AwaitHere(point, [] { return false; }));
     return point.timeline->StatusOf(point.value);
@@ -176,12 +236,12 @@ absl::Status HostedQueue::Await(const TimelinePoint& point, Item* item,
       item->native.push_back(point);
       return absl::OkStatus();
     }
-    ++bell_->sibling_waits;
+    ++process_->sibling_waits();
     const absl::Status status = AwaitHere(point, [&] {
       const Standing now = sibling->StandingOf(point.value);
       return now.reached || (now.number != 0 && !now.done);
     });
-    --bell_->sibling_waits;
+    --process_->sibling_waits();
     TG_RETURN_IF_ERROR(status);
   }
 }
@@ -207,7 +267,7 @@ absl::Status HostedQueue::Launch(Flight flight,
   process_->NoteWork();
   absl::Status status = process_->Send(encode(number));
   if (status.ok()) {
-    if (bell_->sibling_waits.load() != 0) bell_->Ring();
+    if (process_->sibling_waits().load() != 0) process_->RingAll();
     return status;
   }
   // Unless it has been failed with the others.

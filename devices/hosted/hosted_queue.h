@@ -54,6 +54,8 @@ class HostedQueue final : public Queue {
   void FailAll(const absl::Status& why);
   // Those on their way that are to end early, each once.
   void FindCancelled(std::vector<HostedPoint>* cancelled);
+  // Wakes its thread, if it sleeps.
+  void Ring() { bell_->Ring(); }
   // Reaches the first point that is not, if its work has ended. By one thread at a time.
   bool SettleFirst();
 
@@ -97,8 +99,14 @@ class HostedQueue final : public Queue {
   absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
                                         std::span<const TimelinePoint> waits) override;
   void Serve();
-  // The next to be sent; null: there will be none.
+  // The next to be sent, for whoever asks first; null: there will be none.
   ItemRef Next();
+  void EndTurn();
+  // By who has submitted it, if nothing is before it, nor has to be waited for here: sends it.
+  void SendAtOnce(const ItemRef& item);
+  // Whether nothing has to be waited for here; `sent` and the item's `native`: what goes with it.
+  bool IsDue(Item* item, std::vector<HostedPoint>* sent);
+  HostedQueue* QueueOf(const TimelinePoint& point);
   // Null: it is on its way.
   std::optional<absl::Status> Forward(const ItemRef& item);
   void Done(const ItemRef& item, absl::Status status);
@@ -113,7 +121,7 @@ class HostedQueue final : public Queue {
 
   const Options options_;
   const std::shared_ptr<DriverProcess> process_;
-  const std::shared_ptr<HostedBell> bell_;
+  const std::shared_ptr<HostedBell> bell_ = std::make_shared<HostedBell>();
   const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
 
   mutable Mutex mutex_;
@@ -123,7 +131,10 @@ class HostedQueue final : public Queue {
   size_t places_ TG_GUARDED_BY(mutex_) = 0;
   std::deque<Flight> flights_ TG_GUARDED_BY(mutex_);
   std::atomic<uint64_t> submitted_ = 0, sent_ = 0;
-  std::atomic<size_t> untaken_ = 0, flying_ = 0, unsettled_ = 0;
+  std::atomic<size_t> flying_ = 0, unsettled_ = 0;
+  // Whether somebody has taken one and looks after it, and whether there is one to be taken.
+  // Written under the lock.
+  std::atomic<bool> busy_ = false, ready_ = false;
   std::atomic<bool> stop_ = false, wants_room_ = false;
 
   std::thread thread_;
