@@ -362,7 +362,9 @@ void DriverProcess::LookAtTime(bool busy) {
     return;
   }
   const bool heard = control().pong.load() == ping_;
-  if (pinged_ != 0 && !heard && now - pinged_ > limit) {
+  if (pinged_ != 0 && !heard && now - pinged_ > limit &&
+      PatienceLeft(used_at_ping_, ProcessorUseOf(pid_), std::chrono::nanoseconds(now - pinged_),
+                   std::chrono::nanoseconds(limit)) <= std::chrono::nanoseconds(0)) {
     return End(StrCat("has not answered for ", absl::FormatDuration(options_.hang_limit)));
   }
   if (now - progressed_.load() > absl::ToInt64Nanoseconds(options_.stuck_limit)) {
@@ -370,6 +372,7 @@ void DriverProcess::LookAtTime(bool busy) {
   }
   if (pinged_ == 0 || (heard && now - pinged_ > kPingNs)) {
     pinged_ = now;
+    used_at_ping_ = ProcessorUseOf(pid_);
     control().ping.store(++ping_);
     FutexWake(control().ping);
   }

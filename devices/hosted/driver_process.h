@@ -27,6 +27,7 @@
 #include "engine/base/unique_fd.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
+#include "engine/process/processor_use.h"
 
 namespace telegrad {
 
@@ -53,7 +54,9 @@ class DriverProcess {
     std::string whose;  // "OPENCL:0's worker", for messages
     HostedSetup setup;
     std::vector<std::string> environment = {};  // NAME=VALUE, beside what drivers read
-    // How long it may answer nothing while work is awaited of it before it is taken for hung.
+    // How long it may answer nothing while work is awaited of it before it is taken for hung,
+    // without
+    // the time for which it waits for a processor; see PatienceLeft.
     absl::Duration hang_limit = absl::Seconds(1);
     // How long it may end nothing of what it has been given, nor answer a request.
     absl::Duration stuck_limit = absl::Minutes(5);
@@ -164,6 +167,7 @@ class DriverProcess {
   std::atomic<int64_t> progressed_ = 0;                              // SteadyNs
   int64_t pinged_ = 0, busy_until_ = 0;
   uint32_t ping_ = 0;
+  ProcessorUse used_at_ping_ = {};
 
   Mutex ending_;   // before the next two
   Mutex writing_;  // over a frame that is written

@@ -1,7 +1,8 @@
-// The first thread reads the orders. It submits runs and copies itself, since a queue takes them
-// without waiting, and leaves what a driver may take long for to a few other threads: what it
-// allocates, loads and encodes is used only when it has been answered. A further thread answers
-// pings. Outcomes are written by whichever thread of the driver reaches the points.
+// The first thread answers pings, so that the daemon can tell by its use of the processor whether
+// the process hangs or is waiting for one. Another one reads the orders. It submits runs and copies
+// itself, since a queue takes them without waiting, and leaves what a driver may take long for to a
+// few other threads: what is allocated, loaded and encoded is used only when it has been answered.
+// Outcomes are written by whichever thread of the driver reaches the points.
 #include "devices/hosted/serve_driver.h"
 
 #include <unistd.h>
@@ -56,32 +57,36 @@ class DriverServer {
     for (size_t i = 0; i < device_.queues().size(); ++i) queues_.emplace_back().index = i;
   }
 
-  int Serve() {
-    std::thread([this] { Attend(); }).detach();
+  [[noreturn]] void Serve() {
+    std::thread([this] { _exit(TakeOrders()); }).detach();
     for (int i = 0; i < kRequestThreads; ++i) std::thread([this] { AnswerRequests(); }).detach();
     while (true) {
-      auto frame = ReadFrame(hosting_.socket, kMaxHostedOrder);
-      if (absl::IsUnavailable(frame.status())) return 0;  // the daemon has gone
-      if (!frame.ok() || !Take(*std::move(frame))) return kBroken;
+      const uint32_t ping = control_.ping.load();
+      control_.pong.store(ping);
+      FutexWait(control_.ping, ping, kForeverNs);
     }
   }
 
  private:
   struct QueueState {
     size_t index = 0;
-    // Of the submission in each place of the ring; of the thread that reads orders.
-    std::array<TimelinePoint, kHostedFlights> points = {};
+    // The last submission in each place of the ring; of the thread that reads orders.
+    struct Sent {
+      uint64_t number = 0;
+      TimelinePoint point;
+    };
+    std::array<Sent, kHostedFlights> sent = {};
     Mutex mutex;
     uint64_t ended TG_GUARDED_BY(mutex) = 0;              // all up to this one
     std::set<uint64_t> ended_early TG_GUARDED_BY(mutex);  // behind those
     std::map<uint64_t, std::shared_ptr<Cancellation>> cancellations TG_GUARDED_BY(mutex);
   };
 
-  void Attend() {
+  int TakeOrders() {
     while (true) {
-      const uint32_t ping = control_.ping.load();
-      control_.pong.store(ping);
-      FutexWait(control_.ping, ping, kForeverNs);
+      auto frame = ReadFrame(hosting_.socket, kMaxHostedOrder);
+      if (absl::IsUnavailable(frame.status())) return 0;  // the daemon has gone
+      if (!frame.ok() || !Take(*std::move(frame))) return kBroken;
     }
   }
 
@@ -187,7 +192,10 @@ class DriverServer {
     std::vector<TimelinePoint> waits;
     for (const HostedPoint& wait : order.waits) {
       if (wait.queue >= queues_.size()) return false;
-      waits.push_back(queues_[wait.queue].points[wait.number % kHostedFlights]);
+      const auto& sent = queues_[wait.queue].sent[wait.number % kHostedFlights];
+      // One that had ended before the place was needed again is waited for no more, and the daemon
+      // sees how it ended.
+      if (sent.number == wait.number) waits.push_back(sent.point);
     }
     const auto cancellation = std::make_shared<Cancellation>();
     {
@@ -207,7 +215,7 @@ class DriverServer {
       failed->Signal(1, point.status());
       point = TimelinePoint{failed, 1};
     }
-    state.points[number % kHostedFlights] = *point;
+    state.sent[number % kHostedFlights] = {number, *point};
     point->timeline->OnReached(point->value,
                                [this, &state, number = number, trace](const absl::Status& status) {
                                  Ended(state, number, status, trace.get());
@@ -396,7 +404,7 @@ int ServeDriver(int socket, const HostedOpener& open) {
   hosting.device = std::move(devices[0]);
   static auto* const server =
       new DriverServer(std::move(hosting));  // its threads use it to the end
-  return server->Serve();
+  server->Serve();
 }
 
 }  // namespace telegrad

@@ -87,6 +87,26 @@ TEST_F(HostedDevices, AreAsTheDriverShowsThem) {
   EXPECT_THAT(notes_, IsEmpty());
 }
 
+// Who makes the code is for the daemon to say, which asks a compile worker.
+TEST_F(HostedDevices, TheDaemonSaysWhoMakesTheirCode) {
+  for (const bool found : {false, true}) {
+    const auto assembler = [=](const std::string& arch) -> absl::StatusOr<std::string> {
+      if (!found) return absl::NotFoundError("none");
+      return "cubin:" + arch;
+    };
+    auto options = Fake();
+    options.setup.assembler = kAskForAssembler;
+    options.assembler = assembler;
+    Open(options);
+    CudaOptions there = FakeOptions();
+    there.assembler = assembler;
+    const auto here = OpenCudas(there, nullptr);
+    ASSERT_FALSE(here.empty());
+    EXPECT_EQ(device_->target(), here[0]->target());
+    EXPECT_EQ(device_->target().features == "cubin:sm_90a", found);
+  }
+}
+
 TEST_F(HostedDevices, OneThatIsKilledWhileItRunsIsNamedAndReplaced) {
   Open(Fake({"FAKE_CUDA_HANG_LAUNCH=2"}));
   ASSERT_NE(device_, nullptr);
@@ -109,6 +129,37 @@ TEST_F(HostedDevices, OneThatIsKilledWhileItRunsIsNamedAndReplaced) {
   const BufferView fresh = Buffer(1);
   EXPECT_EQ(Submit(next, fresh).Wait(), absl::OkStatus());
   EXPECT_EQ(Read(fresh), "\1");
+}
+
+// Of two devices of a driver, each has a process.
+TEST_F(HostedDevices, TheOthersGoOn) {
+  auto options = Fake();
+  options.setup.devices = 2;
+  options.on_event = [this](const WorkerEvent& event) { events_.push_back(event); };
+  auto devices = OpenHosted(options, &notes_);
+  ASSERT_EQ(devices.size(), 2u);
+  ASSERT_EQ(events_.size(), 2u);
+  device_ = std::move(devices[1]);
+  const auto next = Next();
+  const BufferView buffer = Buffer(1);
+  TimelinePoint last;
+  for (int i = 0; i < 100; ++i) {
+    last = Submit(next, buffer);
+    if (i == 50) kill(events_[0].pid, SIGKILL);
+  }
+  EXPECT_EQ(last.Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), std::string(1, static_cast<char>(100)));
+  const auto health = devices[0]->Alloc(8).status();
+  EXPECT_TRUE(IsDeviceLost(health)) << health;
+  EXPECT_EQ(device_->Health(), absl::OkStatus());
+  // What is of one process is not of the other.
+  ASSERT_EQ(devices[0]->Recover(), absl::OkStatus());
+  const BufferView theirs = Whole(*devices[0]->Alloc(1));
+  EXPECT_EQ(device_->queue().Submit(next, {theirs}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(devices[0]->queue().Submit(next, {theirs}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(NeedsHost(*device_, *devices[0]));
 }
 
 TEST_F(HostedDevices, OneThatAnswersNothingIsKilled) {
