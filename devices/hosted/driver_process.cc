@@ -486,6 +486,7 @@ bool DriverProcess::TakeAnswer(ByteReader* in) {
   HostedAnswer answer = ReadHostedAnswer(in);
   if (!in->Done()) return false;
   progressed_ = SteadyNs();
+  footprint_ = answer.footprint;
   const MutexLock lock(mutex_);
   const auto it = requests_.find(answer.request);
   if (it == requests_.end() || it->second->answered) return false;

@@ -76,6 +76,8 @@ class DriverProcess {
   pid_t pid() const { return pid_; }
   const HostedOpened& opened() const { return opened_; }
   const std::shared_ptr<std::atomic<int64_t>>& used() const { return used_; }
+  // What the device there holds, as of the last answer.
+  int64_t footprint() const { return footprint_.load(); }
 
   // Thread-safe, all of these. OK, or the error of a lost device that says how it ended.
   absl::Status Over() const;
@@ -157,6 +159,7 @@ class DriverProcess {
   HostedOpened opened_;
   std::vector<HostedQueue*> queues_;
   std::atomic<uint64_t> last_id_ = 0;
+  std::atomic<int64_t> footprint_ = 0;
   std::atomic<bool> is_over_ = false, stop_ = false, has_pending_ = false;
   std::atomic<bool> sleeps_long_ = false;
   std::atomic<int> settling_ = 0, sibling_waits_ = 0;

@@ -25,7 +25,7 @@ class HostedIdleMemory final : public IdleMemory {
       : process_(std::move(process)) {}
   absl::StatusOr<int64_t> GiveBack() override {
     TG_ASSIGN_OR_RETURN(const HostedAnswer answer, process_->Ask(HostedOrder::kGiveBack));
-    return std::max<int64_t>(answer.value, 0);
+    return answer.value;
   }
 
  private:
@@ -87,7 +87,9 @@ class HostedDevice final : public Device {
   const Target& target() const override { return facts_.target; }
   int64_t memory_limit() const override { return facts_.memory_limit; }
   int64_t memory_used() const override { return process_->used()->load(); }
-  int64_t memory_footprint() const override { return memory_used(); }
+  int64_t memory_footprint() const override {
+    return std::max(memory_used(), process_->footprint());
+  }
   Rates rates() const override { return facts_.rates; }
   std::shared_ptr<IdleMemory> idle_memory() override {
     return std::make_shared<HostedIdleMemory>(process_);

@@ -395,6 +395,7 @@ std::string EncodeHostedAnswer(const HostedAnswer& answer) {
   out.Word(HostedSaying::kAnswer);
   out.Word(answer.request);
   WriteStatus(answer.status, &out);
+  out.Word(answer.footprint);
   out.Word(answer.value);
   out.Word(static_cast<uint64_t>(answer.told.size()));
   for (const double value : answer.told) out.Word(value);
@@ -405,7 +406,9 @@ HostedAnswer ReadHostedAnswer(ByteReader* in) {
   HostedAnswer answer;
   answer.request = in->Word<uint64_t>();
   answer.status = ReadStatus(in);
+  answer.footprint = in->Word<int64_t>();
   answer.value = in->Word<int64_t>();
+  if (answer.footprint < 0 || answer.value < 0) in->Fail();
   const size_t told = in->Count();
   for (size_t i = 0; i < told && in->ok(); ++i) answer.told.push_back(in->Word<double>());
   return answer;

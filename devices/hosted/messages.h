@@ -110,6 +110,7 @@ enum class HostedSaying : uint8_t { kAnswer, kTimes, kLost };
 struct HostedAnswer {
   uint64_t request = 0;
   absl::Status status = {};
+  int64_t footprint = 0;          // Device::memory_footprint, as it is now
   int64_t value = 0;              // bytes that were given back
   std::vector<double> told = {};  // of kSense: value and whether there is one, for each
 };

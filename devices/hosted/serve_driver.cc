@@ -275,6 +275,7 @@ class DriverServer {
       const auto kind = ReadKind(&in, HostedOrder::kCancel);
       HostedAnswer answer{.request = in.Word<uint64_t>()};
       answer.status = Do(kind, &in, &answer);
+      answer.footprint = device_.memory_footprint();
       if (!answer.status.ok()) TellLoss();
       if (!Say(EncodeHostedAnswer(answer))) _exit(kBroken);
     }

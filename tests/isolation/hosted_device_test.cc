@@ -304,6 +304,45 @@ TEST_F(HostedDevices, WhatAPointCallsBackMayAskTheDevice) {
   EXPECT_EQ(device_->queue().last().Wait(), absl::OkStatus());
 }
 
+// What nobody has used is given back to the driver there, and counts until then.
+TEST_F(HostedDevices, GiveIdleMemoryBack) {
+  constexpr int64_t kChunk = 2 << 20;  // of the fake
+  Open(Fake({"FAKE_CUDA_VIRTUAL_MEMORY=1"}));
+  const auto give_back = [&] {
+    auto bytes = device_->idle_memory()->GiveBack();
+    while (absl::IsFailedPrecondition(bytes.status())) bytes = device_->idle_memory()->GiveBack();
+    return bytes.value_or(-1);
+  };
+  BufferView kept = Buffer(kChunk), freed = Buffer(8 * kChunk);
+  freed = {};
+  EXPECT_EQ(give_back(), 0) << "it has just been freed";
+  EXPECT_EQ(device_->memory_footprint(), 9 * kChunk);
+  EXPECT_EQ(device_->memory_used(), kChunk);
+  EXPECT_EQ(give_back(), 8 * kChunk);
+  EXPECT_EQ(device_->memory_footprint(), kChunk);
+}
+
+TEST_F(HostedDevices, HaveTheSensorsOfTheirHardware) {
+  const char* const before = std::getenv("LD_LIBRARY_PATH");
+  const std::string folder = std::filesystem::path(FAKE_NVML).parent_path();
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("LD_LIBRARY_PATH", folder.c_str(), 1);
+  Open(Fake());
+  before == nullptr ? unsetenv("LD_LIBRARY_PATH") : setenv("LD_LIBRARY_PATH", kept.c_str(), 1);
+  CudaOptions there = FakeOptions();
+  there.management = FAKE_NVML;
+  const auto here = OpenCudas(there, nullptr);
+  ASSERT_FALSE(here.empty());
+  ASSERT_NE(device_->sensors(), nullptr);
+  const Readings expected = here[0]->sensors()->Read(), readings = device_->sensors()->Read();
+  int told = 0;
+  for (int i = 0; i < kNumSensors; ++i) {
+    EXPECT_EQ(readings[static_cast<Sensor>(i)], expected[static_cast<Sensor>(i)]) << i;
+    told += readings[static_cast<Sensor>(i)] ? 1 : 0;
+  }
+  EXPECT_GT(told, 0);
+}
+
 // Its temporary files go with it, however it ends.
 TEST_F(HostedDevices, NoFolderIsLeft) {
   const TemporaryDirectory here;
