@@ -130,6 +130,7 @@ TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
     auto counter = std::make_unique<Counter>(*connection_, "CUDA:0");
     ASSERT_TRUE(counter->Run().Get().ok());
     kill(driver, death);
+    ASSERT_TRUE(Becomes([&] { return HasEndedOrStopped(driver); }));
     std::vector<Future<RunInfo>> runs, others;
     for (int i = 0; i < 20; ++i) {
       runs.push_back(counter->Run());

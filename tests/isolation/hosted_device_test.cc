@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "engine/base/device_lost.h"
@@ -160,6 +161,73 @@ TEST_F(HostedDevices, TheOthersGoOn) {
   EXPECT_EQ(devices[0]->queue().Submit(next, {theirs}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(NeedsHost(*device_, *devices[0]));
+}
+
+// All queues are at work for each other, and with memory of this process, when the process is
+// killed: every point is reached, in order, with its work done or the error of the loss.
+TEST_F(HostedDevices, OneThatIsKilledUnderLoad) {
+  Open(Fake({"FAKE_CUDA_DELAY_US=0"}));
+  ASSERT_EQ(device_->queues().size(), 3u);
+  const auto next = Next();
+  Command one;
+  one.kind = CommandKind::kCopy;
+  one.copy = {{0, 0}, {1, 0}, 64};
+  const auto copy = *device_->Encode({one});
+  constexpr int kRounds = 6, kSubmissions = 300;
+  for (int round = 0; round < kRounds; ++round) {
+    const BufferView a = Buffer(64), b = Buffer(64);
+    std::vector<std::vector<TimelinePoint>> points(3);
+    Mutex mutex;
+    TimelinePoint newest;
+    const auto submit = [&](size_t queue) {
+      const BufferView here = HostBuffer(*host_, std::string(64, 'x'));
+      for (int i = 0; i < kSubmissions; ++i) {
+        std::vector<TimelinePoint> waits;
+        {
+          const MutexLock lock(mutex);
+          if (i % 3 == 0) waits.push_back(newest);
+        }
+        const std::vector<BufferView> views =
+            i % 4 == 0   ? std::vector{a, here}
+            : i % 4 == 1 ? std::vector{here, b}
+                         : std::vector{queue == 1 ? b : a, queue == 1 ? a : b};
+        const bool launches = queue == 0 && i % 2 == 0;
+        const auto point = launches ? device_->queue().Submit(next, {a}, waits)
+                                    : device_->queues()[queue]->Submit(copy, views, waits);
+        if (!point.ok()) {  // from now on
+          EXPECT_TRUE(IsDeviceLost(point.status())) << point.status();
+          return;
+        }
+        points[queue].push_back(*point);
+        const MutexLock lock(mutex);
+        newest = *point;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (size_t queue = 0; queue < 3; ++queue) threads.emplace_back(submit, queue);
+    // At another place each time; in the last round, when all has ended.
+    const bool at_the_end = round == kRounds - 1;
+    while (!at_the_end && device_->queues()[2]->last().value < 1u + 40u * round) {
+      std::this_thread::yield();
+    }
+    if (!at_the_end) kill(events_.back().pid, SIGKILL);
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& of_queue : points) {
+      bool lost = false;
+      for (const TimelinePoint& point : of_queue) {
+        const absl::Status status = point.Wait(absl::Seconds(60));
+        EXPECT_TRUE(status.ok() || IsDeviceLost(status)) << status;
+        EXPECT_FALSE(lost && status.ok()) << "work behind a loss has ended well";
+        lost |= !status.ok();
+      }
+      if (at_the_end) EXPECT_FALSE(lost);
+    }
+    EXPECT_EQ(device_->memory_used(), 128) << "nothing holds on to what has ended";
+    if (!at_the_end) {
+      while (device_->Health().ok()) std::this_thread::yield();
+      ASSERT_EQ(device_->Recover(), absl::OkStatus());
+    }
+  }
 }
 
 TEST_F(HostedDevices, OneThatAnswersNothingIsKilled) {

@@ -3,6 +3,7 @@
 #include "devices/worker/lockdown.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "engine/base/sanitizers.h"
 #include "gtest/gtest.h"
@@ -90,6 +92,9 @@ TEST(RefuseNetwork, TakesSocketsAndOtherProcesses) {
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_process_vm_readv, getppid()); }), EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_unshare, 0); }), EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_mount); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWUSER | SIGCHLD); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWNET | SIGCHLD); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone3); }), ENOSYS);
 #if defined(__x86_64__)
   // By the numbers of x32.
   EXPECT_EQ(WithoutNetwork([] { return Call(0x40000000 + SYS_socket, AF_INET, SOCK_STREAM, 0); }),
@@ -103,6 +108,12 @@ TEST(RefuseNetwork, LeavesWhatDriversNeed) {
   EXPECT_EQ(WithoutNetwork([] { return socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
   EXPECT_EQ(WithoutNetwork([] { return kill(getpid(), 0); }), 0);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getpid(), gettid(), 0); }), 0);
+  EXPECT_EQ(WithoutNetwork([] {
+              int ran = -1;
+              std::thread([&] { ran = 0; }).join();
+              return ran;
+            }),
+            0);
   EXPECT_EQ(WithoutNetwork([] {
               const pid_t child = fork();
               if (child == 0) _exit(0);

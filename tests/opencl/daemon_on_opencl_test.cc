@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "engine/ir/content_hash.h"
 #include "tests/fakes/temporary_directory.h"
@@ -94,6 +95,7 @@ TEST_P(DaemonOnOpenCl, RunsGoOnAfterItsWorkerWasKilled) {
     const auto drivers = DriversOf(daemon_->pid());
     ASSERT_EQ(drivers.size(), 1u);
     kill(*drivers.begin(), SIGKILL);
+    while (!HasEndedOrStopped(*drivers.begin())) std::this_thread::yield();
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = TryDouble();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;

@@ -46,4 +46,11 @@ inline std::set<pid_t> DriversOf(pid_t daemon) {
   return out;
 }
 
+// Whether a signal that ends or stops the process has done so, for which it needs a processor.
+inline bool HasEndedOrStopped(pid_t process) {
+  const std::string status = ReadAll(StrCat("/proc/", process, "/status"));
+  return status.empty() || status.find("State:\tZ") != std::string::npos ||
+         status.find("State:\tT") != std::string::npos;
+}
+
 }  // namespace telegrad
