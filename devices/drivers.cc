@@ -9,6 +9,7 @@
 #include "devices/cuda/cuda_device.h"
 #include "devices/disk/disk_device.h"
 #include "devices/hip/hip_device.h"
+#include "devices/hosted/hosted_device.h"
 #include "devices/null/null_device.h"
 #include "devices/nv/nv_device.h"
 #include "devices/opencl/opencl_device.h"
@@ -88,6 +89,7 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
   if (options.cuda_library.empty()) return Devices();
   return OpenCudas({.library = options.cuda_library,
                     .devices = options.cuda_devices,
+                    .only = options.only,
                     .memory_limit = options.cuda_memory,
                     .assembler = options.cuda_assembler},
                    notes);
@@ -97,6 +99,7 @@ absl::StatusOr<Devices> OpenAmds(const DriverOptions& options, std::vector<std::
   if (options.hip_library.empty()) return Devices();
   return OpenHips({.library = options.hip_library,
                    .devices = options.hip_devices,
+                   .only = options.only,
                    .memory_limit = options.hip_memory},
                   notes);
 }
@@ -105,13 +108,16 @@ absl::StatusOr<Devices> OpenLoaders(const DriverOptions& options, std::vector<st
   if (options.opencl_library.empty()) return Devices();
   return OpenOpenCls({.library = options.opencl_library,
                       .devices = options.opencl_devices,
-                      .memory_limit = options.opencl_memory},
+                      .only = options.only,
+                      .memory_limit = options.opencl_memory,
+                      .inexact = options.opencl_inexact},
                      notes);
 }
 
 absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std::string>* notes) {
   Devices devices;
   for (auto& device : OpenNvs({.devices = options.nv_devices,
+                               .only = options.only,
                                .memory_limit = options.nv_memory,
                                .assembler = options.nv_assembler},
                               notes)) {
@@ -120,16 +126,66 @@ absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std
   return devices;
 }
 
+using Hosting = std::optional<HostedSetup>;
+
+Hosting HostCuda(const DriverOptions& options) {
+  if (options.cuda_library.empty() || options.cuda_devices == 0) return std::nullopt;
+  return HostedSetup{.library = options.cuda_library,
+                     .devices = options.cuda_devices,
+                     .memory_limit = options.cuda_memory,
+                     .assembler = options.cuda_assembler ? kAskForAssembler : ""};
+}
+
+Hosting HostHip(const DriverOptions& options) {
+  if (options.hip_library.empty() || options.hip_devices == 0) return std::nullopt;
+  return HostedSetup{.library = options.hip_library,
+                     .devices = options.hip_devices,
+                     .memory_limit = options.hip_memory};
+}
+
+Hosting HostOpenCl(const DriverOptions& options) {
+  if (options.opencl_library.empty() || options.opencl_devices == 0) return std::nullopt;
+  return HostedSetup{.library = options.opencl_library,
+                     .devices = options.opencl_devices,
+                     .memory_limit = options.opencl_memory};
+}
+
+Hosting HostNv(const DriverOptions& options) {
+  if (options.nv_devices == 0 || !options.nv_assembler.ok()) return std::nullopt;
+  return HostedSetup{.devices = options.nv_devices,
+                     .memory_limit = options.nv_memory,
+                     .assembler = *options.nv_assembler};
+}
+
 constexpr Driver kDrivers[] = {
     {"cpu", &OpenCpus},
-    {"cuda", &OpenGpus, /*in_daemon=*/true},
-    {"nv", &OpenQueues, /*in_daemon=*/true},
-    {"hip", &OpenAmds, /*in_daemon=*/true},
-    {"opencl", &OpenLoaders, /*in_daemon=*/true},
+    {"cuda", &OpenGpus, "CUDA", &HostCuda},
+    {"nv", &OpenQueues, "NV", &HostNv},
+    {"hip", &OpenAmds, "HIP", &HostHip},
+    {"opencl", &OpenLoaders, "OPENCL", &HostOpenCl},
     {"null", &OpenNulls},
     {"disk", &OpenDisks},
     {"remote", &OpenRemotes},
 };
+
+// Devices of a driver that is opened in processes of its own.
+Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptions& options,
+                      std::vector<std::string>* notes) {
+  setup.driver = std::string(driver.name);
+  auto devices = OpenHosted({.prefix = std::string(driver.prefix),
+                             .setup = std::move(setup),
+                             .assembler = options.cuda_assembler,
+                             .hang_limit = absl::Milliseconds(options.worker_hang_ms),
+                             .on_event = options.on_worker},
+                            notes);
+  if (options.isolate != Isolation::kTenant) return devices;
+  for (const auto& device : devices) {
+    notes->push_back(StrCat(device->name(),
+                            ": one worker process serves all tenants; --isolate=tenant keeps "
+                            "tenants apart on CPU devices only"));
+  }
+  return devices;
+}
 
 }  // namespace
 
@@ -140,16 +196,43 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   if (notes == nullptr) notes = &unread;
   Devices all;
   for (const Driver& driver : kDrivers) {
-    TG_ASSIGN_OR_RETURN(Devices devices, driver.open(options, notes));
-    for (auto& device : devices) {
-      if (driver.in_daemon && options.isolate != Isolation::kNone) {
-        notes->push_back(StrCat(device->name(),
-                                ": its kernels run in the daemon; --isolate is for CPU devices"));
-      }
-      all.push_back(std::move(device));
+    Hosting hosting;
+    if (options.isolate != Isolation::kNone && driver.hosted != nullptr) {
+      hosting = driver.hosted(options);
     }
+    Devices devices;
+    if (hosting) {
+      devices = OpenInWorkers(driver, *std::move(hosting), options, notes);
+    } else {
+      TG_ASSIGN_OR_RETURN(devices, driver.open(options, notes));
+    }
+    for (auto& device : devices) all.push_back(std::move(device));
   }
   return all;
+}
+
+absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std::string>* notes) {
+  DriverOptions options{.only = {setup.only, setup.generation},
+                        .cuda_library = setup.library,
+                        .cuda_devices = setup.devices,
+                        .cuda_memory = setup.memory_limit,
+                        .hip_library = setup.library,
+                        .hip_devices = setup.devices,
+                        .hip_memory = setup.memory_limit,
+                        .opencl_library = setup.library,
+                        .opencl_devices = setup.devices,
+                        .opencl_memory = setup.memory_limit,
+                        .nv_devices = setup.devices,
+                        .nv_memory = setup.memory_limit,
+                        .nv_assembler = setup.assembler};
+  options.opencl_inexact = setup.inexact;
+  if (!setup.assembler.empty()) {
+    options.cuda_assembler = [](const std::string&) { return std::string(kAskForAssembler); };
+  }
+  for (const Driver& driver : kDrivers) {
+    if (driver.name == setup.driver && driver.hosted != nullptr) return driver.open(options, notes);
+  }
+  return InvalidArgument("no driver ", setup.driver, " for a worker");
 }
 
 }  // namespace telegrad

@@ -70,7 +70,7 @@ std::vector<LabelledMetric> MetricsOfSensors(const DevicePool& pool) {
 
 void LostDevices::TryToRecover(Device& device, Loss* loss) {
   if (looks_ < loss->next || loss->recovery != nullptr) return;
-  constexpr int64_t kLongestPause = 64;
+  constexpr int64_t kLongestPause = 256;
   loss->next = looks_ + loss->pause;
   loss->pause = std::min(2 * loss->pause, kLongestPause);
   auto recovery = std::make_unique<Recovery>();

@@ -25,7 +25,7 @@ std::vector<LabelledMetric> MetricsOfSensors(const DevicePool& pool);
 
 // Which devices take no work; said once when it begins and when it ends. A device that is lost is
 // brought back (Device::Recover): at the look after the one that found it lost, and where that
-// fails, after 1 more look, 2 more, 4, and so on, up to 64. That runs on a thread for each device,
+// fails, after 1 more look, 2 more, 4, and so on, up to 256. That runs on a thread for each device,
 // because drivers take seconds; no look waits for it. Not thread-safe.
 class LostDevices {
  public:

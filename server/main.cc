@@ -282,9 +282,10 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   LostDevices lost(pool.get());
   IdleMemories idle_memories(pool.get(), flags.GetInt("idle-memory"));
   IdleTrim trim;
+  const Ticker often(std::chrono::milliseconds(250),
+                     [&] { health.SetDevicesHealthy(lost.Look()); });
   const Ticker ticker(std::chrono::seconds(1), [&] {
     watch.Look();
-    health.SetDevicesHealthy(lost.Look());
     idle_memories.Look();
     trim.Look(std::clock() / (CLOCKS_PER_SEC / 4));  // processor time
   });

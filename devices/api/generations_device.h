@@ -32,6 +32,15 @@ class Generation {
   virtual absl::Status Close() = 0;
 };
 
+// Of the devices that a driver shows, the one with this number, and which generation of it is
+// opened first, for a process that hosts one device; below 0: all of them.
+struct OneDevice {
+  int64_t number = -1;
+  uint64_t generation = 1;
+
+  bool Has(int64_t device) const { return number < 0 || number == device; }
+};
+
 using GenerationOpener =
     std::function<absl::StatusOr<std::unique_ptr<Generation>>(uint64_t number)>;
 

@@ -156,6 +156,7 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
   const stream::Opening opening{
       .kind = "CUDA",
       .count = count,
+      .only = options.only,
       .open = [driver, options](
                   int i, const std::string& name,
                   uint64_t number) { return OpenOne(driver, i, name, number, options); },

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/generations_device.h"
 #include "devices/api/host_queue.h"
 
 namespace telegrad {
@@ -20,6 +21,7 @@ struct CudaOptions {
   std::string management = "libnvidia-ml.so.1";  // for Device::sensors
   const Clock* clock = Clock::Steady();          // of the sensors
   int64_t devices = -1;      // the first so many GPUs that the driver shows; below 0: all of them
+  OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
   // Target::features for GPUs whose code is of `arch`, so that who compiles for them makes cubins
   // (engine/compile/ptxas.h); an error, or no function: PTX, which the driver translates.

@@ -144,6 +144,7 @@ std::vector<std::unique_ptr<Device>> OpenHips(const HipOptions& options,
   const stream::Opening opening{
       .kind = "HIP",
       .count = count,
+      .only = options.only,
       .open = [driver, options](
                   int i, const std::string& name,
                   uint64_t number) { return OpenHip(driver, i, name, number, options); },

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/generations_device.h"
 #include "devices/api/host_queue.h"
 
 namespace telegrad {
@@ -17,6 +18,7 @@ struct HipOptions {
   // HIP's, separated by colons: the first that can be opened.
   std::string library = "libamdhip64.so.7:libamdhip64.so.6";
   int64_t devices = -1;      // the first so many GPUs that HIP shows; below 0: all of them
+  OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;

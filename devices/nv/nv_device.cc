@@ -68,8 +68,9 @@ std::vector<std::unique_ptr<Device>> OpenNvs(const NvOptions& options,
     return out;
   }
   for (int i = 0; i < options.devices; ++i) {
+    if (!options.only.Has(i)) continue;
     const std::string name = StrCat("NV:", i);
-    auto first = OpenNv(i, name, 1, options);
+    auto first = OpenNv(i, name, options.only.generation, options);
     if (!first.ok()) {
       note(StrCat(name, " is left out: ", ToStd(first.status().message())));
       continue;

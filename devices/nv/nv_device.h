@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/generations_device.h"
 #include "devices/api/host_queue.h"
 #include "devices/hcq/sys_ops.h"
 #include "devices/nv/gpu.h"
@@ -20,6 +21,7 @@ namespace telegrad {
 
 struct NvOptions {
   int64_t devices = 0;       // the first so many GPUs that the kernel driver shows
+  OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;

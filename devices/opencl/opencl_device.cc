@@ -180,13 +180,14 @@ std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
   const auto& devices = listing->devices;
   for (size_t i = 0; i < devices.size(); ++i) {
     if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
+    if (!options.only.Has(static_cast<int64_t>(i))) continue;
     const std::string name = StrCat("OPENCL:", i);
     const auto open = [library = *library, device = devices[i], name,
                        options](uint64_t number) -> absl::StatusOr<std::unique_ptr<Generation>> {
       TG_ASSIGN_OR_RETURN(auto opened, OpenClDevice::Make(library, device, name, number, options));
       return std::make_unique<OpenClGeneration>(std::move(opened));
     };
-    auto device = open(1);
+    auto device = open(options.only.generation);
     if (!device.ok()) {
       note(StrCat(name, " (", NameOf(**library, devices[i]),
                   ") is left out: ", ToStd(device.status().message())));

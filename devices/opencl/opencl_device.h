@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/generations_device.h"
 #include "devices/api/host_queue.h"
 
 namespace telegrad {
@@ -17,6 +18,7 @@ namespace telegrad {
 struct OpenClOptions {
   std::string library = "libOpenCL.so.1";  // the loader
   int64_t devices = -1;      // the first so many that its platforms show; below 0: all of them
+  OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: a share of what the device has
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;

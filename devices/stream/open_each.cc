@@ -55,8 +55,9 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
   const auto group = std::make_shared<Group>();
   std::vector<std::shared_ptr<Context>> opened;
   for (int i = 0; i < opening.count; ++i) {
+    if (!opening.only.Has(i)) continue;
     const std::string name = StrCat(opening.kind, ":", i);
-    auto device = opening.open(i, name, 1);
+    auto device = opening.open(i, name, opening.only.generation);
     if (!device.ok()) {
       note(StrCat(name, " (", opening.product(i),
                   ") is left out: ", ToStd(device.status().message())));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "devices/api/generations_device.h"
 #include "devices/stream/peer_path.h"
 #include "devices/stream/stream_device.h"
 
@@ -15,6 +16,7 @@ namespace telegrad::stream {
 struct Opening {
   std::string kind;  // "CUDA"; the devices are CUDA:0, ...
   int count = 0;
+  OneDevice only = {};  // of these
   std::function<absl::StatusOr<std::unique_ptr<StreamDevice>>(int index, const std::string& name,
                                                               uint64_t generation)>
       open;

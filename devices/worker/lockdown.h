@@ -10,4 +10,10 @@ namespace telegrad {
 // What it has open stays open. UNIMPLEMENTED where the kernel has no such filters.
 absl::Status LockDown();
 
+// For a process that hosts a driver's library, which needs files, devices and threads: from here on
+// no thread of it opens a socket that is not of this machine (AF_UNIX), looks into another process,
+// signals one, or does what only administrators do; such calls fail with EPERM. UNIMPLEMENTED as
+// above.
+absl::Status RefuseNetwork();
+
 }  // namespace telegrad

@@ -1,9 +1,12 @@
-// telegrad-device-worker: runs kernels for the telegradd that started it, in a process of its own,
-// so that a fault costs the work that it was running. See docs/isolation.md.
+// telegrad-device-worker: runs kernels, or hosts the driver of a GPU, for the telegradd that
+// started it, in a process of its own, so that a fault costs the work that it was running. See
+// docs/isolation.md.
 #include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "devices/drivers.h"
+#include "devices/hosted/serve_driver.h"
 #include "devices/worker/serve.h"
 #include "engine/base/version.h"
 #include "engine/process/child_process.h"
@@ -21,6 +24,9 @@ int main(int argc, char** argv) {
   if (!telegrad::BeginAsChild()) {
     std::fputs(kUse, stderr);
     return 2;
+  }
+  if (argc == 2 && std::string_view(argv[1]) == "driver") {
+    return telegrad::ServeDriver(telegrad::kChildSocket, &telegrad::OpenForDaemon);
   }
   return telegrad::ServeDevice(telegrad::kChildSocket);
 }

@@ -15,6 +15,8 @@
 namespace telegrad {
 namespace {
 
+constexpr size_t kShort = 4096;  // bytes that are copied rather than sent by themselves
+
 absl::Status Closed() { return absl::UnavailableError("the other side has closed its end"); }
 
 // Until the socket is ready for `events`.
@@ -38,13 +40,14 @@ absl::Status WaitFor(int socket, short events, FrameDeadline deadline) {
 template <typename Move>
 absl::Status MoveAll(int socket, size_t size, short events, FrameDeadline deadline, Move move) {
   for (size_t done = 0; done < size;) {
-    TG_RETURN_IF_ERROR(WaitFor(socket, events, deadline));
     const ssize_t moved = move(done);
     if (moved > 0) {
       done += static_cast<size_t>(moved);
     } else if (moved == 0 || errno == EPIPE || errno == ECONNRESET) {
       return Closed();
-    } else if (errno != EINTR && errno != EAGAIN) {
+    } else if (errno == EAGAIN) {  // what is there needs no waiting, which is a system call more
+      TG_RETURN_IF_ERROR(WaitFor(socket, events, deadline));
+    } else if (errno != EINTR) {
       return Internal("socket: ", std::strerror(errno));
     }
   }
@@ -87,6 +90,10 @@ absl::Status WriteFrame(int socket, std::string_view payload, FrameDeadline dead
   header.Word(static_cast<uint32_t>(payload.size()));
   std::string head = header.Take();
   head.append(Sha256(payload).view());
+  if (payload.size() <= kShort) {  // at once
+    head.append(payload);
+    return SendAll(socket, head, deadline);
+  }
   TG_RETURN_IF_ERROR(SendAll(socket, head, deadline));
   return SendAll(socket, payload, deadline);
 }

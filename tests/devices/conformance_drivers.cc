@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "devices/disk/disk_device.h"
+#include "devices/hosted/hosted_device.h"
 #include "devices/null/null_device.h"
 #include "devices/worker/worker_device.h"
 #include "engine/base/status.h"
@@ -206,6 +207,40 @@ Workers& TheWorkers() {
   static Workers workers;
   return workers;
 }
+Workers& DriverWorkers() {
+  static Workers workers;
+  return workers;
+}
+
+// The first device of a driver that is opened in a process.
+std::unique_ptr<Device> OpenInWorker(HostedOptions options, const QueueLimits& limits) {
+  DriverWorkers().Repair();
+  DriverWorkers().pid = 0;
+  options.executable = DriverWorkers().program();
+  options.setup.devices = 1;
+  options.setup.memory_limit = kLimit;
+  options.queue_capacity = limits.capacity;
+  options.wait_limit = limits.wait_limit;
+  options.on_event = [](const WorkerEvent& event) {
+    if (event.pid != 0) DriverWorkers().pid = event.pid;
+  };
+  std::vector<std::string> notes;
+  auto devices = OpenHosted(options, &notes);
+  EXPECT_EQ(devices.size(), 1u) << (notes.empty() ? "" : notes[0]);
+  return devices.empty() ? nullptr : std::move(devices[0]);
+}
+
+// As the row of the driver itself, but for what a fake tells and does in this process only.
+TestedDriver InWorker(TestedDriver row, const HostedOptions& options) {
+  row.name += "_in_worker";
+  row.open = [options](const QueueLimits& limits) { return OpenInWorker(options, limits); };
+  row.fault = [] { DriverWorkers().Fault(); };
+  row.repair = [] { DriverWorkers().Repair(); };
+  row.hang = row.release = nullptr;
+  row.given_copies = row.pinned_blocks = nullptr;
+  row.problems = nullptr;
+  return row;
+}
 
 std::unique_ptr<Device> OpenWorkers(const QueueLimits& limits) {
   TheWorkers().Repair();
@@ -378,6 +413,23 @@ std::vector<TestedDriver> AllDrivers() {
        .place = &OpenClPlace,
        .absent = [] { return WhyNoOpenCl(); },
        .no_tensor_maps = "OpenCL C has none"},
+#ifdef DEVICE_WORKER
+      InWorker(FakeNvidia("cuda_fake", /*is_virtual=*/false),
+               {.prefix = "CUDA", .setup = {.driver = "cuda", .library = TELEGRAD_FAKE_CUDA}}),
+      InWorker(FakeAmd("hip_fake_wave64", 0x942, "gfx942", /*is_virtual=*/false),
+               {.prefix = "HIP", .setup = {.driver = "hip", .library = TELEGRAD_FAKE_HIP}}),
+      InWorker({.name = "opencl",
+                .open = nullptr,
+                .next = &OpenClNext,
+                .place = &OpenClPlace,
+                .absent = [] { return WhyNoOpenCl(); },
+                .no_tensor_maps = "OpenCL C has none",
+                .queues = 2},
+               {.prefix = "OPENCL",
+                .setup = {.driver = "opencl",
+                          .library = OpenClLibrary(),
+                          .inexact = OpenClIsInexact()}}),
+#endif
 #ifdef TELEGRAD_FAILING_OPENCL
       {.name = "opencl_faulty",
        .open = &OpenFaultyOpenCl,

@@ -1,16 +1,13 @@
 // A daemon with --isolate: which runs fail when workers are killed, and that no other tenant
 // notices.
-#include <dirent.h>
 #include <signal.h>
 
-#include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 #include "tests/server/auth_fixture.h"
+#include "tests/server/device_workers.h"
 
 namespace telegrad {
 namespace {
@@ -18,34 +15,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
-
-// The device workers of a daemon.
-std::set<pid_t> WorkersOf(pid_t daemon) {
-  std::set<pid_t> out;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string status = ReadAll(entry.path() / "status");
-    // Names of processes have 15 bytes.
-    if (status.starts_with("Name:\ttelegrad-device") &&
-        status.find(StrCat("\nPPid:\t", daemon, "\n")) != std::string::npos) {
-      out.insert(static_cast<pid_t>(std::stol(name)));
-    }
-  }
-  return out;
-}
-
 // A session with four words on which it counts.
 class Counter {
  public:
-  explicit Counter(Connection& connection) : session_(*connection.OpenSession()) {
-    session_->Alloc(1, 16, "CPU:0");
+  explicit Counter(Connection& connection, const std::string& device = "CPU:0")
+      : session_(*connection.OpenSession()) {
+    session_->Alloc(1, 16, device);
     session_->WriteCopy(1, 0, Bytes(std::vector<int32_t>(4)));
     session_->Put(graph_.root());
   }
@@ -99,22 +74,88 @@ TEST(IsolatedDaemon, RunsGoOnAfterAWorkerWasKilled) {
   EXPECT_GE((*connection->Stats())["telegrad_device_worker_ends_total"], 1);
 }
 
-// Who asks for isolation hears of what has none.
-TEST(IsolatedDaemon, SaysWhatRunsInTheDaemonAllTheSame) {
-  for (const std::string how : {"none", "device"}) {
-    RunningDaemon daemon(
-        {"--isolate", how, "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1"});
-    std::vector<std::string> notes;
-    ASSERT_TRUE((*Connection::Connect(daemon.address()))->ListDevices(&notes).ok());
-    const auto of_gpu =
-        ::testing::Contains("CUDA:0: its kernels run in the daemon; --isolate is for CPU devices");
-    if (how == "none") {
-      EXPECT_THAT(notes, ::testing::Not(of_gpu));
-    } else {
-      EXPECT_THAT(notes, of_gpu);
-    }
+class IsolatedDriver : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    daemon_ = std::make_unique<RunningDaemon>(std::vector<std::string>{
+        "--isolate", GetParam(), "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1"});
+    connection_ = *Connection::Connect(daemon_->address());
   }
+  pid_t daemon() { return daemon_->process().pid(); }
+  // The one process that hosts the GPU's driver.
+  pid_t Driver() {
+    std::set<pid_t> all;
+    EXPECT_TRUE(Becomes([&] { return (all = DriversOf(daemon())).size() == 1; }));
+    return all.empty() ? 0 : *all.begin();
+  }
+  static bool Maps(pid_t process) {
+    return ReadAll(StrCat("/proc/", process, "/maps")).find(TELEGRAD_FAKE_CUDA) !=
+           std::string::npos;
+  }
+
+  std::unique_ptr<RunningDaemon> daemon_;
+  std::shared_ptr<Connection> connection_;
+};
+
+TEST_P(IsolatedDriver, IsLoadedInItsWorkerOnly) {
+  const pid_t driver = Driver();
+  EXPECT_TRUE(Maps(driver));
+  EXPECT_FALSE(Maps(daemon()));
+  const std::string status = ReadAll(StrCat("/proc/", driver, "/status"));
+  EXPECT_THAT(status, AllOf(HasSubstr("Seccomp:\t2"), HasSubstr("NoNewPrivs:\t1")));
+  EXPECT_THAT(ReadAll(StrCat("/proc/", driver, "/limits")),
+              ::testing::ContainsRegex("Max core file size +0 "));
+  Counter counter(*connection_, "CUDA:0");
+  ASSERT_TRUE(counter.Run().Get().ok());
+  EXPECT_EQ(*counter.Value(), 1);
+  EXPECT_FALSE(Maps(daemon()));
+  // Who asks for tenants to be kept apart hears of what keeps them apart by no process.
+  std::vector<std::string> notes;
+  ASSERT_TRUE(connection_->ListDevices(&notes).ok());
+  const auto of_gpu = ::testing::Contains(HasSubstr("CUDA:0: one worker process serves all"));
+  if (GetParam() == "tenant") {
+    EXPECT_THAT(notes, of_gpu);
+  } else {
+    EXPECT_THAT(notes, ::testing::Not(of_gpu));
+  }
+  daemon_.reset();  // killed
+  EXPECT_TRUE(Becomes([&] { return kill(driver, 0) != 0; }));
 }
+
+// The error names the process, a new one takes the next run, and nobody else notices.
+TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
+  Counter bystander(*connection_);
+  for (const int death : {SIGKILL, SIGABRT, SIGSTOP}) {
+    const pid_t driver = Driver();
+    auto counter = std::make_unique<Counter>(*connection_, "CUDA:0");
+    ASSERT_TRUE(counter->Run().Get().ok());
+    kill(driver, death);
+    ASSERT_TRUE(Becomes([&] { return HasEndedOrStopped(driver); }));
+    std::vector<Future<RunInfo>> runs, others;
+    for (int i = 0; i < 20; ++i) {
+      runs.push_back(counter->Run());
+      others.push_back(bystander.Run());
+    }
+    for (const auto& run : runs) {
+      const absl::Status status = run.Get().status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(StrCat("CUDA:0's worker (process ", driver, ")")));
+    }
+    for (const auto& run : others) EXPECT_TRUE(run.Get().ok());
+    EXPECT_TRUE(Becomes([&] {
+      counter = std::make_unique<Counter>(*connection_, "CUDA:0");
+      return counter->Run().Get().ok();
+    }));
+    EXPECT_EQ(*counter->Value(), 1);
+    EXPECT_NE(Driver(), driver);
+  }
+  EXPECT_EQ(*bystander.Value(), 60);
+  EXPECT_GE((*connection_->Stats())["telegrad_device_worker_ends_total"], 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, IsolatedDriver, ::testing::Values("device", "tenant"),
+                         [](const auto& info) { return info.param; });
 
 class IsolatedTenants : public AuthTest {
  protected:

@@ -3,6 +3,7 @@
 #include "devices/worker/lockdown.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "engine/base/sanitizers.h"
 #include "gtest/gtest.h"
@@ -19,11 +21,11 @@
 namespace telegrad {
 namespace {
 
-// What `attempt` ends with in a locked process: 0, or errno.
-int Locked(int (*attempt)()) {
+// What `attempt` ends with in a process that `restrict` has restricted: 0, or errno.
+int In(absl::Status (*restrict)(), int (*attempt)()) {
   const pid_t child = fork();
   if (child == 0) {
-    if (!LockDown().ok()) _exit(200);
+    if (!restrict().ok()) _exit(200);
     errno = 0;
     const int result = attempt();
     _exit(result < 0 ? errno : 0);
@@ -32,6 +34,13 @@ int Locked(int (*attempt)()) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status)) << status;
   return WEXITSTATUS(status);
+}
+
+int Locked(int (*attempt)()) { return In(&LockDown, attempt); }
+int WithoutNetwork(int (*attempt)()) { return In(&RefuseNetwork, attempt); }
+
+int Call(long number, long first = 0, long second = 0, long third = 0) {
+  return static_cast<int>(syscall(number, first, second, third, 0, 0, 0));
 }
 
 TEST(LockDown, TakesAllButComputing) {
@@ -65,6 +74,53 @@ TEST(LockDown, LeavesMemoryAndSignalsToItself) {
             }),
             0);
   EXPECT_EQ(Locked([] { return static_cast<int>(syscall(SYS_tgkill, getpid(), gettid(), 0)); }), 0);
+}
+
+TEST(RefuseNetwork, TakesSocketsAndOtherProcesses) {
+  EXPECT_EQ(WithoutNetwork([] { return socket(AF_INET, SOCK_STREAM, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return socket(AF_INET6, SOCK_DGRAM, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return socket(AF_NETLINK, SOCK_RAW, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return socket(AF_PACKET, SOCK_RAW, 0); }), EPERM);
+  // Which opens sockets without the call of that name.
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_io_uring_setup, 1, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return kill(getppid(), 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return kill(-1, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getppid(), getppid(), 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_rt_sigqueueinfo, getppid(), 0, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return static_cast<int>(ptrace(PTRACE_ATTACH, getppid(), 0, 0)); }),
+            EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_process_vm_readv, getppid()); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_unshare, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_mount); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWUSER | SIGCHLD); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWNET | SIGCHLD); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone3); }), ENOSYS);
+#if defined(__x86_64__)
+  // By the numbers of x32.
+  EXPECT_EQ(WithoutNetwork([] { return Call(0x40000000 + SYS_socket, AF_INET, SOCK_STREAM, 0); }),
+            EPERM);
+#endif
+}
+
+// A driver opens files and devices, starts threads and programs, and talks to services of its own.
+TEST(RefuseNetwork, LeavesWhatDriversNeed) {
+  EXPECT_EQ(WithoutNetwork([] { return open("/dev/null", O_RDONLY); }), 0);
+  EXPECT_EQ(WithoutNetwork([] { return socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
+  EXPECT_EQ(WithoutNetwork([] { return kill(getpid(), 0); }), 0);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getpid(), gettid(), 0); }), 0);
+  EXPECT_EQ(WithoutNetwork([] {
+              int ran = -1;
+              std::thread([&] { ran = 0; }).join();
+              return ran;
+            }),
+            0);
+  EXPECT_EQ(WithoutNetwork([] {
+              const pid_t child = fork();
+              if (child == 0) _exit(0);
+              int status = 0;
+              return waitpid(child, &status, 0) == child && status == 0 ? 0 : -1;
+            }),
+            0);
 }
 
 }  // namespace

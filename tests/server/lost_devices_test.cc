@@ -118,10 +118,10 @@ TEST_F(LostDevicesTest, AreBroughtBackAtTheNextLook) {
 TEST_F(LostDevicesTest, AreTriedWithPausesThatDouble) {
   script_->SetHealth(absl::UnavailableError("it faulted"));
   script_->recovery = absl::UnavailableError("the driver refuses");
-  for (int i = 0; i < 200; ++i) EXPECT_FALSE(LookAndAwait());
-  EXPECT_THAT(script_->tried, ElementsAre(2, 3, 5, 9, 17, 33, 65, 129, 193));
+  for (int i = 0; i < 800; ++i) EXPECT_FALSE(LookAndAwait());
+  EXPECT_THAT(script_->tried, ElementsAre(2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 769));
   script_->recovery = absl::OkStatus();
-  while (script_->look < 257) EXPECT_FALSE(LookAndAwait());
+  while (script_->look < 1025) EXPECT_FALSE(LookAndAwait());
   EXPECT_TRUE(LookAndAwait());
   // The next loss begins anew.
   script_->tried.clear();
@@ -129,7 +129,7 @@ TEST_F(LostDevicesTest, AreTriedWithPausesThatDouble) {
   EXPECT_FALSE(LookAndAwait());
   EXPECT_FALSE(LookAndAwait());
   EXPECT_TRUE(LookAndAwait());
-  EXPECT_THAT(script_->tried, ElementsAre(260));
+  EXPECT_THAT(script_->tried, ElementsAre(1028));
 }
 
 TEST_F(LostDevicesTest, ThoseThatComeBackByThemselvesDo) {

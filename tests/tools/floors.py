@@ -55,6 +55,7 @@ ALLOWED = [
     ("devices/hip", ["devices/stream"] + CONTRACT),  # the same
     ("devices/opencl", ["engine/opencl"] + CONTRACT),  # whose loader the compiler opens, too
     ("devices/worker", ["devices/cpu", "engine/process"] + CONTRACT),  # a processor in another process
+    ("devices/hosted", ["devices/worker", "engine/process"] + CONTRACT),  # any driver in another process
     ("devices/*", CONTRACT),
     ("server", ["engine/base"]),  # the table of flags
     ("server/data", ["proto", "server/*", "engine/*", "devices/api"]),
@@ -67,7 +68,7 @@ ALLOWED = [
     ("client/cli", ["client/cc", "client/terminal", "engine/base", "engine/types", "engine/ir", "engine/frontend", "engine/explain"]),
 ]
 
-MAINS = ["engine/tools/main.cc", "server/main.cc", "server/device_watch.cc", "server/device_watch.h",
+MAINS = ["engine/tools/main.cc", "devices/worker/main.cc", "server/main.cc", "server/device_watch.cc", "server/device_watch.h",
          "server/http_front_end.cc", "server/http_front_end.h", "server/lifetime.cc", "server/lifetime.h",
          "server/model_serving.cc", "server/model_serving.h", "server/no_http_front_end.cc", "server/options.cc",
          "server/options.h"]  # may include everything

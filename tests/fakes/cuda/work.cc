@@ -2,6 +2,7 @@
 // and launches when a stream runs them, with the failures that the knobs ask for.
 #include "tests/fakes/cuda/work.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/fakes/cuda/device_facts.h"
@@ -140,6 +141,7 @@ Result Prepare(Driver& driver, const Context& context, Handle function, const ui
 LaunchFate DrawFate(Driver& driver) {
   LaunchFate fate;
   fate.budget = static_cast<uint64_t>(driver.knobs.budget);
+  if (Now(&driver.knobs.abort_launch)) std::abort();
   fate.hangs = Now(&driver.knobs.hang_launch);
   if (Now(&driver.knobs.fault_launch)) fate.fault = static_cast<Result>(driver.knobs.fault_code);
   return fate;

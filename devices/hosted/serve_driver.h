@@ -1,0 +1,22 @@
+// What telegrad-device-worker does for a driver: it opens the driver's device in this process, and
+// does what the daemon asks of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "devices/api/device.h"
+#include "devices/hosted/messages.h"
+
+namespace telegrad {
+
+// The devices that the setup is of; `notes` get what is left out and why.
+using HostedOpener = std::function<absl::StatusOr<std::vector<std::unique_ptr<Device>>>(
+    const HostedSetup& setup, std::vector<std::string>* notes)>;
+
+// Until the daemon closes its end; then the process ends with the code.
+int ServeDriver(int socket, const HostedOpener& open);
+
+}  // namespace telegrad
