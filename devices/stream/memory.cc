@@ -217,6 +217,31 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
   return Shrink(limit_);
 }
 
+absl::StatusOr<std::shared_ptr<const void>> Memories::HoldCode(int64_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  {
+    const MutexLock lock(mutex_);
+    if (bytes > limit_ - used_) {
+      return ResourceExhausted(context_->name(), ": no room for a program with ", bytes,
+                               " bytes of code: ", used_, " of ", limit_, " bytes are in use");
+    }
+    used_ += bytes;
+    footprint_ += bytes;
+  }
+  std::shared_ptr<const void> out(this, [weak = weak_from_this(), bytes](const void*) {
+    if (const auto memories = weak.lock()) memories->DropCode(bytes);
+  });
+  TG_RETURN_IF_ERROR(context_->Enter());
+  TG_RETURN_IF_ERROR(Shrink(limit_));
+  return out;
+}
+
+void Memories::DropCode(int64_t bytes) {
+  const MutexLock lock(mutex_);
+  used_ -= bytes;
+  footprint_ -= bytes;
+}
+
 absl::Status Memories::NoRoomLocked(int64_t size) const {
   return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used_, " of ",
                            limit_, " are in use");
@@ -262,8 +287,7 @@ absl::StatusOr<Memories::Block> Memories::TakeFromArena(int64_t bytes) {
   const auto take = [&] { return arena_->Take(bytes, limit_ - BytesBesideArena()); };
   auto address = take();
   if (absl::IsResourceExhausted(address.status())) {
-    TG_RETURN_IF_ERROR(Shrink(0));
-    AwaitFrees();
+    TG_RETURN_IF_ERROR(GiveBackKept());
     address = take();
   }
   if (address.ok()) return Block{*address, bytes};
@@ -301,8 +325,7 @@ absl::StatusOr<Address> Memories::AllocateFromLibrary(int64_t bytes) {
   Address address = 0;
   absl::Status status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   if (absl::IsResourceExhausted(status)) {
-    TG_RETURN_IF_ERROR(Shrink(0));
-    AwaitFrees();
+    TG_RETURN_IF_ERROR(GiveBackKept());
     status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   }
   TG_RETURN_IF_ERROR(status);
@@ -350,6 +373,12 @@ absl::Status Memories::Shrink(int64_t left) {
   --frees_;
   freed_.notify_all();
   return freed;
+}
+
+absl::Status Memories::GiveBackKept() {
+  TG_RETURN_IF_ERROR(Shrink(0));
+  AwaitFrees();
+  return absl::OkStatus();
 }
 
 void Memories::AwaitFrees() {

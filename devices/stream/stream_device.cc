@@ -91,10 +91,24 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_v
   return memories_->Import(handle, size);
 }
 
+// Where the driver has no memory for the code, what is kept of ours may be what it lacks.
 absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
-  TG_ASSIGN_OR_RETURN(
-      auto program,
-      StreamProgram::Load(context_, image, description_.target.local_bytes, unloader_.unloads()));
+  TG_RETURN_IF_ERROR(context_->health());
+  const int64_t bytes = context_->driver().CodeBytes(image);
+  TG_ASSIGN_OR_RETURN(const auto code, memories_->HoldCode(bytes));
+  const auto load = [&] {
+    return StreamProgram::Load(context_, image, description_.target.local_bytes, code,
+                               unloader_.unloads());
+  };
+  auto loaded = load();
+  if (absl::IsResourceExhausted(loaded.status())) {
+    TG_RETURN_IF_ERROR(memories_->GiveBackKept());
+    loaded = load();
+  }
+  if (absl::IsResourceExhausted(loaded.status())) {
+    return memories_->OthersTookIt(loaded.status(), bytes);
+  }
+  TG_ASSIGN_OR_RETURN(auto program, std::move(loaded));
   TG_RETURN_IF_ERROR(memories_->HoldStacks(program->stack_bytes(), description_.resident_threads));
   return program;
 }
