@@ -89,6 +89,7 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
   return OpenCudas({.library = options.cuda_library,
                     .devices = options.cuda_devices,
                     .memory_limit = options.cuda_memory,
+                    .pinned_memory = options.pinned_memory,
                     .assembler = options.cuda_assembler},
                    notes);
 }
@@ -97,7 +98,8 @@ absl::StatusOr<Devices> OpenAmds(const DriverOptions& options, std::vector<std::
   if (options.hip_library.empty()) return Devices();
   return OpenHips({.library = options.hip_library,
                    .devices = options.hip_devices,
-                   .memory_limit = options.hip_memory},
+                   .memory_limit = options.hip_memory,
+                   .pinned_memory = options.pinned_memory},
                   notes);
 }
 
@@ -113,6 +115,7 @@ absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std
   Devices devices;
   for (auto& device : OpenNvs({.devices = options.nv_devices,
                                .memory_limit = options.nv_memory,
+                               .pinned_memory = options.pinned_memory,
                                .assembler = options.nv_assembler},
                               notes)) {
     devices.push_back(std::move(device));

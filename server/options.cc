@@ -224,6 +224,7 @@ DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
           .null_devices = flags.GetInt("null-devices"),
           .open_remotes =
               [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
+          .pinned_memory = flags.GetInt("pinned-memory"),
           .cuda_library = flags.GetString("cuda-library"),
           .cuda_devices = flags.GetInt("cuda-devices"),
           .cuda_memory = flags.GetInt("cuda-memory"),

@@ -31,14 +31,36 @@ StreamMemory::~StreamMemory() {
   }
 }
 
+// Whole pages, because it is those that a driver locks.
+absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::Lock(const std::shared_ptr<Context>& context,
+                                                           int64_t size, bool zeroed) {
+  int64_t bytes = 0;
+  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
+    return InvalidArgument(context->name(), ": an allocation of ", size, " bytes");
+  }
+  TG_RETURN_IF_ERROR(context->health());
+  TG_RETURN_IF_ERROR(context->Enter());
+  bytes = bytes / kPage * kPage;
+  void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
+  if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
+  if (zeroed) std::memset(at, 0, static_cast<size_t>(bytes));
+  const absl::Status locked =
+      TG_STREAM(*context, host_register, at, static_cast<size_t>(bytes), kPortable);
+  if (!locked.ok()) {
+    std::free(at);
+    return locked;
+  }
+  return std::make_shared<PinnedMemory>(context, at, size);
+}
+
 // What the driver does not give back stays locked, and is used for nothing else: until the context
-// is reset where the GPU is stuck, else for good, for others may hold the context, too.
+// is reset where the GPU has failed, else for good, for others may hold the context, too.
 PinnedMemory::~PinnedMemory() {
   std::shared_ptr<void> memory(host(), &std::free);
   bool is_free = context_->discarded();
   context_->Release([&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
   if (is_free) return;
-  if (context_->stuck()) {
+  if (!context_->health().ok()) {
     context_->Keep(std::move(memory));
   } else {
     KeepForDriver(std::move(memory));
@@ -104,25 +126,8 @@ bool Memories::Makes(MemoryKind kind) const {
   return false;
 }
 
-// Whole pages, because it is those that a driver locks.
 absl::StatusOr<std::shared_ptr<Memory>> Memories::AllocPinned(int64_t size) {
-  int64_t bytes = 0;
-  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
-    return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
-  }
-  TG_RETURN_IF_ERROR(context_->health());
-  TG_RETURN_IF_ERROR(context_->Enter());
-  bytes = bytes / kPage * kPage;
-  void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
-  if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
-  std::memset(at, 0, static_cast<size_t>(bytes));
-  const absl::Status locked =
-      TG_STREAM(*context_, host_register, at, static_cast<size_t>(bytes), kPortable);
-  if (!locked.ok()) {
-    std::free(at);
-    return locked;
-  }
-  return std::make_shared<PinnedMemory>(context_, at, size);
+  return PinnedMemory::Lock(context_, size, /*zeroed=*/true);
 }
 
 absl::StatusOr<std::string> Memories::Export(const Memory& memory) {

@@ -54,6 +54,9 @@ class StreamMemory final : public Memory {
 // process's and stays as it is when the context goes.
 class PinnedMemory final : public Memory {
  public:
+  // Of whole pages, zeroed or with whatever contents. An error where the driver locks none.
+  static absl::StatusOr<std::shared_ptr<Memory>> Lock(const std::shared_ptr<Context>& context,
+                                                      int64_t size, bool zeroed);
   PinnedMemory(std::shared_ptr<Context> context, void* at, int64_t size)
       : Memory(at, size, /*writable=*/true, MemoryKind::kPinnedHost),
         context_(std::move(context)) {}

@@ -24,11 +24,12 @@ int64_t MemoryLimit(int64_t wanted, size_t free, size_t total) {
 }
 
 StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description description,
-                           std::shared_ptr<Memories> memories,
+                           std::shared_ptr<Memories> memories, std::shared_ptr<PinnedPool> pinned,
                            std::vector<std::unique_ptr<StreamQueue>> queues)
     : context_(std::move(context)),
       description_(std::move(description)),
       memories_(std::move(memories)),
+      pinned_(std::move(pinned)),
       unloader_(context_),
       owned_(std::move(queues)) {
   for (const auto& queue : owned_) queues_.push_back(queue.get());
@@ -60,8 +61,9 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr
       if (sibling != queue) queue->AddSibling(*sibling);
     }
   }
+  auto pinned = std::make_shared<PinnedPool>(context, limits.pinned);
   return std::make_unique<StreamDevice>(std::move(context), std::move(description),
-                                        std::move(memories), std::move(queues));
+                                        std::move(memories), std::move(pinned), std::move(queues));
 }
 
 // Of the GPUs of other drivers it reaches none.
@@ -84,6 +86,10 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::AllocOf(MemoryKind kind, i
   }
   return kind == MemoryKind::kPinnedHost ? memories_->AllocPinned(size)
                                          : memories_->Alloc(kind, size);
+}
+
+std::shared_ptr<Memory> StreamDevice::LendPinned(int64_t size) {
+  return Makes(MemoryKind::kPinnedHost) ? pinned_->Take(size) : nullptr;
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_view handle,

@@ -262,6 +262,27 @@ TEST_F(Hip, APathThatChangesBytesIsNotUsed) {
   EXPECT_EQ(Read(b, 1), "01234567");
 }
 
+// Locked once, copied by the GPU itself, and unlocked with the device.
+TEST_F(Hip, LendsPinnedMemory) {
+  Open();
+  constexpr int64_t kBytes = 5 << 20;  // more than a chunk of a queue's
+  const BufferView buffer = Buffer(kBytes);
+  const int64_t before = fake_.Count("given_copies"),
+                allocated = fake_.Count("live_host_allocations");
+  for (int round = 0; round < 3; ++round) {
+    const auto lent = device().LendPinned(kBytes);
+    ASSERT_NE(lent, nullptr);
+    std::memset(lent->host(), 'a' + round, kBytes);
+    EXPECT_EQ(Copy(device(), buffer, {lent, 0, kBytes})->Wait(), absl::OkStatus());
+  }
+  EXPECT_EQ(fake_.Count("given_copies"), before + 3);
+  EXPECT_EQ(fake_.Count("host_registrations"), 1);
+  EXPECT_EQ(fake_.Count("live_host_allocations"), allocated + 1);
+  EXPECT_EQ(Read({buffer.memory, kBytes - 4, 4}), "cccc");
+  devices_.clear();
+  EXPECT_EQ(fake_.Count("host_unregistrations"), 1);
+}
+
 TEST_F(Hip, StacksOfThreadsCount) {
   fake_.Set("multiprocessors", 2);
   Open();
