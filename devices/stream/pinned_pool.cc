@@ -32,7 +32,7 @@ std::shared_ptr<Memory> PinnedPool::Take(int64_t size) {
   int64_t bytes = 0;
   {
     const MutexLock lock(mutex_);
-    if (size < 1 || size > limit_ / kParts || !context_->health().ok()) return nullptr;
+    if (size < kShort || size > limit_ / kParts || !context_->health().ok()) return nullptr;
     bytes = BlockBytes(size);
     const auto fit = kept_.lower_bound(bytes);
     if (fit != kept_.end() && fit->first <= bytes * kLoose) {

@@ -20,8 +20,11 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool(std::shared_ptr<Context> context, int64_t limit)
       : context_(std::move(context)), limit_(limit) {}
 
-  // At least `size` > 0 bytes of kPinnedHost, with whatever contents. Null where the limit leaves
-  // no room, the driver locks no more, or the GPU has failed.
+  // What is shorter is copied sooner than a block is found for it, and would take one.
+  static constexpr int64_t kShort = int64_t{16} << 10;
+
+  // At least `size` bytes of kPinnedHost, with whatever contents. Null where they are less than
+  // kShort, the limit leaves no room, the driver locks no more, or the GPU has failed.
   std::shared_ptr<Memory> Take(int64_t size);
   // That are locked, in use or kept.
   int64_t bytes() const;

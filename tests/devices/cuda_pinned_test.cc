@@ -90,18 +90,19 @@ TEST_F(CudaPinned, IsLimited) {
   OpenWith(kMega);
   EXPECT_EQ(Lend(kMega / 4 + 1), nullptr) << "one transfer does not take all of it";
   EXPECT_EQ(Lend(0), nullptr);
+  EXPECT_EQ(Lend(16 * kKilo - 1), nullptr) << "it would take as much as a larger one";
   std::vector<std::shared_ptr<Memory>> lent;
   for (int i = 0; i < 4; ++i) {
     lent.push_back(Lend(kMega / 4));
     ASSERT_NE(lent.back(), nullptr);
   }
-  EXPECT_EQ(Lend(1), nullptr);
+  EXPECT_EQ(Lend(16 * kKilo), nullptr);
   EXPECT_EQ(locked(), 4);
   // What is kept serves what needs at least half of it, and makes room for what does not.
   lent.pop_back();
   EXPECT_NE(Lend(130 * kKilo), nullptr);
   EXPECT_EQ(locked(), 4);
-  const auto small = Lend(1);
+  const auto small = Lend(16 * kKilo);
   ASSERT_NE(small, nullptr);
   EXPECT_EQ(small->size(), 64 * kKilo);
   EXPECT_EQ(locked(), 5);
@@ -110,7 +111,7 @@ TEST_F(CudaPinned, IsLimited) {
   EXPECT_NE(Lend(192 * kKilo), nullptr);
   devices_.clear();
   OpenWith(0);
-  EXPECT_EQ(Lend(1), nullptr);
+  EXPECT_EQ(Lend(64 * kKilo), nullptr);
 }
 
 // What it has locked goes on serving.

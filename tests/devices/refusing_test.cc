@@ -118,7 +118,7 @@ Life Live(const RefusingDriver& driver, Device& host) {
       TG_RETURN_IF_ERROR(in.Wait());
     }
     for (int i = 0; i < 2; ++i) {
-      const auto lent = device.LendPinned(b.length);
+      const auto lent = device.LendPinned(64 << 10);
       if (lent == nullptr) break;
       const BufferView passing{lent, 0, b.length};
       TG_ASSIGN_OR_RETURN(const TimelinePoint out, Copy(device, passing, b));
