@@ -169,6 +169,7 @@ TEST_F(CudaPinned, GoesBackToTheSystemOnceTheGpuIsReset) {
   fake_.Set("fault_launch", 1);
   EXPECT_FALSE(Run({NextCommand(program)}, {Buffer(8)}).ok());
   EXPECT_TRUE(IsThere(kept, kBytes));
+  fake_.Set("unregister_error", 700);  // CUDA_ERROR_ILLEGAL_ADDRESS, as all calls say by now
   ASSERT_EQ(device().Recover(), absl::OkStatus());
   EXPECT_FALSE(IsThere(kept, kBytes));
 }
