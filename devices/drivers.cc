@@ -91,6 +91,7 @@ absl::StatusOr<Devices> OpenGpus(const DriverOptions& options, std::vector<std::
                     .devices = options.cuda_devices,
                     .only = options.only,
                     .memory_limit = options.cuda_memory,
+                    .pinned_memory = options.pinned_memory,
                     .assembler = options.cuda_assembler},
                    notes);
 }
@@ -100,7 +101,8 @@ absl::StatusOr<Devices> OpenAmds(const DriverOptions& options, std::vector<std::
   return OpenHips({.library = options.hip_library,
                    .devices = options.hip_devices,
                    .only = options.only,
-                   .memory_limit = options.hip_memory},
+                   .memory_limit = options.hip_memory,
+                   .pinned_memory = options.pinned_memory},
                   notes);
 }
 
@@ -119,6 +121,7 @@ absl::StatusOr<Devices> OpenQueues(const DriverOptions& options, std::vector<std
   for (auto& device : OpenNvs({.devices = options.nv_devices,
                                .only = options.only,
                                .memory_limit = options.nv_memory,
+                               .pinned_memory = options.pinned_memory,
                                .assembler = options.nv_assembler},
                               notes)) {
     devices.push_back(std::move(device));

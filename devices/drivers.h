@@ -45,6 +45,7 @@ struct DriverOptions {
   // every program that has devices links.
   std::function<absl::StatusOr<std::vector<std::unique_ptr<Device>>>(std::vector<std::string>*)>
       open_remotes = {};
+  int64_t pinned_memory = 0;      // of CUDA, HIP and NV devices, see CudaOptions
   std::string cuda_library = "";  // see CudaOptions; none for ""
   int64_t cuda_devices = -1;
   int64_t cuda_memory = 0;

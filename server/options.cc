@@ -52,12 +52,17 @@ std::function<absl::StatusOr<std::string>(const std::string&)> CudaAssembler(con
     const MutexLock lock(tried->mutex);
     const auto found = tried->by_arch.find(arch);
     if (found != tried->by_arch.end()) return found->second;
-    const auto assembler = FindAssembler(names, arch);
+    absl::Status of_ptxas;
+    const auto assembler = FindAssembler(names, arch, &of_ptxas);
     if (assembler.ok()) {
+      if (!of_ptxas.ok()) {
+        Log(LogLevel::kInfo, "ptxas_unused",
+            {{"arch", arch}, {"instead", Describe(*assembler)}, {"reason", of_ptxas.message()}});
+      }
       return tried->by_arch.emplace(arch, CubinOrPtxFeatures(*assembler)).first->second;
     }
     Log(LogLevel::kInfo, "ptxas_unused",
-        {{"arch", arch}, {"reason", assembler.status().message()}});
+        {{"arch", arch}, {"instead", "the driver"}, {"reason", assembler.status().message()}});
     return tried->by_arch.emplace(arch, assembler.status()).first->second;
   };
 }
@@ -224,6 +229,7 @@ DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
           .null_devices = flags.GetInt("null-devices"),
           .open_remotes =
               [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
+          .pinned_memory = flags.GetInt("pinned-memory"),
           .cuda_library = flags.GetString("cuda-library"),
           .cuda_devices = flags.GetInt("cuda-devices"),
           .cuda_memory = flags.GetInt("cuda-memory"),

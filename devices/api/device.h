@@ -375,6 +375,10 @@ class Device {
   // does not make.
   virtual absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size);
   virtual bool Makes(MemoryKind kind) const { return kind == MemoryKind::kDevice; }
+  // Pinned memory of the host for bytes on their way to or from the device: at least `size`, with
+  // whatever contents, for a short time, because the device has so much and lends it again and
+  // again. Null where none is left, for a few bytes, and where a device has none.
+  virtual std::shared_ptr<Memory> LendPinned(int64_t) { return nullptr; }
   // What ImportHandle of a device of this driver opens in another process, of exported memory of
   // this device, which has to be kept for as long as others have it open. INVALID_ARGUMENT for
   // memory of another kind or device.

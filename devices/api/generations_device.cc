@@ -159,6 +159,10 @@ class GenerationsDevice final : public Device {
     TG_RETURN_IF_ERROR(NoneLocked());
     return now_.device().AllocOf(kind, size);
   }
+  std::shared_ptr<Memory> LendPinned(int64_t size) override {
+    const SharedLock lock(mutex_);
+    return now_.generation == nullptr ? nullptr : now_.device().LendPinned(size);
+  }
   bool Makes(MemoryKind kind) const override { return kinds_[static_cast<size_t>(kind)]; }
   absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
     const SharedLock lock(mutex_);

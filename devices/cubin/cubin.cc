@@ -58,6 +58,16 @@ class CubinReader {
     }
     return absl::OkStatus();
   }
+  absl::StatusOr<int64_t> LoadedBytes() {
+    TG_RETURN_IF_ERROR(ReadSections());
+    uint64_t bytes = 0;
+    for (const Section& section : sections_) {
+      if (!IsLoaded(section)) continue;
+      if (section.header.sh_size > kMostBytes - bytes) return Bad("it is too large");
+      bytes += section.header.sh_size;
+    }
+    return static_cast<int64_t>(bytes);
+  }
   absl::StatusOr<std::vector<uint32_t>> Parameters() {
     TG_RETURN_IF_ERROR(ReadSections());
     TG_RETURN_IF_ERROR(ReadFacts());
@@ -103,6 +113,11 @@ class CubinReader {
     return absl::OkStatus();
   }
 
+  // Memory of workgroups is there only while they run.
+  static bool IsLoaded(const Section& section) {
+    return (section.header.sh_flags & SHF_ALLOC) != 0 && !section.name.starts_with(".nv.shared");
+  }
+
   Section* Find(std::string_view name) {
     const auto it = std::ranges::find(sections_, name, &Section::name);
     return it == sections_.end() ? nullptr : &*it;
@@ -132,10 +147,8 @@ class CubinReader {
     // All code comes first, so that what is fetched ahead of it is one stretch.
     for (const bool is_code : {true, false}) {
       for (Section& section : sections_) {
-        const bool loads = (section.header.sh_flags & SHF_ALLOC) != 0;
-        const bool of_shared = section.name.starts_with(".nv.shared");
-        const bool of_bank0 = section.name.starts_with(".nv.constant0");
-        if (!loads || of_shared || of_bank0) continue;
+        // A launch brings its own bank 0, with its parameters.
+        if (!IsLoaded(section) || section.name.starts_with(".nv.constant0")) continue;
         if (section.name.starts_with(".text.") == is_code) TG_RETURN_IF_ERROR(Place(&section));
       }
       if (is_code) out_.image_.resize(out_.image_.size() + kFetchedAhead);
@@ -320,6 +333,11 @@ absl::StatusOr<std::vector<uint32_t>> Cubin::ParametersOf(std::string_view elf,
                                                           std::string_view entry) {
   Cubin facts;
   return CubinReader(elf, entry, &facts).Parameters();
+}
+
+absl::StatusOr<int64_t> Cubin::LoadedBytes(std::string_view elf) {
+  Cubin facts;
+  return CubinReader(elf, "", &facts).LoadedBytes();
 }
 
 absl::StatusOr<Cubin> Cubin::Read(std::string_view elf, std::string_view entry) {

@@ -38,6 +38,10 @@ class Cubin {
   static absl::StatusOr<std::vector<uint32_t>> ParametersOf(std::string_view elf,
                                                             std::string_view entry);
 
+  // Bytes of the GPU's memory that a driver takes to load the file: its code, constants and
+  // variables.
+  static absl::StatusOr<int64_t> LoadedBytes(std::string_view elf);
+
   static bool IsCubin(std::string_view bytes);
   // Whether the code is for GPUs of that kind: 90 of "sm_90a".
   bool IsFor(uint32_t arch) const;

@@ -88,7 +88,8 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenOne(std::shared_ptr<const Cuda
   return StreamDevice::Make(std::move(context), std::move(description),
                             {.queue_capacity = options.queue_capacity,
                              .wait_limit = options.wait_limit,
-                             .hang_limit = options.hang_limit});
+                             .hang_limit = options.hang_limit,
+                             .pinned = options.pinned_memory});
 }
 
 absl::StatusOr<bool> Befriend(const CudaDriver& driver, Context& context, const Context& peer) {

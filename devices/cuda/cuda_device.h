@@ -23,6 +23,8 @@ struct CudaOptions {
   int64_t devices = -1;      // the first so many GPUs that the driver shows; below 0: all of them
   OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
+  // Bytes of the host that the driver of each keeps locked for LendPinned, at most.
+  int64_t pinned_memory = int64_t{256} << 20;
   // Target::features for GPUs whose code is of `arch`, so that who compiles for them makes cubins
   // (engine/compile/ptxas.h); an error, or no function: PTX, which the driver translates.
   std::function<absl::StatusOr<std::string>(const std::string& arch)> assembler = {};

@@ -237,6 +237,14 @@ absl::Status CudaDriver::EncodeTensorMap(stream::Context& context, const TensorM
                     static_cast<CUtensorMapFloatOOBfill>(map.fill));
 }
 
+// The driver does not tell, and by how much its free memory falls says nothing while others
+// allocate. Of PTX, nobody knows before it is translated: it is as long as the text, of which
+// NVIDIA's machine code is about as long (docs/cuda.md).
+int64_t CudaDriver::CodeBytes(const ProgramImage& image) const {
+  if (!Cubin::IsCubin(image.binary)) return static_cast<int64_t>(image.binary.size());
+  return Cubin::LoadedBytes(image.binary).value_or(0);
+}
+
 Called CudaDriver::LoadModule(const ProgramImage& image, CUmodule* module, std::string* log) const {
   std::array<char, 8192> text{};
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};

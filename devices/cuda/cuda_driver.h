@@ -37,6 +37,7 @@ class CudaDriver final : public stream::Driver {
   absl::Status TakesTensorMaps(stream::Context& context) const override;
   absl::Status EncodeTensorMap(stream::Context& context, const TensorMap& map, CUdeviceptr address,
                                CUtensorMap* encoded) const override;
+  int64_t CodeBytes(const ProgramImage& image) const override;
   stream::Called LoadModule(const ProgramImage& image, CUmodule* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

@@ -3,6 +3,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -40,6 +41,18 @@ std::optional<std::string_view> Loaded(std::string_view elf, const std::vector<E
     return elf.substr(part.p_offset + inside, bytes);
   }
   return std::nullopt;
+}
+
+// Nullopt where it is more than any code.
+std::optional<int64_t> LoadedBytes(const std::vector<Elf64_Phdr>& parts) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  uint64_t end = 0;
+  for (const Elf64_Phdr& part : parts) {
+    if (part.p_type != PT_LOAD) continue;
+    if (part.p_vaddr > kMostBytes || part.p_memsz > kMostBytes - part.p_vaddr) return std::nullopt;
+    end = std::max(end, part.p_vaddr + part.p_memsz);
+  }
+  return static_cast<int64_t>(end);
 }
 
 bool IsName(std::string_view strings, uint64_t at, std::string_view name) {
@@ -85,8 +98,12 @@ absl::StatusOr<KernelFacts> ReadKernel(std::string_view elf, std::string_view na
       const auto descriptor = Loaded(elf, *parts, symbol.st_value, kDescriptorBytes);
       if (!descriptor) return Broken("a kernel's descriptor is cut off");
       const auto words = *ReadAt<uint32_t>(*descriptor, 0, 3);
-      return KernelFacts{
-          .local_bytes = words[0], .stack_bytes = words[1], .argument_bytes = words[2]};
+      const auto bytes = LoadedBytes(*parts);
+      if (!bytes) return Broken("a segment is too long");
+      return KernelFacts{.local_bytes = words[0],
+                         .stack_bytes = words[1],
+                         .argument_bytes = words[2],
+                         .loaded_bytes = *bytes};
     }
   }
   return InvalidArgument("the code object has no kernel ", name);

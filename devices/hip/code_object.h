@@ -14,6 +14,9 @@ struct KernelFacts {
   uint32_t local_bytes = 0;     // of a workgroup, fixed
   uint32_t stack_bytes = 0;     // of a thread
   uint32_t argument_bytes = 0;  // of all
+  // Of the GPU's memory, for the whole code object: up to the end of its last segment, for which
+  // ROCm's loader makes one allocation (ExecutableImpl::LoadSegmentsV2 of ROCR-Runtime).
+  int64_t loaded_bytes = 0;
 };
 
 // Of the kernel `name`. INVALID_ARGUMENT for what is no code object of AMD's, or has no such

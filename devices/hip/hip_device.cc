@@ -93,7 +93,8 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenHip(std::shared_ptr<const HipD
   return StreamDevice::Make(std::move(context), std::move(description),
                             {.queue_capacity = options.queue_capacity,
                              .wait_limit = options.wait_limit,
-                             .hang_limit = options.hang_limit});
+                             .hang_limit = options.hang_limit,
+                             .pinned = options.pinned_memory});
 }
 
 absl::StatusOr<bool> BefriendHip(const HipDriver& driver, Context& context, const Context& peer) {

@@ -20,6 +20,8 @@ struct HipOptions {
   int64_t devices = -1;      // the first so many GPUs that HIP shows; below 0: all of them
   OneDevice only = {};       // of these
   int64_t memory_limit = 0;  // bytes of each; below 1: what is free but for a reserve
+  // Bytes of the host that the driver of each keeps locked for LendPinned, at most.
+  int64_t pinned_memory = int64_t{256} << 20;
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
   // A GPU that is at the same submission for so long is taken for stuck.

@@ -116,6 +116,11 @@ Called HipDriver::SetCopy(hipGraphExec_t exec, hipGraphNode_t node, stream::Cont
                     hipMemcpyDeviceToDevice);
 }
 
+int64_t HipDriver::CodeBytes(const ProgramImage& image) const {
+  const auto kernel = ReadKernel(image.binary, image.name);
+  return kernel.ok() ? kernel->loaded_bytes : 0;
+}
+
 // The function is told no length: it believes the headers of the file, so these are checked first.
 Called HipDriver::LoadModule(const ProgramImage& image, hipModule_t* module,
                              std::string* log) const {

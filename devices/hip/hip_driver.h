@@ -43,6 +43,7 @@ class HipDriver final : public stream::Driver {
   absl::Status TakesTensorMaps(stream::Context&) const override {
     return absl::UnimplementedError("AMD's processors have none");
   }
+  int64_t CodeBytes(const ProgramImage& image) const override;
   stream::Called LoadModule(const ProgramImage& image, hipModule_t* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

@@ -50,7 +50,8 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> OpenNv(int gpu, const std::string&
   return StreamDevice::Make(std::move(context), std::move(description),
                             {.queue_capacity = options.queue_capacity,
                              .wait_limit = options.wait_limit,
-                             .hang_limit = options.hang_limit});
+                             .hang_limit = options.hang_limit,
+                             .pinned = options.pinned_memory});
 }
 
 }  // namespace

@@ -313,6 +313,11 @@ Called NvDriver::SetCopy(stream::ExecHandle exec, stream::NodeHandle node, strea
   return {"set_copy", Say(As<CommandExec>(exec)->SetCopy(As<Node>(node), to, from, bytes))};
 }
 
+int64_t NvDriver::CodeBytes(const ProgramImage& image) const {
+  const auto cubin = Cubin::Read(image.binary, image.name);
+  return cubin.ok() ? static_cast<int64_t>(cubin->bytes()) : 0;
+}
+
 Called NvDriver::LoadModule(const ProgramImage& image, stream::ModuleHandle* module,
                             std::string*) const {
   if (!Cubin::IsCubin(image.binary)) {

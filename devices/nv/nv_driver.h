@@ -56,6 +56,7 @@ class NvDriver final : public stream::Driver {
   absl::Status TakesTensorMaps(stream::Context&) const override {
     return absl::UnimplementedError("only NVIDIA's own driver encodes them");
   }
+  int64_t CodeBytes(const ProgramImage& image) const override;
   stream::Called LoadModule(const ProgramImage& image, stream::ModuleHandle* module,
                             std::string* log) const override;
   absl::StatusOr<stream::Entry> Resolve(stream::Context& context, const ProgramImage& image,

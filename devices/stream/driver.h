@@ -184,6 +184,9 @@ class Driver {
     return absl::InternalError("a driver without tensor maps was given one");
   }
 
+  // Bytes of the GPU's memory that the program's module takes: what of its image is loaded there,
+  // so at least. 0 where it is no image, which LoadModule refuses.
+  virtual int64_t CodeBytes(const ProgramImage& image) const = 0;
   // In the current context. `log`: what the driver's compiler says.
   virtual Called LoadModule(const ProgramImage& image, ModuleHandle* module,
                             std::string* log) const = 0;

@@ -31,14 +31,36 @@ StreamMemory::~StreamMemory() {
   }
 }
 
+// Whole pages, because it is those that a driver locks.
+absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::Lock(const std::shared_ptr<Context>& context,
+                                                           int64_t size, bool zeroed) {
+  int64_t bytes = 0;
+  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
+    return InvalidArgument(context->name(), ": an allocation of ", size, " bytes");
+  }
+  TG_RETURN_IF_ERROR(context->health());
+  TG_RETURN_IF_ERROR(context->Enter());
+  bytes = bytes / kPage * kPage;
+  void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
+  if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
+  if (zeroed) std::memset(at, 0, static_cast<size_t>(bytes));
+  const absl::Status locked =
+      TG_STREAM(*context, host_register, at, static_cast<size_t>(bytes), kPortable);
+  if (!locked.ok()) {
+    std::free(at);
+    return locked;
+  }
+  return std::make_shared<PinnedMemory>(context, at, size);
+}
+
 // What the driver does not give back stays locked, and is used for nothing else: until the context
-// is reset where the GPU is stuck, else for good, for others may hold the context, too.
+// is reset where the GPU has failed, else for good, for others may hold the context, too.
 PinnedMemory::~PinnedMemory() {
   std::shared_ptr<void> memory(host(), &std::free);
   bool is_free = context_->discarded();
   context_->Release([&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
   if (is_free) return;
-  if (context_->stuck()) {
+  if (!context_->health().ok()) {
     context_->Keep(std::move(memory));
   } else {
     KeepForDriver(std::move(memory));
@@ -104,25 +126,8 @@ bool Memories::Makes(MemoryKind kind) const {
   return false;
 }
 
-// Whole pages, because it is those that a driver locks.
 absl::StatusOr<std::shared_ptr<Memory>> Memories::AllocPinned(int64_t size) {
-  int64_t bytes = 0;
-  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
-    return InvalidArgument(context_->name(), ": an allocation of ", size, " bytes");
-  }
-  TG_RETURN_IF_ERROR(context_->health());
-  TG_RETURN_IF_ERROR(context_->Enter());
-  bytes = bytes / kPage * kPage;
-  void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
-  if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
-  std::memset(at, 0, static_cast<size_t>(bytes));
-  const absl::Status locked =
-      TG_STREAM(*context_, host_register, at, static_cast<size_t>(bytes), kPortable);
-  if (!locked.ok()) {
-    std::free(at);
-    return locked;
-  }
-  return std::make_shared<PinnedMemory>(context_, at, size);
+  return PinnedMemory::Lock(context_, size, /*zeroed=*/true);
 }
 
 absl::StatusOr<std::string> Memories::Export(const Memory& memory) {
@@ -217,6 +222,31 @@ absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {
   return Shrink(limit_);
 }
 
+absl::StatusOr<std::shared_ptr<const void>> Memories::HoldCode(int64_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  {
+    const MutexLock lock(mutex_);
+    if (bytes > limit_ - used_) {
+      return ResourceExhausted(context_->name(), ": no room for a program with ", bytes,
+                               " bytes of code: ", used_, " of ", limit_, " bytes are in use");
+    }
+    used_ += bytes;
+    footprint_ += bytes;
+  }
+  std::shared_ptr<const void> out(this, [weak = weak_from_this(), bytes](const void*) {
+    if (const auto memories = weak.lock()) memories->DropCode(bytes);
+  });
+  TG_RETURN_IF_ERROR(context_->Enter());
+  TG_RETURN_IF_ERROR(Shrink(limit_));
+  return out;
+}
+
+void Memories::DropCode(int64_t bytes) {
+  const MutexLock lock(mutex_);
+  used_ -= bytes;
+  footprint_ -= bytes;
+}
+
 absl::Status Memories::NoRoomLocked(int64_t size) const {
   return ResourceExhausted(context_->name(), ": no room for ", size, " bytes: ", used_, " of ",
                            limit_, " are in use");
@@ -262,8 +292,7 @@ absl::StatusOr<Memories::Block> Memories::TakeFromArena(int64_t bytes) {
   const auto take = [&] { return arena_->Take(bytes, limit_ - BytesBesideArena()); };
   auto address = take();
   if (absl::IsResourceExhausted(address.status())) {
-    TG_RETURN_IF_ERROR(Shrink(0));
-    AwaitFrees();
+    TG_RETURN_IF_ERROR(GiveBackKept());
     address = take();
   }
   if (address.ok()) return Block{*address, bytes};
@@ -301,8 +330,7 @@ absl::StatusOr<Address> Memories::AllocateFromLibrary(int64_t bytes) {
   Address address = 0;
   absl::Status status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   if (absl::IsResourceExhausted(status)) {
-    TG_RETURN_IF_ERROR(Shrink(0));
-    AwaitFrees();
+    TG_RETURN_IF_ERROR(GiveBackKept());
     status = TG_STREAM(*context_, memory_allocate, &address, bytes);
   }
   TG_RETURN_IF_ERROR(status);
@@ -350,6 +378,12 @@ absl::Status Memories::Shrink(int64_t left) {
   --frees_;
   freed_.notify_all();
   return freed;
+}
+
+absl::Status Memories::GiveBackKept() {
+  TG_RETURN_IF_ERROR(Shrink(0));
+  AwaitFrees();
+  return absl::OkStatus();
 }
 
 void Memories::AwaitFrees() {

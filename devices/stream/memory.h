@@ -54,6 +54,9 @@ class StreamMemory final : public Memory {
 // process's and stays as it is when the context goes.
 class PinnedMemory final : public Memory {
  public:
+  // Of whole pages, zeroed or with whatever contents. An error where the driver locks none.
+  static absl::StatusOr<std::shared_ptr<Memory>> Lock(const std::shared_ptr<Context>& context,
+                                                      int64_t size, bool zeroed);
   PinnedMemory(std::shared_ptr<Context> context, void* at, int64_t size)
       : Memory(at, size, /*writable=*/true, MemoryKind::kPinnedHost),
         context_(std::move(context)) {}
@@ -82,6 +85,14 @@ class Memories final : public IdleMemory, public std::enable_shared_from_this<Me
   // Counts what the driver takes for the stacks of so many threads, once for all programs: it keeps
   // the most that one needs. RESOURCE_EXHAUSTED if that is not left.
   absl::Status HoldStacks(int64_t bytes, int64_t threads);
+  // Counts the code of a module for as long as what is returned is kept; it does not keep the
+  // memories. RESOURCE_EXHAUSTED if that is not left.
+  absl::StatusOr<std::shared_ptr<const void>> HoldCode(int64_t bytes);
+  // Gives all that is kept back to the driver, for what that needs itself, in the current context.
+  absl::Status GiveBackKept();
+  // RESOURCE_EXHAUSTED: the driver's message, and that it has no `bytes`, which are counted, though
+  // they are within the limit.
+  absl::Status OthersTookIt(const absl::Status& status, int64_t bytes) const;
   // Makes a stream of `waiter`, which becomes the current context, wait for all zeroings there have
   // been. The number of the last.
   absl::StatusOr<uint64_t> AwaitZeroed(Context& waiter, StreamHandle stream);
@@ -104,8 +115,8 @@ class Memories final : public IdleMemory, public std::enable_shared_from_this<Me
   Memories(std::shared_ptr<Context> context, int64_t limit, std::unique_ptr<Stream> zeroing)
       : context_(std::move(context)), limit_(limit), zeroing_(std::move(zeroing)) {}
 
+  void DropCode(int64_t bytes);
   absl::Status NoRoomLocked(int64_t size) const TG_REQUIRES(mutex_);
-  absl::Status OthersTookIt(const absl::Status& status, int64_t bytes) const;
   absl::StatusOr<Block> Take(int64_t size);
   absl::StatusOr<Block> TakeFromArena(int64_t bytes);
   absl::StatusOr<Block> Grow(int64_t bytes);

@@ -22,7 +22,7 @@ absl::Status CheckGroup(const GridSize& group, int64_t most) {
 
 absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(
     std::shared_ptr<Context> context, const ProgramImage& image, int64_t local_limit,
-    std::shared_ptr<Unloads> unloads) {
+    std::shared_ptr<const void> code, std::shared_ptr<Unloads> unloads) {
   TG_RETURN_IF_ERROR(context->health());
   TG_RETURN_IF_ERROR(context->Enter());
   if (image.signature.Takes(ParameterKind::kTensorMap)) {
@@ -40,8 +40,8 @@ absl::StatusOr<std::shared_ptr<StreamProgram>> StreamProgram::Load(
     return absl::Status(status.code(), StrCat(ToStd(status.message()), " for the program ",
                                               image.name, log.empty() ? "" : ": ", log));
   }
-  std::shared_ptr<StreamProgram> out(
-      new StreamProgram(image.signature, std::move(context), module, std::move(unloads)));
+  std::shared_ptr<StreamProgram> out(new StreamProgram(
+      image.signature, std::move(context), {module, std::move(code)}, std::move(unloads)));
   absl::StatusOr<Entry> entry =
       out->context_->driver().Resolve(*out->context_, image, local_limit, module);
   if (!entry.ok()) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
@@ -19,9 +20,11 @@ class StreamProgram final : public LoadedProgram {
   // point, or whose kernel cannot be launched as the image's signature says; `local_limit` is what
   // the GPU gives one at most. FAILED_PRECONDITION: the driver is older than the code.
   // UNIMPLEMENTED: it takes tensor maps, which the GPU or its driver lacks.
+  // `code`: what counts its memory, see LoadedModule.
   static absl::StatusOr<std::shared_ptr<StreamProgram>> Load(std::shared_ptr<Context> context,
                                                              const ProgramImage& image,
                                                              int64_t local_limit,
+                                                             std::shared_ptr<const void> code,
                                                              std::shared_ptr<Unloads> unloads);
   ~StreamProgram() override;
 
@@ -30,15 +33,15 @@ class StreamProgram final : public LoadedProgram {
   int64_t stack_bytes() const { return entry_.stack_bytes; }  // of a thread
 
  private:
-  StreamProgram(ProgramSignature signature, std::shared_ptr<Context> context, ModuleHandle module,
+  StreamProgram(ProgramSignature signature, std::shared_ptr<Context> context, LoadedModule module,
                 std::shared_ptr<Unloads> unloads)
       : LoadedProgram(std::move(signature)),
         context_(std::move(context)),
-        module_(module),
+        module_(std::move(module)),
         unloads_(std::move(unloads)) {}
 
   const std::shared_ptr<Context> context_;
-  const ModuleHandle module_;
+  const LoadedModule module_;
   const std::shared_ptr<Unloads> unloads_;
   Entry entry_;
 };

@@ -24,11 +24,12 @@ int64_t MemoryLimit(int64_t wanted, size_t free, size_t total) {
 }
 
 StreamDevice::StreamDevice(std::shared_ptr<Context> context, Description description,
-                           std::shared_ptr<Memories> memories,
+                           std::shared_ptr<Memories> memories, std::shared_ptr<PinnedPool> pinned,
                            std::vector<std::unique_ptr<StreamQueue>> queues)
     : context_(std::move(context)),
       description_(std::move(description)),
       memories_(std::move(memories)),
+      pinned_(std::move(pinned)),
       unloader_(context_),
       owned_(std::move(queues)) {
   for (const auto& queue : owned_) queues_.push_back(queue.get());
@@ -60,8 +61,9 @@ absl::StatusOr<std::unique_ptr<StreamDevice>> StreamDevice::Make(std::shared_ptr
       if (sibling != queue) queue->AddSibling(*sibling);
     }
   }
+  auto pinned = std::make_shared<PinnedPool>(context, limits.pinned);
   return std::make_unique<StreamDevice>(std::move(context), std::move(description),
-                                        std::move(memories), std::move(queues));
+                                        std::move(memories), std::move(pinned), std::move(queues));
 }
 
 // Of the GPUs of other drivers it reaches none.
@@ -86,15 +88,33 @@ absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::AllocOf(MemoryKind kind, i
                                          : memories_->Alloc(kind, size);
 }
 
+std::shared_ptr<Memory> StreamDevice::LendPinned(int64_t size) {
+  return Makes(MemoryKind::kPinnedHost) ? pinned_->Take(size) : nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_view handle,
                                                                    int64_t size) {
   return memories_->Import(handle, size);
 }
 
+// Where the driver has no memory for the code, what is kept of ours may be what it lacks.
 absl::StatusOr<std::shared_ptr<LoadedProgram>> StreamDevice::Load(const ProgramImage& image) {
-  TG_ASSIGN_OR_RETURN(
-      auto program,
-      StreamProgram::Load(context_, image, description_.target.local_bytes, unloader_.unloads()));
+  TG_RETURN_IF_ERROR(context_->health());
+  const int64_t bytes = context_->driver().CodeBytes(image);
+  TG_ASSIGN_OR_RETURN(const auto code, memories_->HoldCode(bytes));
+  const auto load = [&] {
+    return StreamProgram::Load(context_, image, description_.target.local_bytes, code,
+                               unloader_.unloads());
+  };
+  auto loaded = load();
+  if (absl::IsResourceExhausted(loaded.status())) {
+    TG_RETURN_IF_ERROR(memories_->GiveBackKept());
+    loaded = load();
+  }
+  if (absl::IsResourceExhausted(loaded.status())) {
+    return memories_->OthersTookIt(loaded.status(), bytes);
+  }
+  TG_ASSIGN_OR_RETURN(auto program, std::move(loaded));
   TG_RETURN_IF_ERROR(memories_->HoldStacks(program->stack_bytes(), description_.resident_threads));
   return program;
 }

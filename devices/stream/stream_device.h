@@ -17,6 +17,7 @@
 #include "devices/api/device.h"
 #include "devices/stream/context.h"
 #include "devices/stream/memory.h"
+#include "devices/stream/pinned_pool.h"
 #include "devices/stream/queue.h"
 #include "devices/stream/unloads.h"
 
@@ -36,6 +37,7 @@ struct Description {
 struct Limits {
   int queue_capacity = 0;
   absl::Duration wait_limit, hang_limit;
+  int64_t pinned = 0;  // bytes of the host that LendPinned may have locked
 };
 
 // What work may take of `free` and `total` bytes of memory: `wanted`, or where that is below 1, all
@@ -52,7 +54,7 @@ class StreamDevice final : public Device {
                                                             Description description,
                                                             const Limits& limits);
   StreamDevice(std::shared_ptr<Context> context, Description description,
-               std::shared_ptr<Memories> memories,
+               std::shared_ptr<Memories> memories, std::shared_ptr<PinnedPool> pinned,
                std::vector<std::unique_ptr<StreamQueue>> queues);
 
   Context& context() const { return *context_; }
@@ -72,6 +74,7 @@ class StreamDevice final : public Device {
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override;
   absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override;
   bool Makes(MemoryKind kind) const override { return memories_->Makes(kind); }
+  std::shared_ptr<Memory> LendPinned(int64_t size) override;
   absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
     return memories_->Export(memory);
   }
@@ -87,6 +90,7 @@ class StreamDevice final : public Device {
   const std::shared_ptr<Context> context_;
   const Description description_;
   const std::shared_ptr<Memories> memories_;
+  const std::shared_ptr<PinnedPool> pinned_;
   const UnloadThread unloader_;
   std::vector<Queue*> queues_;                             // the next
   const std::vector<std::unique_ptr<StreamQueue>> owned_;  // last: their threads stop first

@@ -4,7 +4,7 @@
 
 namespace telegrad::stream {
 
-bool Unloads::Put(ModuleHandle module) {
+bool Unloads::Put(const LoadedModule& module) {
   const MutexLock lock(mutex_);
   if (closed_) return false;
   modules_.push_back(module);
@@ -12,11 +12,11 @@ bool Unloads::Put(ModuleHandle module) {
   return true;
 }
 
-ModuleHandle Unloads::Next() {
+LoadedModule Unloads::Next() {
   ReleasableLock lock(mutex_);
   while (modules_.empty() && !closed_) changed_.wait(lock);
-  if (modules_.empty()) return nullptr;
-  const ModuleHandle module = modules_.back();
+  if (modules_.empty()) return {};
+  LoadedModule module = std::move(modules_.back());
   modules_.pop_back();
   return module;
 }
@@ -29,7 +29,11 @@ void Unloads::Close() {
 
 UnloadThread::UnloadThread(std::shared_ptr<Context> context) : context_(std::move(context)) {
   thread_ = std::thread([context = context_, unloads = unloads_] {
-    while (const ModuleHandle module = unloads->Next()) Unload(*context, module);
+    while (true) {
+      const LoadedModule module = unloads->Next();
+      if (module.handle == nullptr) return;
+      Unload(*context, module);
+    }
   });
 }
 
@@ -42,8 +46,8 @@ UnloadThread::~UnloadThread() {
   }
 }
 
-void Unload(Context& context, ModuleHandle module) {
-  context.ReleaseUnlocked([&] { context.calls().module_unload(module); });
+void Unload(Context& context, const LoadedModule& module) {
+  context.ReleaseUnlocked([&] { context.calls().module_unload(module.handle); });
 }
 
 }  // namespace telegrad::stream

@@ -12,22 +12,28 @@
 
 namespace telegrad::stream {
 
+// A module that the driver has loaded, with its part of the GPU's memory (Memories::HoldCode).
+struct LoadedModule {
+  ModuleHandle handle = nullptr;
+  std::shared_ptr<const void> code = nullptr;
+};
+
 // Of a device. Thread-safe.
 class Unloads {
  public:
   // Whether the thread unloads it; else it has ended.
-  bool Put(ModuleHandle module);
+  bool Put(const LoadedModule& module);
 
  private:
   friend class UnloadThread;
 
-  // Waits for one; null once it is closed and none is left.
-  ModuleHandle Next();
+  // Waits for one; no handle once it is closed and none is left.
+  LoadedModule Next();
   void Close();
 
   Mutex mutex_;
   ConditionVariable changed_;
-  std::vector<ModuleHandle> modules_ TG_GUARDED_BY(mutex_);
+  std::vector<LoadedModule> modules_ TG_GUARDED_BY(mutex_);
   bool closed_ TG_GUARDED_BY(mutex_) = false;
 };
 
@@ -47,7 +53,7 @@ class UnloadThread {
   std::thread thread_;
 };
 
-// On the calling thread, with no lock held.
-void Unload(Context& context, ModuleHandle module);
+// On the calling thread, with no lock held. Its memory counts until it has been unloaded.
+void Unload(Context& context, const LoadedModule& module);
 
 }  // namespace telegrad::stream

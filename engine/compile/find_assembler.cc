@@ -33,8 +33,10 @@ absl::StatusOr<Assembler> TryNvJitLink(const AssemblerNames& names, const std::s
 
 }  // namespace
 
-absl::StatusOr<Assembler> FindAssembler(const AssemblerNames& names, const std::string& arch) {
+absl::StatusOr<Assembler> FindAssembler(const AssemblerNames& names, const std::string& arch,
+                                        absl::Status* of_ptxas) {
   const auto ptxas = TryPtxas(names.ptxas, arch);
+  if (of_ptxas != nullptr) *of_ptxas = ptxas.status();
   if (ptxas.ok()) return ptxas;
   const auto library = TryNvJitLink(names, arch);
   if (library.ok()) return library;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/compile/ptxas.h"
 
@@ -16,8 +17,10 @@ struct AssemblerNames {
 };
 
 // One that has made a cubin for `arch`. The library is opened by a compile worker of its own that
-// ends with the trial, never by this process. An error says what is wrong with each.
-absl::StatusOr<Assembler> FindAssembler(const AssemblerNames& names, const std::string& arch);
+// ends with the trial, never by this process. An error says what is wrong with each. `of_ptxas`,
+// which may be null, gets OK where it is ptxas, else what is wrong with that.
+absl::StatusOr<Assembler> FindAssembler(const AssemblerNames& names, const std::string& arch,
+                                        absl::Status* of_ptxas = nullptr);
 
 // Of the compile worker: its arguments are this, the libraries and the kind of GPU, and it prints
 // what TryNvJitLinkHere returns.

@@ -2,7 +2,6 @@
 // memory.
 #include "server/data/download.h"
 
-#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 #include "engine/execution/charged_memory.h"
 #include "server/data/staging.h"
@@ -20,7 +19,7 @@ void Download::Fetch(ByteRange range, bool ahead, Fetched fetched) const {
   }
   auto paid = Reservation::Take(staging_, static_cast<int64_t>(range.bytes));
   if (!paid.ok()) return fetched(paid.status());
-  auto staging = AllocHostMemory(static_cast<int64_t>(range.bytes));
+  auto staging = AllocInTransit(*device_, range.bytes);
   if (!staging.ok()) return fetched(staging.status());
   staging = Charged(*std::move(staging), *std::move(paid));
   const auto copied = EnqueueCopy(*queues_, *device_, Part(*staging, 0, range.bytes),

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -13,6 +14,11 @@ absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, con
   }
   return Unimplemented("no device has memory through which ", device.name(),
                        " could be read or written");
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> AllocInTransit(Device& device, uint64_t bytes) {
+  if (auto lent = device.LendPinned(static_cast<int64_t>(bytes))) return lent;
+  return AllocHostMemory(static_cast<int64_t>(bytes));
 }
 
 absl::StatusOr<TimelinePoint> EnqueueCopy(SessionQueues& queues, Device& device, BufferView to,

@@ -17,6 +17,10 @@ namespace telegrad {
 absl::StatusOr<std::shared_ptr<Memory>> AllocStaging(const DevicePool& pool, const Device& device,
                                                      uint64_t bytes);
 
+// The same for bytes of one transfer, with whatever contents, and charged to none: pinned by
+// `device` where that lends some, so that the bytes are not copied once more on their way.
+absl::StatusOr<std::shared_ptr<Memory>> AllocInTransit(Device& device, uint64_t bytes);
+
 // Enqueues a copy of all of `from` to the beginning of `to` on `device`, in the session's turn. One
 // to memory that the host can address, from memory that it cannot, is a copy out of the device.
 // `other`: the device at the other end, if that is not the host.

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "devices/api/host_memory.h"
 #include "engine/base/status.h"
 #include "server/data/staging.h"
 
@@ -217,7 +216,7 @@ absl::Status Upload::Place(ByteRange range, const ChunkContent& content, CreditL
 // Its device copies it out of memory of the host, for which the credit is kept until then.
 absl::Status Upload::PlaceStaged(ByteRange range, const ChunkContent& content,
                                  CreditLine::Part credit) {
-  auto staging = AllocHostMemory(static_cast<int64_t>(range.bytes));
+  auto staging = AllocInTransit(*device_, range.bytes);
   absl::Status status = staging.status();
   if (status.ok()) status = content.CopyTo(static_cast<std::byte*>((*staging)->host()));
   if (!status.ok()) {

@@ -44,7 +44,10 @@ absl::StatusOr<std::shared_ptr<Memory>> WeightStore::Put(std::string_view conten
     std::memcpy(memory->host(), content.data(), content.size());
     return memory;
   }
-  TG_ASSIGN_OR_RETURN(const auto staged, AllocStaging(pool_, device_, content.size()));
+  auto staged = device_.LendPinned(bytes);
+  if (staged == nullptr) {
+    TG_ASSIGN_OR_RETURN(staged, AllocStaging(pool_, device_, content.size()));
+  }
   std::memcpy(staged->host(), content.data(), content.size());
   TG_ASSIGN_OR_RETURN(const TimelinePoint copied,
                       EnqueueCopy(queues_, device_, Part(memory, 0, content.size()),

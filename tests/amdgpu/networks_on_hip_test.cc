@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <set>
 
 #include "tests/devices/device_graph_runner.h"
 #include "tests/devices/hip_fixture.h"
@@ -118,6 +119,34 @@ TEST_P(NetworksOnHip, Agree) {
     EXPECT_GT(fake.Count("launches"), 0);
     EXPECT_EQ(fake.Problems(), "");
     RecordProperty(network.name, StrCat(apart));
+  }
+}
+
+// A kernel is one module, however many launches and executables have it; so an executable that is
+// built again, or another that shares kernels, loads none.
+TEST_P(NetworksOnHip, LoadAModuleForEachKernel) {
+  const char* every = std::getenv("TELEGRAD_HIP_EVERY");
+  const bool whole = every != nullptr && std::string_view(every) == "1";
+  for (const Network& network : kNetworks) {
+    if (network.whole && !whole) continue;
+    SCOPED_TRACE(network.name);
+    const auto plan = network.plan();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    FakeHip fake;
+    const auto device = OpenFakeHip(fake, GetParam(), /*gib=*/6);
+    ASSERT_NE(device, nullptr);
+    ExecutableCache cache(ExecutableCache::Limits{}, {CompileInProcess(), nullptr, {}});
+    const UOp sink = plan->graph.root();
+    Budget budget;
+    const auto built = cache.Get(ContentHash(sink), Freeze(sink), *device, &budget, {});
+    ASSERT_TRUE(built.ok()) << built.status();
+    std::set<std::string> kernels;
+    for (const KernelInfo& kernel : built->executable->kernels()) kernels.insert(kernel.name);
+    EXPECT_EQ(fake.Count("modules_loaded"), static_cast<int64_t>(kernels.size()));
+    EXPECT_EQ(fake.Count("live_modules"), static_cast<int64_t>(kernels.size()));
+    RecordProperty(network.name,
+                   StrCat(built->executable->num_launches(), " launches, ", kernels.size(),
+                          " modules, ", device->memory_used(), " bytes"));
   }
 }
 

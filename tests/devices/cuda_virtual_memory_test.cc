@@ -49,12 +49,12 @@ class VirtualMemory : public Cuda {
     }
     return out;
   }
-  absl::Status LoadWithStack(int bytes) {
+  static ProgramImage ImageWithStack(int bytes) {
     ProgramImage image = NextImage();
     const std::string begin = "{\n";
     image.binary.insert(image.binary.find(begin) + begin.size(),
                         StrCat("  .local .align 8 .b8 stack[", bytes, "];\n"));
-    return device().Load(image).status();
+    return image;
   }
 };
 
@@ -84,7 +84,7 @@ TEST_F(VirtualMemory, AllocatingAndFreeingMapsNothingOnceThereAreChunks) {
 // Though no two chunks side by side are free and the limit is reached, nothing goes back to the
 // driver, and the rest of the GPU's work goes on.
 TEST_F(VirtualMemory, ScatteredChunksServeALargeBuffer) {
-  OpenWith(8 * kChunk);
+  OpenWith(8 * kChunk + CodeBytes(NextImage()));
   std::vector<BufferView> buffers = Chunks(8);
   for (const int i : {0, 2, 4, 6}) buffers[static_cast<size_t>(i)] = {};
   fake_.Set("hang_launch", 1);
@@ -98,7 +98,7 @@ TEST_F(VirtualMemory, ScatteredChunksServeALargeBuffer) {
   EXPECT_EQ(fake_.Count("memories_created"), 8);
   EXPECT_EQ(fake_.Count("unmaps"), 4);
   EXPECT_EQ(fake_.Count("live_bytes"), 8 * kChunk);
-  EXPECT_EQ(device().memory_footprint(), 8 * kChunk);
+  EXPECT_EQ(device().memory_footprint(), 8 * kChunk + CodeBytes(NextImage()));
   EXPECT_EQ(Read(Whole(*large)), std::string(4 * kChunk, '\0'));
   for (const size_t i : {3, 5, 7}) {
     EXPECT_EQ(Read(buffers[i]), std::string(kChunk, static_cast<char>('a' + i)));
@@ -184,16 +184,38 @@ TEST_F(VirtualMemory, AnAllocationWaitsForChunksThatGoBack) {
 
 TEST_F(VirtualMemory, EmptyChunksGoBackForTheStacksOfThreads) {
   fake_.Set("multiprocessors", 2);
-  OpenWith(8 * kChunk);
+  const ProgramImage image = ImageWithStack(2048);
+  OpenWith(8 * kChunk + CodeBytes(image));
   constexpr int64_t kThreads = 2 * 2048;
   const BufferView kept = Buffer(kChunk);
   Buffer(6 * kChunk);
   EXPECT_EQ(device().memory_footprint(), 7 * kChunk);
-  EXPECT_EQ(LoadWithStack(2048), absl::OkStatus());  // 8 MiB
-  EXPECT_EQ(device().memory_used(), kChunk + 2048 * kThreads);
-  EXPECT_EQ(device().memory_footprint(), 8 * kChunk);
+  const auto program = device().Load(image);  // 8 MiB
+  EXPECT_EQ(program.status(), absl::OkStatus());
+  EXPECT_EQ(device().memory_used(), kChunk + 2048 * kThreads + CodeBytes(image));
+  EXPECT_EQ(device().memory_footprint(), 8 * kChunk + CodeBytes(image));
   EXPECT_EQ(fake_.Count("live_bytes"), 4 * kChunk);
-  EXPECT_EQ(LoadWithStack(4096).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device().Load(ImageWithStack(4096)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+// Code takes the room of a chunk, of which the rest is nobody's; and where the driver itself has no
+// memory for it, all that are empty go back.
+TEST_F(VirtualMemory, EmptyChunksGoBackForCode) {
+  OpenWith(8 * kChunk);
+  const BufferView kept = Buffer(kChunk);
+  Buffer(7 * kChunk);
+  EXPECT_EQ(device().memory_footprint(), 8 * kChunk);
+  const auto program = device().Load(NextImage());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(device().memory_footprint(), 7 * kChunk + CodeBytes(NextImage()));
+  EXPECT_EQ(fake_.Count("live_bytes"), 7 * kChunk);
+  fake_.Set("memory", 8 * kChunk);
+  fake_.Set("module_bytes", 4 * kChunk);
+  const auto more = device().Load(NextImage());
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_EQ(fake_.Count("live_bytes"), kChunk);
+  EXPECT_EQ(fake_.Count("live_modules"), 2);
 }
 
 TEST_F(VirtualMemory, PeersHaveAccessWhereTheyReachIt) {

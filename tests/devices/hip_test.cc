@@ -1,6 +1,11 @@
 // What is particular to HIP, on the fake library: which GPUs are offered, the messages about
 // libraries and GPUs that cannot be used, code objects, and that launches, graphs, peers and
 // faults reach the library. What the driver shares with CUDA's is tested in cuda_test.cc.
+#include <elf.h>
+
+#include <cstring>
+#include <thread>
+
 #include "devices/hip/code_object.h"
 #include "tests/devices/hip_fixture.h"
 
@@ -257,6 +262,27 @@ TEST_F(Hip, APathThatChangesBytesIsNotUsed) {
   EXPECT_EQ(Read(b, 1), "01234567");
 }
 
+// Locked once, copied by the GPU itself, and unlocked with the device.
+TEST_F(Hip, LendsPinnedMemory) {
+  Open();
+  constexpr int64_t kBytes = 5 << 20;  // more than a chunk of a queue's
+  const BufferView buffer = Buffer(kBytes);
+  const int64_t before = fake_.Count("given_copies"),
+                allocated = fake_.Count("live_host_allocations");
+  for (int round = 0; round < 3; ++round) {
+    const auto lent = device().LendPinned(kBytes);
+    ASSERT_NE(lent, nullptr);
+    std::memset(lent->host(), 'a' + round, kBytes);
+    EXPECT_EQ(Copy(device(), buffer, {lent, 0, kBytes})->Wait(), absl::OkStatus());
+  }
+  EXPECT_EQ(fake_.Count("given_copies"), before + 3);
+  EXPECT_EQ(fake_.Count("host_registrations"), 1);
+  EXPECT_EQ(fake_.Count("live_host_allocations"), allocated + 1);
+  EXPECT_EQ(Read({buffer.memory, kBytes - 4, 4}), "cccc");
+  devices_.clear();
+  EXPECT_EQ(fake_.Count("host_unregistrations"), 1);
+}
+
 TEST_F(Hip, StacksOfThreadsCount) {
   fake_.Set("multiprocessors", 2);
   Open();
@@ -268,7 +294,25 @@ TEST_F(Hip, StacksOfThreadsCount) {
   EXPECT_GE(facts->stack_bytes, 1024u);
   const auto program = device().Load(*image);
   ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(device().memory_used(), facts->stack_bytes * 2 * 2048);
+  EXPECT_EQ(device().memory_used(),
+            facts->stack_bytes * 2 * 2048 + (facts->loaded_bytes + 255) / 256 * 256);
+}
+
+// Each kernel is a module, whose memory counts until it has been unloaded.
+TEST_F(Hip, CodeCounts) {
+  Open();
+  const auto facts = hip::ReadKernel(image_.binary, "next");
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  const int64_t code = (facts->loaded_bytes + 255) / 256 * 256;
+  auto first = device().Load(image_);
+  const auto second = device().Load(image_);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_EQ(device().memory_used(), 2 * code);
+  EXPECT_EQ(device().memory_footprint(), 2 * code);
+  first = nullptr;
+  while (device().memory_used() > code) std::this_thread::yield();
+  EXPECT_EQ(device().memory_footprint(), code);
+  EXPECT_EQ(fake_.Count("live_modules"), 1);
 }
 
 // Code objects.
@@ -279,6 +323,17 @@ TEST_F(Hip, ReadsWhatAKernelTakes) {
   EXPECT_EQ(facts->argument_bytes, 16u);
   EXPECT_EQ(facts->local_bytes, 0u);
   EXPECT_EQ(facts->stack_bytes, 0u);
+  // Up to where the code ends, behind the headers and the descriptor.
+  EXPECT_GT(facts->loaded_bytes, 64 + 64);
+  Elf64_Ehdr header;
+  std::memcpy(&header, image_.binary.data(), sizeof(header));
+  int64_t end = 0;
+  for (size_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr part;
+    std::memcpy(&part, image_.binary.data() + header.e_phoff + i * sizeof(part), sizeof(part));
+    if (part.p_type == PT_LOAD) end = static_cast<int64_t>(part.p_vaddr + part.p_memsz);
+  }
+  EXPECT_EQ(facts->loaded_bytes, end);
   for (const char* name : {"nex", "next.kd", "", "other"}) {
     EXPECT_EQ(hip::ReadKernel(image_.binary, name).status().code(),
               absl::StatusCode::kInvalidArgument)

@@ -117,6 +117,15 @@ Life Live(const RefusingDriver& driver, Device& host) {
       TG_ASSIGN_OR_RETURN(const TimelinePoint in, Copy(device, b, Whole(pinned)));
       TG_RETURN_IF_ERROR(in.Wait());
     }
+    for (int i = 0; i < 2; ++i) {
+      const auto lent = device.LendPinned(64 << 10);
+      if (lent == nullptr) break;
+      const BufferView passing{lent, 0, b.length};
+      TG_ASSIGN_OR_RETURN(const TimelinePoint out, Copy(device, passing, b));
+      TG_RETURN_IF_ERROR(out.Wait());
+      TG_ASSIGN_OR_RETURN(const TimelinePoint in, Copy(device, b, passing));
+      TG_RETURN_IF_ERROR(in.Wait());
+    }
     if (driver.chunk > 0) {
       // Of three chunks the outer ones are free when two side by side are needed.
       std::vector<std::shared_ptr<Memory>> chunks(3);

@@ -75,6 +75,31 @@ TEST(Cubin, OfTheFakeAssembler) {
   ExpectAll(image->binary);
 }
 
+// Each text as long as the other.
+std::string WithSizes(std::string_view table, std::string_view tile) {
+  std::string out = kAll;
+  out.replace(out.find("table[16]"), 9, StrCat("table[", table, "]"));
+  out.replace(out.find("tile[256]"), 9, StrCat("tile[", tile, "]"));
+  return out;
+}
+
+// Variables are loaded, memory of workgroups is not.
+TEST(Cubin, LoadedBytes) {
+  const auto loaded = [](const std::string& ptx) {
+    const auto image = CubinOf(ptx, "all");
+    EXPECT_TRUE(image.ok()) << image.status();
+    const auto bytes = Cubin::LoadedBytes(image->binary);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_LT(bytes.value_or(0), static_cast<int64_t>(image->binary.size()));
+    return bytes.value_or(0);
+  };
+  const int64_t bytes = loaded(kAll);
+  EXPECT_GT(bytes, static_cast<int64_t>(sizeof(kAll))) << "where the code would be is the text";
+  EXPECT_EQ(loaded(WithSizes("96", "256")), bytes + 80);
+  EXPECT_EQ(loaded(WithSizes("16", "999")), bytes);
+  EXPECT_EQ(Cubin::LoadedBytes("no cubin").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Cubin, OfNvidiasAssembler) {
   const std::string ptxas = testing::FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "no ptxas: set TELEGRAD_PTXAS";

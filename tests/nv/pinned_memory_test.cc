@@ -78,6 +78,28 @@ TEST_F(Nv, CopiesStraightFromAndToPinnedMemory) {
   ExpectNoErrors();
 }
 
+// It stays pinned for the next transfer, until the device goes.
+TEST_F(Nv, LendsPinnedMemory) {
+  Open([](NvOptions& options) { options.memory_limit = 64 << 20; });
+  constexpr int64_t kBytes = 5 << 20;
+  const BufferView buffer = Buffer(kBytes);
+  const auto copies = [&] { return driver().Locked([&] { return driver().gpu.copies; }); };
+  const int before = copies();
+  void* at = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    const auto lent = device().LendPinned(kBytes);
+    ASSERT_NE(lent, nullptr);
+    EXPECT_TRUE(at == nullptr || lent->host() == at);
+    at = lent->host();
+    std::memset(at, 'a' + round, kBytes);
+    EXPECT_EQ(Copied(buffer, {lent, 0, kBytes}).Wait(), absl::OkStatus());
+  }
+  EXPECT_EQ(copies(), before + 3);
+  EXPECT_TRUE(driver().Locked([&] { return driver().IsPinned(static_cast<std::byte*>(at)); }));
+  EXPECT_EQ(Read({buffer.memory, kBytes - 4, 4}), "cccc");
+  ExpectNoErrors();
+}
+
 // What the driver has pinned goes when the GPU does; the bytes stay.
 TEST_F(Nv, PinnedMemoryIsUnpinnedWithTheGpu) {
   Open();

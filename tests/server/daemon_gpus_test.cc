@@ -193,7 +193,7 @@ TEST_F(DaemonTest, WithoutPtxasALibraryMakesTheCodeOfGpus) {
     SCOPED_TRACE(workers);
     Start({"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--hip-devices", "0",
            "--ptxas", "/nowhere/ptxas", "--nvjitlink", FAKE_NVJITLINK, "--compile-workers",
-           workers ? "1" : "0"});
+           workers ? "1" : "0", "--log-level", "info"});
     const auto devices = connection_->ListDevices();
     ASSERT_TRUE(devices.ok()) << devices.status();
     EXPECT_THAT((*devices)[1].target,
@@ -215,6 +215,12 @@ TEST_F(DaemonTest, WithoutPtxasALibraryMakesTheCodeOfGpus) {
     const std::string all{std::istreambuf_iterator<char>(maps), {}};
     EXPECT_THAT(all, HasSubstr("libcuda.so.1"));
     EXPECT_THAT(all, ::testing::Not(HasSubstr("nvjitlink")));
+    connection_.reset();
+    daemon_->Signal(SIGTERM);
+    EXPECT_THAT(daemon_->Wait().text,
+                ::testing::ContainsRegex(StrCat("ptxas_unused arch=sm_[0-9a]+ instead=\"",
+                                                workers ? "nvJitLink 0.7" : "the driver",
+                                                "\" reason=\".*/nowhere/ptxas")));
   }
 }
 

@@ -97,6 +97,9 @@ FAKE_CUDA_API int cuMemHostRegister_v2(void* host, size_t bytes, unsigned int fl
   if (call.driver().FindPinned(base, 1) != nullptr) {
     return fakecuda::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
+  if (call.driver().knobs.register_error != 0) {
+    return static_cast<int>(call.driver().knobs.register_error);
+  }
   auto* const memory = static_cast<uint8_t*>(host);
   Allocation& allocation = call.driver().host_allocations[base];
   allocation.context = call.context().handle;
@@ -104,6 +107,7 @@ FAKE_CUDA_API int cuMemHostRegister_v2(void* host, size_t bytes, unsigned int fl
                        .bytes = bytes,
                        .host = memory,
                        .keep = std::shared_ptr<uint8_t>(memory, [](uint8_t*) {})};
+  ++call.driver().counters.host_registrations;
   ++call.driver().counters.live_host_allocations;
   return fakecuda::CUDA_SUCCESS;
 }
@@ -112,10 +116,12 @@ FAKE_CUDA_API int cuMemHostUnregister(void* host) {
   Call call(Call::Needs::kContext);
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
+  if (driver.knobs.unregister_error != 0) return static_cast<int>(driver.knobs.unregister_error);
   if (driver.host_allocations.erase(reinterpret_cast<uint64_t>(host)) == 0) {
     driver.Problem("cuMemHostUnregister of what is not registered (any more)");
     return fakecuda::CUDA_ERROR_INVALID_VALUE;
   }
+  ++driver.counters.host_unregistrations;
   --driver.counters.live_host_allocations;
   return fakecuda::CUDA_SUCCESS;
 }

@@ -210,12 +210,18 @@ FAKE_CUDA_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned
     driver.Problem("PTX: " + assembly->log);
     return result;
   }
+  fakecuda::DevicePointer own = 0;
+  if (!fakecuda::TakeCode(driver, call.context().handle, &own)) {
+    if (globals != 0) fakecuda::FreeDevice(driver, globals);
+    return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
+  }
   Write(info, "");
   Write(error, "");
   *module = driver.NewHandle();
   fakecuda::LoadedModule& loaded = driver.modules[*module];
   loaded.context = call.context().handle;
   loaded.globals = globals;
+  loaded.code = own;
   loaded.most_shared = fakecuda::kStaticSharedLimit;
   for (const fakecuda::Kernel& kernel : assembly->kernels) {
     loaded.kernels.push_back(std::make_shared<PtxKernel>(assembly, kernel));
@@ -234,7 +240,9 @@ FAKE_CUDA_API int cuModuleUnload(Handle module) {
   driver.done.wait(call.lock(), [&] { return driver.knobs.hold_unload == 0; });
   const auto it = driver.modules.find(module);
   if (it == driver.modules.end()) return fakecuda::CUDA_ERROR_INVALID_HANDLE;
-  if (it->second.globals != 0) fakecuda::FreeDevice(driver, it->second.globals);
+  for (const fakecuda::DevicePointer memory : {it->second.globals, it->second.code}) {
+    if (memory != 0) fakecuda::FreeDevice(driver, memory);
+  }
   std::erase_if(driver.functions, [&](const auto& f) { return f.second.module == module; });
   driver.modules.erase(it);
   --driver.counters.live_modules;

@@ -84,6 +84,12 @@ DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, boo
   return base;
 }
 
+bool TakeCode(Driver& driver, Handle context, DevicePointer* code) {
+  const int64_t bytes = driver.knobs.module_bytes;
+  *code = bytes > 0 ? AllocateDevice(driver, context, static_cast<uint64_t>(bytes), true) : 0;
+  return bytes <= 0 || *code != 0;
+}
+
 void FreeDevice(Driver& driver, DevicePointer base) {
   const auto it = driver.allocations.find(base);
   const Allocation& allocation = it->second;

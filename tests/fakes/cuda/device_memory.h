@@ -17,6 +17,9 @@ DevicePointer MapDevice(Driver& driver, Handle context, uint64_t bytes,
                         std::shared_ptr<uint8_t> host);
 // As many addresses that were never used, at a multiple of `alignment`; 0 if there are none left.
 DevicePointer TakeAddresses(uint64_t bytes, uint64_t alignment);
+// What the knob module_bytes says that a module takes. False if the device is full; 0: it takes
+// none.
+bool TakeCode(Driver& driver, Handle context, DevicePointer* code);
 // Of an existing allocation.
 void FreeDevice(Driver& driver, DevicePointer base);
 

@@ -101,6 +101,7 @@ struct LoadedModule {
   Handle context = 0;
   std::vector<std::shared_ptr<const DeviceKernel>> kernels;
   DevicePointer globals = 0;  // its variables; 0: none
+  DevicePointer code = 0;     // where modules take memory; 0: none
   uint64_t most_shared = 0;   // of a workgroup, without asking for more
 };
 

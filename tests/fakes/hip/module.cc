@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/fakes/amd/amd_machine.h"
+#include "tests/fakes/cuda/device_memory.h"
 #include "tests/fakes/hip/functions.h"
 
 namespace {
@@ -113,15 +114,19 @@ FAKE_HIP_API int hipModuleLoadData(Handle* module, const void* image) {
     driver.Problem("code object: " + object->error);
     return fakehip::hipErrorInvalidImage;
   }
+  fakecuda::DevicePointer own = 0;
+  if (!fakecuda::TakeCode(driver, call.context().handle, &own)) return fakehip::hipErrorOutOfMemory;
   *module = driver.NewHandle();
   fakecuda::LoadedModule& loaded = driver.modules[*module];
   loaded.context = call.context().handle;
+  loaded.code = own;
   loaded.most_shared = kLocalBytes;
   for (const fakeamd::Kernel& kernel : object->kernels) {
     for (const fakeamd::Argument& argument : kernel.arguments) {
       if (argument.kind.starts_with("hidden_")) {
         driver.Problem("kernel " + kernel.name + " has the argument " + argument.kind +
                        ", which the fake does not fill");
+        if (own != 0) fakecuda::FreeDevice(driver, own);
         driver.modules.erase(*module);
         return fakehip::hipErrorNotSupported;
       }
