@@ -137,6 +137,17 @@ TEST_F(IndependenceProofTest, TheLastTileBeginsEarlier) {
   EXPECT_FALSE(Prove({store(8, 16)}).unproved.empty());  // all tiles overlap
 }
 
+// Elements are repeated where threads have tiles that overlap, not where they are places of one.
+TEST_F(IndependenceProofTest, ThreadsAreNoPlacesOfATile) {
+  const auto store = [&](AxisType tiles, AxisType places) {
+    const UOp begin = Mul(Do(Op::kMax, Mul(Range(0, tiles, 2), -4), -3), -1);
+    return Store(Add(begin, Range(1, places, 4)), {});
+  };
+  EXPECT_EQ(Prove({store(AxisType::kThread, AxisType::kLoop)}).repeated, 1);
+  EXPECT_FALSE(Prove({store(AxisType::kLoop, AxisType::kThread)}).unproved.empty());
+  EXPECT_FALSE(Prove({store(AxisType::kThread, AxisType::kThread)}).unproved.empty());
+}
+
 // Tiles of a range that was a part of tiles itself: rows of an attention's tile of queries.
 TEST_F(IndependenceProofTest, TilesWithinTilesBeginEarlier) {
   const UOp t = Thread(9), j = Loop(1, 5);

@@ -246,6 +246,13 @@ bool SameElement::AreDigits(const LinearForm& form) {
   return true;
 }
 
+// An iteration of a thread's loop, or a lane: a thread has all of a tile's.
+bool SameElement::IsPlace(UOp u) {
+  u = WithoutCasts(u);
+  return u.is(Op::kIota) || (u.is(Op::kRange) && !IsRangeOfThreads(u) &&
+                             !IsType(u, AxisType::kThread) && !IsType(u, AxisType::kGroup));
+}
+
 // A tile's begin and places within tiles. These have room in a tile, and each has one number: only
 // the last tile and the one before have the same positions.
 void SameElement::TakeOverlap(std::span<const Term> terms) {
@@ -258,7 +265,7 @@ void SameElement::TakeOverlap(std::span<const Term> terms) {
       if (!t.in_a || !t.in_b) return;
       begins.emplace_back(*tiles, t);
     } else if (t.in_a && t.in_b) {
-      if (std::abs(t.c) <= span) return;
+      if (!IsPlace(t.atom) || std::abs(t.c) <= span) return;
       span += SpanOf(t);
       places.push_back(t.atom);
     }

@@ -105,6 +105,7 @@ class SameElement {
   void Take(std::span<const Term> terms, Int128 sum);
   void TakeOverlap(std::span<const Term> terms);
   Int128 SpanOf(const Term& t);
+  static bool IsPlace(UOp u);
   bool AreDigits(const LinearForm& form);
   // max(-size * number, least), where the last of several tiles begins earlier, so that it is
   // whole; the number is a sum of digits.
