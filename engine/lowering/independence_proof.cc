@@ -46,10 +46,6 @@ class Independence {
       TG_RETURN_IF_ERROR(ProveFamilies(touches));
     }
     if (!local) return std::move(report_);
-    report_.follows_local = std::ranges::none_of(program_.order, [&](uint32_t id) {
-      const UOp u = g_.at(id);
-      return u.is(Op::kRole) || u.is(Op::kMBarrier) || u.is(Op::kMmaAsync);
-    });
     for (const auto& [memory, touches] : accesses_.locals()) {
       for (size_t i = 0; i < touches.size(); ++i) {
         for (size_t k = i; k < touches.size(); ++k) {

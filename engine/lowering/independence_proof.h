@@ -39,9 +39,6 @@ struct IndependenceReport {
   int64_t repeated = 0;              // pairs of stores where the last tile begins earlier
   int64_t ordered = 0;               // pairs that a barrier lies between
   int64_t proved_local = 0;
-  // Roles, phased barriers and asynchronous matrix products order accesses to local memory in ways
-  // that the proof does not follow: in a program that has them, more pairs are not proved.
-  bool follows_local = true;
 };
 
 // A step of the budget for each node, each pair and each form that is bounded: its error, before

@@ -148,6 +148,20 @@ TEST_F(IndependenceProofTest, ThreadsAreNoPlacesOfATile) {
   EXPECT_FALSE(Prove({store(AxisType::kThread, AxisType::kThread)}).unproved.empty());
 }
 
+// Blocks of rows, and tiles of these, that one loop of threads counts.
+TEST_F(IndependenceProofTest, ThreadsShareBlocksThatBeginEarlier) {
+  const auto store = [&](UOp block, UOp tile) {
+    const UOp begin = Mul(Do(Op::kMax, Mul(block, -96), -160), -1);
+    const UOp row = Add(Add(begin, Mul(tile, 3)), Loop(2, 3));
+    return Store(Add(Mul(row, 256), Loop(3, 256)), {});
+  };
+  const UOp t = Thread(96);
+  const UOp high = Do(Op::kFloorDiv, t, 32), low = Do(Op::kFloorMod, t, 32);
+  EXPECT_EQ(Prove({store(high, low)}).repeated, 1);
+  EXPECT_TRUE(Prove({store(high, low)}).unproved.empty());
+  EXPECT_FALSE(Prove({store(Loop(1, 3), low)}).unproved.empty());
+}
+
 // Tiles of a range that was a part of tiles itself: rows of an attention's tile of queries.
 TEST_F(IndependenceProofTest, TilesWithinTilesBeginEarlier) {
   const UOp t = Thread(9), j = Loop(1, 5);

@@ -19,13 +19,11 @@ inline constexpr std::string_view kAccessesProved = "accesses proved";
 inline constexpr std::string_view kAccessesGated = "accesses gated";
 inline constexpr std::string_view kAccessesByData = "accesses decided by data";
 
-// And those of IndependenceReport: pairs of accesses to an argument or to local memory, of which
-// one is a store. A program with pairs that are not proved is refused; those that the proof does
-// not follow are in local memory where roles or phased barriers order threads.
+// And those of IndependenceReport: pairs of accesses to an argument, of which one is a store. A
+// program with pairs that are not proved is refused.
 inline constexpr std::string_view kPairsProved = "pairs of accesses proved independent";
 inline constexpr std::string_view kPairsRepeated = "pairs of stores that repeat elements";
 inline constexpr std::string_view kPairsUnproved = "pairs of accesses not proved independent";
-inline constexpr std::string_view kPairsNotFollowed = "pairs in local memory not followed";
 
 // A kernel as the schedule makes it, in a graph of its own that spends the budget.
 Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,

@@ -38,10 +38,8 @@ std::string NameAccess(const Program& program, UOp address, bool stores) {
     access = u;
     break;
   }
-  const UOp memory = Memory(address);
-  return StrCat("node ", PlaceOf(program, access), " (", Name(access.op()), ") of ",
-                memory.is(Op::kParam) ? StrCat("argument ", memory.arg(0))
-                                      : StrCat("local memory ", memory.arg(1)));
+  return StrCat("node ", PlaceOf(program, access), " (", Name(access.op()), ") of argument ",
+                Memory(address).arg(0));
 }
 
 absl::Status Refusal(const Program& program, const IndependenceReport::Pair& pair, size_t pairs) {
@@ -57,20 +55,12 @@ absl::Status Refusal(const Program& program, const IndependenceReport::Pair& pai
 }
 
 absl::Status ProveIndependent(PassContext& c, const Program& program) {
-  TG_ASSIGN_OR_RETURN(const IndependenceReport report,
-                      ProveIndependence(program, c.budget(), /*local=*/true));
-  c.Count(kPairsProved, report.proved + report.ordered + report.proved_local);
+  TG_ASSIGN_OR_RETURN(const IndependenceReport report, ProveIndependence(program, c.budget()));
+  c.Count(kPairsProved, report.proved + report.ordered);
   c.Count(kPairsRepeated, report.repeated);
-  std::vector<IndependenceReport::Pair> unproved = report.unproved;
-  const std::vector<IndependenceReport::Pair>& local = report.unproved_local;
-  if (report.follows_local) {
-    unproved.insert(unproved.end(), local.begin(), local.end());
-  } else {
-    c.Count(kPairsNotFollowed, std::ssize(local));
-  }
-  c.Count(kPairsUnproved, std::ssize(unproved));
-  if (unproved.empty()) return absl::OkStatus();
-  return Refusal(program, unproved.front(), unproved.size());
+  c.Count(kPairsUnproved, std::ssize(report.unproved));
+  if (report.unproved.empty()) return absl::OkStatus();
+  return Refusal(program, report.unproved.front(), report.unproved.size());
 }
 
 }  // namespace

@@ -246,11 +246,31 @@ bool SameElement::AreDigits(const LinearForm& form) {
   return true;
 }
 
-// An iteration of a thread's loop, or a lane: a thread has all of a tile's.
-bool SameElement::IsPlace(UOp u) {
-  u = WithoutCasts(u);
-  return u.is(Op::kIota) || (u.is(Op::kRange) && !IsRangeOfThreads(u) &&
-                             !IsType(u, AxisType::kThread) && !IsType(u, AxisType::kGroup));
+// The ranges that tell threads apart, of those that `u` is computed from.
+void SameElement::FindThreads(UOp u, absl::flat_hash_set<uint32_t>* threads) const {
+  absl::flat_hash_set<uint32_t> seen;
+  std::vector<UOp> stack{u};
+  while (!stack.empty()) {
+    const UOp at = stack.back();
+    stack.pop_back();
+    if (!seen.insert(at.id()).second) continue;
+    if (at.is(Op::kRange)) {
+      if (IsRangeOfThreads(at) || IsType(at, AxisType::kThread) || IsType(at, AxisType::kGroup)) {
+        threads->insert(at.id());
+      }
+      continue;
+    }
+    for (const uint32_t s : at.src_ids()) stack.push_back(g_.at(s));
+  }
+}
+
+// A thread has all places of a tile, or one of the threads that share the tiles has them: one whose
+// number is that of a tile and of a place.
+bool SameElement::ArePlaces(std::span<const UOp> places, std::span<const UOp> numbers) const {
+  absl::flat_hash_set<uint32_t> of_tiles, of_places;
+  for (const UOp u : numbers) FindThreads(u, &of_tiles);
+  for (const UOp u : places) FindThreads(u, &of_places);
+  return std::ranges::all_of(of_places, [&](uint32_t range) { return of_tiles.contains(range); });
 }
 
 // A tile's begin and places within tiles. These have room in a tile, and each has one number: only
@@ -265,7 +285,7 @@ void SameElement::TakeOverlap(std::span<const Term> terms) {
       if (!t.in_a || !t.in_b) return;
       begins.emplace_back(*tiles, t);
     } else if (t.in_a && t.in_b) {
-      if (!IsPlace(t.atom) || std::abs(t.c) <= span) return;
+      if (std::abs(t.c) <= span) return;
       span += SpanOf(t);
       places.push_back(t.atom);
     }
@@ -278,9 +298,12 @@ void SameElement::TakeOverlap(std::span<const Term> terms) {
     if (std::abs(t.c) != step || span >= Int128{tiles.size} * step) return;
     span += SpanOf(t);
   }
+  std::vector<UOp> numbers;
   for (const auto& [tiles, t] : begins) {
-    overlapping_.insert(overlapping_.end(), tiles.numbers.begin(), tiles.numbers.end());
+    numbers.insert(numbers.end(), tiles.numbers.begin(), tiles.numbers.end());
   }
+  if (!ArePlaces(places, numbers)) return;
+  overlapping_.insert(overlapping_.end(), numbers.begin(), numbers.end());
   overlapping_.insert(overlapping_.end(), places.begin(), places.end());
 }
 

@@ -105,7 +105,8 @@ class SameElement {
   void Take(std::span<const Term> terms, Int128 sum);
   void TakeOverlap(std::span<const Term> terms);
   Int128 SpanOf(const Term& t);
-  static bool IsPlace(UOp u);
+  void FindThreads(UOp u, absl::flat_hash_set<uint32_t>* threads) const;
+  bool ArePlaces(std::span<const UOp> places, std::span<const UOp> numbers) const;
   bool AreDigits(const LinearForm& form);
   // max(-size * number, least), where the last of several tiles begins earlier, so that it is
   // whole; the number is a sum of digits.
