@@ -108,6 +108,7 @@ if $full; then
   fi
   # What takes longest comes last.
   step "random moves" env TELEGRAD_CASES=20000 build/release/tests/conformance/random_moves_test
+  step "race mutants" env TELEGRAD_CASES=1200 build/release/tests/conformance/race_mutants_test
   step soak tests/soak/run.sh "$soak_seconds"
   step faults tests/soak/faults.sh
   step everything tests/soak/everything.sh "$everything_seconds"

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/checked.h"
 
 namespace telegrad {
@@ -28,6 +29,11 @@ WideBounds Remainder(const WideBounds& x, int64_t c) {
   return {x.lo - q * c, x.hi - q * c};
 }
 
+// WHERE(x, y, false), which is x AND y.
+bool IsConjunction(UOp u) {
+  return u.is(Op::kWhere) && IsBool(u.dtype()) && u.src(2).is_const() && u.src(2).const_word() == 0;
+}
+
 }  // namespace
 
 bool IsDivision(UOp u) {
@@ -43,7 +49,37 @@ LinearForm FormOf(UOp u) {
   return atom;
 }
 
+GatedBounds::GatedBounds(const Graph& graph, UOp gate, std::span<const UOp> loops) : graph_(graph) {
+  if (gate.valid()) ReadGate(gate);
+  for (const UOp range : loops) ReadOrder(range);
+  BoundAgain();
+  for (const UOp range : loops) ReadEnd(range, range.src(0), 1);
+  if (gate.valid() || !loops.empty()) UseFacts();
+}
+
 WideBounds GatedBounds::Integer(const LinearForm& form) {
+  WideBounds best = Plain(form);
+  if (!thorough_) return best;
+  for (const auto& [atom, c] : form.terms) {
+    if (graph_.at(atom).is(Op::kMax)) best = Intersect(best, WithGreatest(form, graph_.at(atom)));
+  }
+  return best;
+}
+
+WideBounds GatedBounds::WithGreatest(const LinearForm& form, UOp greatest) {
+  WideBounds of[2] = {kUnknown, kUnknown};
+  const int64_t c = form.terms.at(greatest.id());
+  for (const int k : {0, 1}) {
+    LinearForm one = form;
+    one.terms.erase(greatest.id());
+    if (Exact(greatest.src(k)) && one.Add(greatest.src(k), c)) of[k] = Plain(one);
+  }
+  // c * max(x, y) is one of c * x and c * y: the greater one, or the less one where c is negative.
+  if (c > 0) return {std::max(of[0].lo, of[1].lo), std::max(of[0].hi, of[1].hi)};
+  return {std::min(of[0].lo, of[1].lo), std::min(of[0].hi, of[1].hi)};
+}
+
+WideBounds GatedBounds::Plain(const LinearForm& form) {
   if (++work_ > kMaxWork) return kUnknown;
   WideBounds best = Sum(form, 0);
   if (facts_.empty()) return best;
@@ -233,6 +269,9 @@ void GatedBounds::ReadGate(UOp gate) {
     if (u.is(Op::kAnd)) {
       stack.push_back(u.src(0));
       stack.push_back(u.src(1));
+    } else if (IsConjunction(u)) {
+      stack.push_back(u.src(0));
+      stack.push_back(u.src(1));
     } else if (u.is_const()) {
       never_ |= u.const_word() == 0;
     } else if (u.num_src() == 2 && IsSigned(u.src(0).dtype())) {
@@ -240,10 +279,62 @@ void GatedBounds::ReadGate(UOp gate) {
       if (u.is(Op::kCmpEq)) AddFact(u.src(0), u.src(1), Point(0));
     }
   }
+}
+
+void GatedBounds::ReadEnd(UOp range, UOp u, int sign, int depth) {
+  if (depth == kMaxDepth) return;
+  if (sign > 0 && u.is(Op::kWhere)) {
+    if (Value(u.src(2)).hi > 0) return;
+    ReadGate(u.src(0));
+    ReadEnd(range, u.src(1), sign, depth + 1);
+  } else if (u.is(Op::kMax)) {
+    for (const int k : {0, 1}) {
+      if (sign < 0 || Value(u.src(1 - k)).hi <= 0) ReadEnd(range, u.src(k), sign, depth + 1);
+    }
+  } else if (u.is(Op::kMul) && (u.src(0).is_const() || u.src(1).is_const()) && Exact(u)) {
+    const int k = u.src(0).is_const() ? 0 : 1;
+    if (u.src(k).const_word() == -1) return ReadEnd(range, u.src(1 - k), -sign, depth + 1);
+    AddBelow(range, u, sign);
+  } else {
+    AddBelow(range, u, sign);
+  }
+}
+
+void GatedBounds::ReadOrder(UOp u) {
+  absl::flat_hash_set<uint32_t> seen;
+  std::vector<std::pair<UOp, bool>> stack{{u, false}};
+  while (!stack.empty()) {
+    const auto [at, ready] = stack.back();
+    stack.pop_back();
+    if (ready) {
+      order_.push_back(at);
+      continue;
+    }
+    if (at.is_const() || (!Is(at.op(), kAlu) && !at.is(Op::kRange)) || !IsInt(at.dtype())) continue;
+    if (!seen.insert(at.id()).second) continue;
+    stack.emplace_back(at, true);
+    for (const uint32_t s : at.src_ids()) stack.emplace_back(graph_.at(s), false);
+  }
+}
+
+void GatedBounds::BoundAgain() {
+  atoms_.clear();
+  const bool thorough = std::exchange(thorough_, false);
+  int work = work_;
+  for (const UOp u : order_) {
+    Restart();
+    Atom(u, 0);
+    work += work_;
+  }
+  work_ = work;
+  thorough_ = thorough;
+}
+
+void GatedBounds::UseFacts() {
   // Facts about sums say more than facts about one atom: use them first.
   std::ranges::stable_sort(facts_, std::greater<>{},
                            [](const Fact& f) { return f.form.terms.size(); });
-  atoms_.clear();  // what was bounded without all of the facts
+  BoundAgain();
   for (size_t i = facts_.size(); i-- > 0;) {
     Fact& fact = facts_[i];
     if (fact.exact) fact.bounds = Intersect(fact.bounds, WithFacts(fact.form, 0, i, true));
@@ -267,9 +358,13 @@ void GatedBounds::AddFact(UOp x, UOp y, const WideBounds& given) {
   }
 }
 
-void GatedBounds::AddExact(UOp x, UOp y, const WideBounds& given) {
+void GatedBounds::AddBelow(UOp range, UOp u, int sign) {
+  if (!u.is_const() && Exact(u)) AddExact(range, u, {1, Int128{1} << 64}, sign);
+}
+
+void GatedBounds::AddExact(UOp x, UOp y, const WideBounds& given, int sign) {
   Fact fact;
-  if (!fact.form.Add(y, 1) || !fact.form.Add(x, -1)) return;
+  if (!fact.form.Add(y, sign) || !fact.form.Add(x, -1)) return;
   fact.bounds = given + Point(-Int128{fact.form.constant});
   fact.form.constant = 0;
   const int64_t g = fact.form.Gcd();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -25,14 +26,15 @@ LinearForm FormOf(UOp u);
 //   intervals    atom by atom
 //   gate facts   multiples of facts are taken out, the rest is bounded atom by atom: first only
 //                multiples that leave nothing of a fact's atoms, and any if that does not suffice
-//   congruence   y = c * (y / c) + y % c, where the form holds y next to one of the others; and the
+//   greatest     where it takes more time: the greatest of two values is one of them, and none is
+//   more congruence   y = c * (y / c) + y % c, where the form holds y next to one of the others;
+//   and the
 //                bounds of a fact are multiples of the greatest common divisor of its coefficients
 class GatedBounds {
  public:
-  // Without a gate where that is invalid. Both outlive this.
-  GatedBounds(const Graph& graph, UOp gate) : graph_(graph) {
-    if (gate.valid()) ReadGate(gate);
-  }
+  // Without a gate where that is invalid. Within the loops whose RANGEs are `loops`: each is below
+  // its end, which may be computed. Graph and gate outlive this.
+  GatedBounds(const Graph& graph, UOp gate, std::span<const UOp> loops = {});
 
   int work() const { return work_; }  // forms bounded since the start
   // Bounds as many forms again. Beyond that many, all bounds are those of the type.
@@ -43,7 +45,7 @@ class GatedBounds {
   // Takes more time from here on, and shows more.
   void SetThorough() {
     thorough_ = true;
-    atoms_.clear();
+    BoundAgain();
   }
 
   // Of the machine's value of `u`, where the gate holds.
@@ -81,20 +83,35 @@ class GatedBounds {
   WideBounds Atom(UOp u, int depth);
   WideBounds ByOp(UOp u, int depth);
 
+  // One level of the above: not what the greatest of two values is.
+  WideBounds Plain(const LinearForm& form);
+  // With either operand in place of a MAX.
+  WideBounds WithGreatest(const LinearForm& form, UOp greatest);
+
   void ReadGate(UOp gate);
+  // The integer `range` is below sign * u, which is 1 or more.
+  void ReadEnd(UOp range, UOp u, int sign, int depth = 0);
+  void UseFacts();
+  // What `u` is computed from, operands first: ends of loops are deeper than kMaxDepth.
+  void ReadOrder(UOp u);
+  // Forgets what was bounded with fewer facts.
+  void BoundAgain();
   // Divisions that facts are about.
   void FindDivisions();
   // Whether the machine's value of `u` is its form's.
   bool Exact(UOp u);
   // The machine's value of y less that of x is as given.
   void AddFact(UOp x, UOp y, const WideBounds& given);
-  void AddExact(UOp x, UOp y, const WideBounds& given);
+  // Of sign * y less x.
+  void AddExact(UOp x, UOp y, const WideBounds& given, int sign = 1);
+  void AddBelow(UOp range, UOp u, int sign);
   void AddMachine(UOp u, const WideBounds& value);
   void Keep(Fact fact);
 
   const Graph& graph_;
   std::vector<Fact> facts_;
   std::vector<UOp> quotients_, remainders_;
+  std::vector<UOp> order_;
   absl::flat_hash_map<uint32_t, WideBounds> atoms_;
   bool never_ = false;
   bool thorough_ = false;

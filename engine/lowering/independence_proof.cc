@@ -60,10 +60,11 @@ class Independence {
   const std::vector<UOp>& parallel() const { return accesses_.parallel(); }
 
   static std::vector<Family> FamiliesOf(const ProgramAccesses::Touches& touches) {
-    std::map<std::pair<int, bool>, size_t> numbers;
+    std::map<std::tuple<int, bool, int>, size_t> numbers;
     std::vector<Family> out;
     for (const Touch& touch : touches) {
-      const auto [at, first] = numbers.try_emplace({touch.sum, touch.stores}, out.size());
+      const auto [at, first] =
+          numbers.try_emplace({touch.sum, touch.stores, touch.loops}, out.size());
       if (first) out.emplace_back();
       Family& family = out[at->second];
       family.all.push_back(&touch);
@@ -105,8 +106,9 @@ class Independence {
       return false;
     }
     const Touch &a = *x.all[0], &b = *y.all[0];
-    GatedBounds& bounds = BoundsUnder(UOp(), false);
-    SameElement same(g_, accesses_.values(), &bounds, &bounds);
+    GatedBounds &in_a = BoundsUnder(UOp(), a.loops, false),
+                &in_b = BoundsUnder(UOp(), b.loops, false);
+    SameElement same(g_, accesses_.values(), &in_a, &in_b);
     LinearForm of_a = a.form, of_b = b.form;
     of_a.constant = x.least;
     of_b.constant = y.least;
@@ -115,7 +117,7 @@ class Independence {
                {Int128{y.least} - y.most + 2 - together - y.width,
                 Int128{x.most} - x.least + together - 2 + x.width},
                BitsOf(a, b));
-    work_ += same.work() + bounds.work();
+    work_ += same.work() + in_a.work() + in_b.work();
     return same.never() || !FirstThatDiffers(same).valid();
   }
 
@@ -210,14 +212,15 @@ class Independence {
     const auto numbers = static_cast<int>(meetings_.size());
     const int number =
         meeting == nullptr ? -1 : meetings_.try_emplace(*meeting, numbers).first->second;
-    const auto key = std::tuple(a.sum, b.sum, a.form.constant - b.form.constant, b.stores,
-                                Memory(a.address).id(), a.width, b.width, number);
+    const auto key = std::tuple(std::pair(a.sum, a.loops), std::pair(b.sum, b.loops),
+                                a.form.constant - b.form.constant, b.stores, Memory(a.address).id(),
+                                a.width, b.width, number);
     const auto [at, first] = known_.try_emplace(key);
     if (first) at->second = Solve(a, b, meeting, false, false);
     if (at->second.outcome == Outcome::kProved) return at->second;
     Verdict best = at->second;
     for (const bool thorough : {false, true}) {
-      if (a.address.num_src() == 2 && b.address.num_src() == 2) break;
+      if (!HasConditions(a) && !HasConditions(b)) break;
       const Verdict verdict = Solve(a, b, meeting, true, thorough);
       if (verdict.outcome == Outcome::kProved) return verdict;
       if (verdict.outcome == Outcome::kRepeated || verdict.within) best = verdict;
@@ -227,26 +230,31 @@ class Independence {
 
   static UOp GateOf(UOp address) { return address.num_src() == 3 ? address.src(2) : UOp(); }
 
-  GatedBounds& BoundsUnder(UOp gate, bool thorough) {
-    const auto key = std::pair(gate.valid() ? static_cast<int64_t>(gate.id()) : -1, thorough);
+  static bool HasConditions(const Touch& a) { return GateOf(a.address).valid() || a.loops != 0; }
+
+  GatedBounds& BoundsUnder(UOp gate, int loops, bool thorough) {
+    const auto key =
+        std::tuple(gate.valid() ? static_cast<int64_t>(gate.id()) : -1, loops, thorough);
     std::unique_ptr<GatedBounds>& bounds = bounds_[key];
     if (bounds == nullptr) {
-      bounds = std::make_unique<GatedBounds>(g_, gate);
+      bounds = std::make_unique<GatedBounds>(g_, gate, accesses_.LoopsOf(loops));
       if (thorough) bounds->SetThorough();
+      work_ += bounds->work();
     }
     bounds->Restart();
     return *bounds;
   }
 
   Verdict Solve(const Touch& a, const Touch& b, const Meeting* meeting, bool gated, bool thorough) {
-    GatedBounds& in_a = BoundsUnder(gated ? GateOf(a.address) : UOp(), thorough);
-    GatedBounds& in_b = BoundsUnder(gated ? GateOf(b.address) : UOp(), thorough);
+    GatedBounds& in_a = BoundsUnder(gated ? GateOf(a.address) : UOp(), a.loops, thorough);
+    GatedBounds& in_b = BoundsUnder(gated ? GateOf(b.address) : UOp(), b.loops, thorough);
     SameElement same(g_, accesses_.values(), &in_a, &in_b);
     if (gated) {
       for (const auto& [u, c] : GatedValues(a.address)) {
         const WideBounds x = ValueOf(in_a, u, c), y = ValueOf(in_b, u, c);
         if (x.lo == x.hi && y.lo == x.lo && y.hi == x.lo) same.Assume(u);
       }
+      for (const LinearForm& sum : EqualSums(a, b)) same.AssumeZero(sum);
     }
     Verdict verdict;
     if (meeting == nullptr) {
@@ -310,6 +318,24 @@ class Independence {
     return at == parallel().end() ? UOp() : *at;
   }
 
+  // What is 0 where both are executed: where a loop is entered only if a range is a number.
+  std::vector<LinearForm> EqualSums(const Touch& a, const Touch& b) const {
+    std::vector<LinearForm> sums;
+    for (const UOp range : accesses_.LoopsOf(a.loops)) {
+      const std::vector<UOp>& others = accesses_.LoopsOf(b.loops);
+      const UOp end = range.src(0);
+      if (std::ranges::find(others, range) == others.end() || !end.is(Op::kWhere)) continue;
+      const UOp condition = end.src(0);
+      LinearForm sum;
+      if (condition.is(Op::kCmpEq) && end.src(2).is_const() && end.src(2).const_word() <= 0 &&
+          IsInt(condition.src(0).dtype()) && sum.Add(condition.src(0), 1) &&
+          sum.Add(condition.src(1), -1)) {
+        sums.push_back(std::move(sum));
+      }
+    }
+    return sums;
+  }
+
   // What comparisons in the gate are about, with coefficients.
   std::vector<std::pair<UOp, int64_t>> GatedValues(UOp address) const {
     std::vector<std::pair<UOp, int64_t>> values;
@@ -346,9 +372,12 @@ class Independence {
   const Program& program_;
   Budget& budget_;
   ProgramAccesses accesses_;
-  std::map<std::tuple<int, int, int64_t, bool, uint32_t, int64_t, int64_t, int>, Verdict> known_;
+  std::map<std::tuple<std::pair<int, int>, std::pair<int, int>, int64_t, bool, uint32_t, int64_t,
+                      int64_t, int>,
+           Verdict>
+      known_;
   std::map<Meeting, int> meetings_;
-  std::map<std::pair<int64_t, bool>, std::unique_ptr<GatedBounds>> bounds_;
+  std::map<std::tuple<int64_t, int, bool>, std::unique_ptr<GatedBounds>> bounds_;
   std::optional<EvaluatedAccesses> evaluated_;
   IndependenceReport report_;
   int64_t pairs_ = 0;

@@ -27,6 +27,11 @@ namespace telegrad {
 // outermost ranges, on which all such nests depend, are then the only ones that are sliced over
 // threads.
 //
+// Where parallel iterations of the program are not proved independent, the kernel is lowered again
+// without a loop that threads share, and then without any move, in one thread. A list of moves that
+// `options` gives is not replaced: FAILED_PRECONDITION names the accesses. INTERNAL: no program of
+// the kernel is proved.
+//
 // Adds to `stats`, if given, how the program's accesses are kept inside. Tests verify and dump
 // after every pass through `options`.
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,

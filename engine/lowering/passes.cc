@@ -12,7 +12,6 @@
 #include "engine/lowering/expand.h"
 #include "engine/lowering/gated_indices.h"
 #include "engine/lowering/heuristic.h"
-#include "engine/lowering/independence_proof.h"
 #include "engine/lowering/limit.h"
 #include "engine/lowering/linearize.h"
 #include "engine/lowering/merge_ranges.h"
@@ -20,6 +19,7 @@
 #include "engine/lowering/narrow_indices.h"
 #include "engine/lowering/online.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/prove.h"
 #include "engine/lowering/runtime_ends.h"
 #include "engine/lowering/runtime_tails.h"
 #include "engine/lowering/runtime_window.h"
@@ -278,25 +278,6 @@ absl::StatusOr<Program> LinearizeKernel(PassContext& c, const Piece& piece) {
   return program;
 }
 
-absl::Status ProveInside(PassContext& c, const Program& program) {
-  TG_ASSIGN_OR_RETURN(const BoundsReport bounds,
-                      ProveBounds(*program.graph, program.order, c.budget()));
-  const std::vector<UOp>& unproved = bounds.unproved;
-  if (unproved.empty()) return absl::OkStatus();
-  const auto at = std::ranges::find(program.order, unproved.front().id());
-  return Internal("node ", at - program.order.begin(), " (index): of ", program.name,
-                  " is not proved to stay inside its buffer, and not gated");
-}
-
-absl::Status Prove(PassContext& c, const Program& program) {
-  TG_RETURN_IF_ERROR(ProveInside(c, program));
-  TG_ASSIGN_OR_RETURN(const IndependenceReport report, ProveIndependence(program, c.budget()));
-  c.Count(kPairsProved, report.proved + report.ordered);
-  c.Count(kPairsRepeated, report.repeated);
-  c.Count(kPairsUnproved, static_cast<int64_t>(report.unproved.size()));
-  return absl::OkStatus();
-}
-
 constexpr uint8_t kBetween = kKernelLevel | kProgramLevel;
 
 constexpr PassRow kPasses[] = {
@@ -355,7 +336,7 @@ constexpr PassRow kPasses[] = {
      {},
      LinearPass{LinearizeKernel}},
     {"prove",
-     "fails unless each access is inside its buffer; counts what may not be independent",
+     "fails unless each access is inside its buffer and parallel iterations are independent",
      kProgramLevel,
      kProgramLevel,
      {},

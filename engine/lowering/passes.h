@@ -19,7 +19,8 @@ inline constexpr std::string_view kAccessesProved = "accesses proved";
 inline constexpr std::string_view kAccessesGated = "accesses gated";
 inline constexpr std::string_view kAccessesByData = "accesses decided by data";
 
-// And those of IndependenceReport: pairs of accesses to an argument, of which one is a store.
+// And those of IndependenceReport: pairs of accesses to an argument, of which one is a store. A
+// program with pairs that are not proved is refused.
 inline constexpr std::string_view kPairsProved = "pairs of accesses proved independent";
 inline constexpr std::string_view kPairsRepeated = "pairs of stores that repeat elements";
 inline constexpr std::string_view kPairsUnproved = "pairs of accesses not proved independent";

@@ -24,6 +24,7 @@ absl::Status ProgramAccesses::Read(Budget* budget) {
     const UOp u = g_.at(program_.order[i]);
     TG_RETURN_IF_ERROR(budget->SpendSteps());
     ReadValue(u);
+    ReadLoops(u);
     if (IsParallelRange(u) && SizeOf(u) > 1) parallel_.push_back(u);
     ReadAccess(u, i);
   }
@@ -61,6 +62,43 @@ void ProgramAccesses::ReadValue(UOp u) {
   }
   values_.pure[u] = pure;
   values_.uniform[u] = uniform;
+}
+
+// Whoever has a value of a RANGE is in its loop. What is loaded may be from before.
+void ProgramAccesses::ReadLoops(UOp u) {
+  const bool starts = u.is(Op::kRange) && !u.src(0).is_const();
+  if (!starts && (loop_sets_.size() == 1 || u.num_src() == 0)) return;
+  if (!starts && !Is(u.op(), kAlu) && !u.is(Op::kIndex)) return;
+  int all = 0;
+  for (int i = u.is(Op::kIndex) ? 1 : 0; i < u.num_src(); ++i) {
+    all = Together(all, LoopsAt(u.src(i)));
+  }
+  if (starts) {
+    std::vector<UOp> with = LoopsOf(all);
+    with.push_back(u);
+    all = NumberOf(std::move(with));
+  }
+  if (all != 0) loops_[u.id()] = all;
+}
+
+int ProgramAccesses::Together(int a, int b) {
+  if (a == b || b == 0) return a;
+  if (a == 0) return b;
+  const auto [at, first] = together_.try_emplace({std::min(a, b), std::max(a, b)}, 0);
+  if (!first) return at->second;
+  std::vector<UOp> all = LoopsOf(a);
+  for (const UOp range : LoopsOf(b)) {
+    if (std::ranges::find(all, range) == all.end()) all.push_back(range);
+  }
+  return at->second = NumberOf(std::move(all));
+}
+
+int ProgramAccesses::NumberOf(std::vector<UOp> loops) {
+  std::ranges::sort(loops, {}, &UOp::id);
+  const auto at = std::ranges::find(loop_sets_, loops);
+  const auto number = static_cast<int>(at - loop_sets_.begin());
+  if (at == loop_sets_.end()) loop_sets_.push_back(std::move(loops));
+  return number;
 }
 
 void ProgramAccesses::ReadAccess(UOp u, size_t position) {
@@ -135,6 +173,7 @@ void ProgramAccesses::Add(Touch touch, const Execution& execution) {
   }
   touch.executions.push_back(execution);
   touch.form = FormOf(touch.address.src(1));
+  touch.loops = LoopsAt(touch.address);
   touch.sum = sums_.try_emplace(touch.form.terms, static_cast<int>(sums_.size())).first->second;
   touches->push_back(std::move(touch));
 }

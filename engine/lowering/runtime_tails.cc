@@ -108,7 +108,9 @@ class TailSplitter {
     UOp begin = tiles.whole, end = tiles.tail;
     AxisType type = r.axis_type();
     if (shared.range.valid()) {
-      const UOp last = b_.Make(Op::kCmpLt, {shared.whole, g_.Index(tiles.together)});
+      const UOp last =
+          b_.Make(Op::kCmpEq,
+                  {shared.range, b_.Make(Op::kFloorDiv, {tiles.whole, g_.Index(tiles.together)})});
       end = b_.Make(Op::kWhere, {last, end, g_.Index(0)});
       type = AxisType::kLoop;
     }

@@ -123,7 +123,7 @@ std::vector<SameElement::Term> SameElement::TermsOf(const LinearForm& a,
     const int64_t other = it == b.terms.end() ? 0 : it->second;
     const UOp u = g_.at(atom);
     if (IsFixed(u)) {
-      if (c != other) terms.push_back({c - other, u, true, false});
+      if (c != other) terms.push_back({c - other, u, false, false, true});
     } else if (c == other) {
       terms.push_back({c, u});
     } else {
@@ -132,20 +132,30 @@ std::vector<SameElement::Term> SameElement::TermsOf(const LinearForm& a,
     }
   }
   for (const auto& [atom, c] : b.terms) {
-    if (!a.terms.contains(atom)) terms.push_back({c, g_.at(atom), false, true});
+    if (a.terms.contains(atom)) continue;
+    const UOp u = g_.at(atom);
+    terms.push_back(IsFixed(u) ? Term{-c, u, false, false, true} : Term{c, u, false, true});
   }
   std::ranges::stable_sort(terms, std::greater<>{}, [](const Term& t) { return std::abs(t.c); });
   return terms;
 }
 
 WideBounds SameElement::BoundsOf(std::span<const Term> terms) {
-  LinearForm a, b;
+  LinearForm a, b, fixed;
   for (const Term& t : terms) {
     if (t.in_a) a.terms[t.atom.id()] += t.c;
     if (t.in_b) b.terms[t.atom.id()] += t.c;
+    if (t.fixed) fixed.terms[t.atom.id()] += t.c;
   }
   ++work_;
-  return a_.Integer(a) + b_.Integer(b) * -1;
+  if (fixed.terms.empty()) return a_.Integer(a) + b_.Integer(b) * -1;
+  // What is known of either execution may be about what both have in common.
+  LinearForm with_a = a, with_b = b;
+  if (!with_a.Add(fixed, 1) || !with_b.Add(fixed, -1)) {
+    return a_.Integer(a) + a_.Integer(fixed) + b_.Integer(b) * -1;
+  }
+  return Intersect(a_.Integer(with_a) + b_.Integer(b) * -1,
+                   a_.Integer(a) + b_.Integer(with_b) * -1);
 }
 
 void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, const WideBounds& near,
@@ -190,53 +200,116 @@ void SameElement::Take(std::span<const Term> terms, Int128 sum) {
   }
 }
 
-UOp SameElement::MovedBack(UOp u) {
-  if (!u.is(Op::kMax)) return {};
+void SameElement::AssumeZero(const LinearForm& sum) {
+  UOp left;
+  for (const auto& [atom, c] : sum.terms) {
+    if (IsFixed(g_.at(atom))) continue;
+    if (left.valid() || std::abs(c) != 1) return;
+    left = g_.at(atom);
+  }
+  if (left.valid()) MarkSame(left);
+}
+
+std::optional<SameElement::Tiles> SameElement::MovedBack(UOp u) {
+  if (!u.is(Op::kMax)) return std::nullopt;
   for (const int k : {0, 1}) {
     if (!u.src(1 - k).is_const()) continue;
     const LinearForm form = FormOf(u.src(k));
-    if (form.terms.size() != 1 || form.constant != 0) return {};
-    const UOp tiles = g_.at(form.terms.begin()->first);
-    const int64_t tile = -form.terms.begin()->second;
-    const Int128 begin = -Int128{u.src(1 - k).const_word()};
-    const WideBounds bounds{0, std::max(a_.Value(tiles).hi, b_.Value(tiles).hi)};
-    if (!a_.Value(tiles).within(bounds) || !b_.Value(tiles).within(bounds)) return {};
+    Tiles tiles{.size = form.Gcd(), .numbers = {}};
+    if (form.constant != 0 || tiles.size == 0 || !AreDigits(form)) return std::nullopt;
+    for (const auto& [atom, c] : form.terms) {
+      if (c > 0) return std::nullopt;
+      tiles.numbers.push_back(g_.at(atom));
+    }
+    const WideBounds in_a = a_.Integer(form), in_b = b_.Integer(form);
+    if (in_a.hi > 0 || in_b.hi > 0) return std::nullopt;
     // Only the last tile moves, and not as far as to the one before.
-    const Int128 last = bounds.hi * tile;
-    return tile > 0 && bounds.hi > 0 && begin < last && begin > last - tile ? tiles : UOp();
+    const Int128 begin = -Int128{u.src(1 - k).const_word()}, last = -std::min(in_a.lo, in_b.lo);
+    if (!in_a.within(ValuesOf(u.dtype())) || !in_b.within(ValuesOf(u.dtype()))) return std::nullopt;
+    if (last == 0 || begin >= last || begin <= last - tiles.size) return std::nullopt;
+    return tiles;
   }
-  return {};
+  return std::nullopt;
+}
+
+// Whether the sum says what each of its atoms is: each step is larger than all smaller ones.
+bool SameElement::AreDigits(const LinearForm& form) {
+  std::vector<std::pair<int64_t, uint32_t>> terms;
+  for (const auto& [atom, c] : form.terms) terms.emplace_back(std::abs(c), atom);
+  std::ranges::sort(terms);
+  Int128 span = 0;  // of the smaller steps
+  for (const auto& [c, atom] : terms) {
+    if (c <= span) return false;
+    const WideBounds in_a = a_.Value(g_.at(atom)), in_b = b_.Value(g_.at(atom));
+    span += (std::max(in_a.hi, in_b.hi) - std::min(in_a.lo, in_b.lo)) * c;
+  }
+  return true;
+}
+
+// The ranges that tell threads apart, of those that `u` is computed from.
+void SameElement::FindThreads(UOp u, absl::flat_hash_set<uint32_t>* threads) const {
+  absl::flat_hash_set<uint32_t> seen;
+  std::vector<UOp> stack{u};
+  while (!stack.empty()) {
+    const UOp at = stack.back();
+    stack.pop_back();
+    if (!seen.insert(at.id()).second) continue;
+    if (at.is(Op::kRange)) {
+      if (IsRangeOfThreads(at) || IsType(at, AxisType::kThread) || IsType(at, AxisType::kGroup)) {
+        threads->insert(at.id());
+      }
+      continue;
+    }
+    for (const uint32_t s : at.src_ids()) stack.push_back(g_.at(s));
+  }
+}
+
+// A thread has all places of a tile, or one of the threads that share the tiles has them: one whose
+// number is that of a tile and of a place.
+bool SameElement::ArePlaces(std::span<const UOp> places, std::span<const UOp> numbers) const {
+  absl::flat_hash_set<uint32_t> of_tiles, of_places;
+  for (const UOp u : numbers) FindThreads(u, &of_tiles);
+  for (const UOp u : places) FindThreads(u, &of_places);
+  return std::ranges::all_of(of_places, [&](uint32_t range) { return of_tiles.contains(range); });
 }
 
 // A tile's begin and places within tiles. These have room in a tile, and each has one number: only
 // the last tile and the one before have the same positions.
 void SameElement::TakeOverlap(std::span<const Term> terms) {
-  const Term* begin = nullptr;
-  for (const Term& t : terms) {
-    if (!MovedBack(t.atom).valid()) continue;
-    if (begin != nullptr || !t.in_a || !t.in_b) return;
-    begin = &t;
-  }
-  if (begin == nullptr) return;
+  std::vector<std::pair<Tiles, Term>> begins;  // of tiles, and of those within tiles
+  std::vector<UOp> places;
   Int128 span = 0;  // of the smaller steps
   for (size_t i = terms.size(); i-- > 0;) {
     const Term& t = terms[i];
-    if (t.c % begin->c != 0) return;
-    if (&t == begin || !t.in_a || !t.in_b) continue;
-    if (std::abs(t.c) <= span) return;
-    span += (std::max(a_.Value(t.atom).hi, b_.Value(t.atom).hi) -
-             std::min(a_.Value(t.atom).lo, b_.Value(t.atom).lo)) *
-            std::abs(t.c);
+    if (const std::optional<Tiles> tiles = MovedBack(t.atom)) {
+      if (!t.in_a || !t.in_b) return;
+      begins.emplace_back(*tiles, t);
+    } else if (t.in_a && t.in_b) {
+      if (std::abs(t.c) <= span) return;
+      span += SpanOf(t);
+      places.push_back(t.atom);
+    }
   }
-  if (span >= Int128{TileOf(begin->atom)} * std::abs(begin->c)) return;
-  overlapping_.push_back(MovedBack(begin->atom));
-  for (const Term& t : terms) {
-    if (&t != begin && t.in_a && t.in_b) overlapping_.push_back(t.atom);
+  if (begins.empty()) return;
+  std::ranges::sort(begins, {}, [](const auto& begin) { return begin.first.size; });
+  const int64_t step = std::abs(begins[0].second.c);
+  if (std::ranges::any_of(terms, [&](const Term& t) { return t.c % step != 0; })) return;
+  for (const auto& [tiles, t] : begins) {
+    if (std::abs(t.c) != step || span >= Int128{tiles.size} * step) return;
+    span += SpanOf(t);
   }
+  std::vector<UOp> numbers;
+  for (const auto& [tiles, t] : begins) {
+    numbers.insert(numbers.end(), tiles.numbers.begin(), tiles.numbers.end());
+  }
+  if (!ArePlaces(places, numbers)) return;
+  overlapping_.insert(overlapping_.end(), numbers.begin(), numbers.end());
+  overlapping_.insert(overlapping_.end(), places.begin(), places.end());
 }
 
-int64_t SameElement::TileOf(UOp begin) const {
-  return -FormOf(begin.src(begin.src(0).is_const() ? 1 : 0)).terms.begin()->second;
+Int128 SameElement::SpanOf(const Term& t) {
+  const WideBounds in_a = a_.Value(t.atom), in_b = b_.Value(t.atom);
+  return (std::max(in_a.hi, in_b.hi) - std::min(in_a.lo, in_b.lo)) * std::abs(t.c);
 }
 
 bool SameElement::AssumeRepeated() {
@@ -374,8 +447,8 @@ void SameElement::Solve(const LinearForm& a, const LinearForm& b, const WideBoun
       const UOp base = bases_.back();
       bases_.pop_back();
       if (base.is(Op::kRange) || IsDivision(base)) continue;
-      if (const UOp range = MovedBack(base); range.valid()) {
-        MarkSame(range);
+      if (const std::optional<Tiles> tiles = MovedBack(base)) {
+        for (const UOp number : tiles->numbers) MarkSame(number);
         continue;
       }
       const LinearForm form = FormOf(base);

@@ -42,6 +42,9 @@ class SameElement {
 
   // Is known before: `u` has the same value in both.
   void Assume(UOp u) { MarkSame(u); }
+  // Is known before: the integer that the form is, modulo 2^bits, is 0 in both. If all of its atoms
+  // but one are the same in both, that one is, too.
+  void AssumeZero(const LinearForm& sum);
   // Is known before Solve: the iterations of loops. Takes out of both forms what follows from them
   // alone, and adds to `a` what is known of it: the pairs of forms that are left, of which one
   // holds. The place in a ring of n tiles is (i + c) % n, and where the iterations i differ by a
@@ -69,6 +72,7 @@ class SameElement {
     int64_t c = 0;
     UOp atom;
     bool in_a = true, in_b = true;
+    bool fixed = false;  // the atom is the same in both: in neither, and c is the difference
   };
   // floor(base / by) % below; below 0: without a rest.
   struct Digit {
@@ -100,10 +104,17 @@ class SameElement {
   // The sum of these terms is `sum`.
   void Take(std::span<const Term> terms, Int128 sum);
   void TakeOverlap(std::span<const Term> terms);
-  // Where the last of several tiles begins earlier, so that it is whole: the number of the tile of
-  // max(-tile * number, tile - size). Else an invalid one.
-  UOp MovedBack(UOp u);
-  int64_t TileOf(UOp begin) const;  // of one that is valid there
+  Int128 SpanOf(const Term& t);
+  void FindThreads(UOp u, absl::flat_hash_set<uint32_t>* threads) const;
+  bool ArePlaces(std::span<const UOp> places, std::span<const UOp> numbers) const;
+  bool AreDigits(const LinearForm& form);
+  // max(-size * number, least), where the last of several tiles begins earlier, so that it is
+  // whole; the number is a sum of digits.
+  struct Tiles {
+    int64_t size = 0;
+    std::vector<UOp> numbers;
+  };
+  std::optional<Tiles> MovedBack(UOp u);
 
   const Graph& g_;
   const ProgramValues& values_;

@@ -6,11 +6,15 @@
 // whether two threads then touch the same element. Each mutant in which they do must have a pair
 // that the proof does not accept. For that, the iterations that a processor's threads share are
 // made workgroups, which nothing orders.
+//
+// Each test draws from a seed that it prints; TELEGRAD_SEED repeats it. TELEGRAD_CASES asks for
+// more than the usual 120 random graphs, and for as many times as many mutants in the other tests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <random>
 
@@ -20,6 +24,7 @@
 #include "engine/lowering/independence_proof.h"
 #include "engine/lowering/lower.h"
 #include "engine/reference/program_eval.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/mutator.h"
 #include "tests/conformance/random_graph.h"
@@ -31,10 +36,11 @@ using testing::Mutation;
 using testing::Mutator;
 
 constexpr int64_t kMostSteps = 200'000;  // of the interpreter
+constexpr int64_t kUsualCases = 120;
 constexpr Mutation kKinds[] = {testing::kDropTerm, testing::kSwapTerms, testing::kConstant,
                                testing::kOffset,   testing::kRangeEnd,  testing::kGate,
                                testing::kBarrier,  testing::kWaitCount, testing::kPlace,
-                               testing::kPlaces};
+                               testing::kPlaces,   testing::kRunEnd};
 
 // The program with workgroups in place of the iterations that threads share.
 Program AsWorkgroups(const Program& program) {
@@ -67,14 +73,32 @@ struct Counts {
 
 class RaceMutants : public ::testing::Test {
  protected:
-  static absl::Status Interpret(const Program& program) {
+  // An i64 may be a size of the run.
+  absl::Status Interpret(const Program& program) {
     std::vector<std::vector<uint8_t>> bytes;
     for (const Program::Argument& a : program.arguments) {
       bytes.emplace_back(static_cast<size_t>(BytesOf(a.dtype, a.elements)), uint8_t{1});
+      if (a.dtype != DType::kInt64) continue;
+      for (size_t i = 0; i < bytes.back().size(); i += sizeof(int64_t)) {
+        const auto value = static_cast<int64_t>(random_() % 80);
+        std::memcpy(bytes.back().data() + i, &value, sizeof(value));
+      }
     }
     const std::vector<std::span<uint8_t>> spans(bytes.begin(), bytes.end());
     return reference::Run(program, spans, 0, program.iterations, {.max_steps = kMostSteps});
   }
+
+  void Seed() {
+    seed_ = static_cast<uint64_t>(FromEnvironment("TELEGRAD_SEED", std::random_device{}()));
+    std::cout << "seed " << seed_ << "\n";
+    random_.seed(seed_);
+  }
+  static int64_t FromEnvironment(const char* name, int64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? std::strtoll(text, nullptr, 10) : otherwise;
+  }
+  static int64_t Cases() { return FromEnvironment("TELEGRAD_CASES", kUsualCases); }
+  static int Times(int64_t usual) { return static_cast<int>(usual * Cases() / kUsualCases); }
 
   // Two accesses by threads that nothing orders; without a barrier, one of which came too early.
   static bool IsRace(const absl::Status& status, Mutation kind) {
@@ -95,9 +119,14 @@ class RaceMutants : public ::testing::Test {
       return;
     }
     ++programs_;
+    const bool ended = std::ranges::any_of(program.order, [&](uint32_t id) {
+      const UOp u = program.graph->at(id);
+      return u.is(Op::kRange) && !u.src(0).is_const();
+    });
     Mutator mutator(program, &random_);
     for (int i = 0; i < times; ++i) {
-      const size_t k = random_() % std::size(kKinds);
+      size_t k = random_() % std::size(kKinds);
+      if (kKinds[k] == testing::kRunEnd && !ended) k = 0;
       const std::optional<Program> mutant = mutator.Mutate(kKinds[k]);
       if (!mutant || !Verify(*mutant).ok()) continue;
       Budget budget;
@@ -107,6 +136,7 @@ class RaceMutants : public ::testing::Test {
       const absl::Status status = Interpret(AsWorkgroups(*mutant));
       Counts& c = counts_[k];
       ++c.mutants;
+      of_ended_ += ended ? 1 : 0;
       if (IsRace(status, kKinds[k])) {
         ++c.races;
         ASSERT_FALSE(accepted) << testing::kMutationNames[kKinds[k]] << ": " << status << "\n"
@@ -117,12 +147,16 @@ class RaceMutants : public ::testing::Test {
     }
   }
 
-  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
+  static std::vector<Target> Targets() {
     Target processor;
     processor.vector_bytes = 16;
     processor.vector_registers = 16;
     processor.threads = 2;
-    for (const Target& target : {processor, OpenClTarget(2), *NvidiaTarget(8, 0, 4, 163840)}) {
+    return {processor, OpenClTarget(2), *NvidiaTarget(8, 0, 4, 163840)};
+  }
+
+  void MutateGraph(UOp sink, int times, std::span<const VarValue> variables = {}) {
+    for (const Target& target : Targets()) {
       Budget budget;
       const auto schedule = ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
@@ -146,22 +180,23 @@ class RaceMutants : public ::testing::Test {
       mutants += c.mutants;
       races += c.races;
     }
-    std::cout << mutants << " mutants of " << programs_ << " programs, " << races << " have races; "
-              << left_out_ << " programs are too long, or repeat elements\n";
+    std::cout << mutants << " mutants of " << programs_ << " programs, " << of_ended_
+              << " of them with loops that the run ends, " << races << " have races; " << left_out_
+              << " programs are too long, or repeat elements\n";
     EXPECT_GE(mutants, at_least);
     EXPECT_GT(races, at_least / 20);
   }
 
+  uint64_t seed_ = 0;
   std::mt19937_64 random_;
   std::array<Counts, std::size(kKinds)> counts_;
-  int64_t programs_ = 0, left_out_ = 0;
+  int64_t programs_ = 0, left_out_ = 0, of_ended_ = 0;
 };
 
 TEST_F(RaceMutants, OfRandomGraphs) {
-  const char* const given = std::getenv("TELEGRAD_SEED");
-  const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : random_();
-  std::cout << "seed " << first << "\n";
-  for (uint64_t seed = first; seed < first + 120; ++seed) {
+  Seed();
+  const auto cases = static_cast<uint64_t>(Cases());
+  for (uint64_t seed = seed_; seed < seed_ + cases; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     random_.seed(seed);
     Graph graph;
@@ -171,15 +206,13 @@ TEST_F(RaceMutants, OfRandomGraphs) {
     MutateGraph(random.sink, 40, testing::VariablesOf(random.sink, random.variables));
     if (HasFatalFailure()) return;
   }
-  Report(4000);
+  Report(Times(4000));
 }
 
 // Products whose tiles pass through rings: through the registers of threads, as copies that run
 // beside them, and to matrix instructions of several warps.
 TEST_F(RaceMutants, OfPipelines) {
-  const uint64_t seed = std::random_device{}();
-  std::cout << "seed " << seed << "\n";
-  random_.seed(seed);
+  Seed();
   const Target target = *NvidiaTarget(8, 0, 4, 163840);
   const char* const kTile =
       "LOCAL r0 4 axis 1, UPCAST r0 2, LOCAL r1 4 axis 0, VECTORIZE r1 4, UNROLL r2 4, STAGE r2 4";
@@ -211,18 +244,48 @@ TEST_F(RaceMutants, OfPipelines) {
       const auto program =
           Lower(schedule->kernels[0].graph, target, "kernel", &own, nullptr, {.moves = moves});
       ASSERT_TRUE(program.ok()) << program.status();
-      MutateProgram(*program, 200);
+      MutateProgram(*program, Times(200));
       if (HasFatalFailure()) return;
     }
   }
   EXPECT_EQ(left_out_, 0);
-  Report(1200);
+  Report(Times(1200));
+}
+
+// Whole tiles, several of them in an iteration of the shared loop, and tails.
+TEST_F(RaceMutants, OfGeneralForms) {
+  Seed();
+  Builder b;
+  const Tensor n = b.Variable("n", 1, 72);
+  const auto param = [&](const Shape& shape) {
+    return b.Param(DType::kFloat32, shape, "in" + std::to_string(b.slots().size()));
+  };
+  const auto rows = [&](int64_t columns) { return param({72, columns}).Narrow(0, 0, n); };
+  const auto columns = [&](int64_t rows) { return param({rows, 72}).Narrow(1, 0, n); };
+  const std::vector<Tensor> values = {
+      rows(24).MatMul(param({24, 20})),
+      param({9, 24}).MatMul(columns(24)),
+      columns(9).MatMul(rows(20)),
+      columns(11).Softmax(),
+      rows(9).Max({0}),
+      columns(7) * 2,
+      param({72}).Narrow(0, 0, n) * 3,
+      rows(20).MatMul(columns(20)),
+  };
+  for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
+  const auto plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const UOp sink = plan->graph.root();
+  Budget budget;
+  const auto form = Generalize(sink, RangesOf(sink), &budget);
+  ASSERT_TRUE(form.ok()) << form.status();
+  MutateGraph(form->graph.root(), Times(300));
+  Report(Times(3000));
+  EXPECT_GT(of_ended_, Times(1500));
 }
 
 TEST_F(RaceMutants, OfLayers) {
-  const uint64_t seed = std::random_device{}();
-  std::cout << "seed " << seed << "\n";
-  random_.seed(seed);
+  Seed();
   Builder b;
   const auto param = [&](const Shape& shape) {
     return b.Param(DType::kFloat32, shape, "in" + std::to_string(b.slots().size()));
@@ -240,8 +303,8 @@ TEST_F(RaceMutants, OfLayers) {
   for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
   const auto plan = b.Finish();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  MutateGraph(plan->graph.root(), 760);
-  Report(8000);
+  MutateGraph(plan->graph.root(), Times(760));
+  Report(Times(8000));
 }
 
 }  // namespace
