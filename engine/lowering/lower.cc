@@ -9,7 +9,7 @@ namespace telegrad {
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
                               Budget* budget, BoundsStats* stats, const PassOptions& options) {
   const Budget::Doing doing(budget, "lowering");
-  Piece piece = KernelPiece(kernel, std::move(name), options.weights, budget);
+  Piece piece = KernelPiece(kernel, std::move(name), options.weights, options.results, budget);
   piece.given_moves = options.moves;
   PassContext context(piece.graph.get(), target, budget);
   TG_ASSIGN_OR_RETURN(Piece lowered,

@@ -196,6 +196,25 @@ TEST_F(ScheduleTest, AThreadKeepsTheExponentialsOfARow) {
   EXPECT_EQ(exponentials(64, Op::kNeg), 2);
 }
 
+// What a kernel reads again after it is stored, in this graph, is no result.
+TEST_F(ScheduleTest, AResultIsWhatNoKernelReads) {
+  const Shape shape = {64, 128};
+  const UOp a = Param(0, shape), kept = Param(1, shape);
+  const UOp store = Store(kept, g_.Make(Op::kExp2, {a}));
+  const UOp again = g_.Make(Op::kAfter, {kept, store});
+  const UOp sum = Reduce(ReduceKind::kAdd, again, 0);
+  const Schedule s = Run({store, Store(Param(2, {1, 128}), sum)});
+  std::set<int32_t> results;
+  for (const ScheduledKernel& kernel : s.kernels) {
+    for (const int32_t argument : kernel.results) {
+      const BufferRef& ref = kernel.arguments[static_cast<size_t>(argument)];
+      EXPECT_EQ(ref.kind, BufferRef::Kind::kSlot);
+      results.insert(ref.index);
+    }
+  }
+  EXPECT_EQ(results, std::set<int32_t>{2});
+}
+
 TEST_F(ScheduleTest, LayerNormIsOneKernel) {
   const UOp x = Param(0, {64, 128});
   const auto mean = [&](UOp of) {

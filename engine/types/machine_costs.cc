@@ -97,7 +97,8 @@ constexpr ThreadCosts kThread{.operation = 0.5,
                               .unrolled_masks = 320,
                               .strip_bytes = 2 * 4096,
                               .piece_bytes = 256,
-                              .strip_rows = 8};
+                              .strip_rows = 8,
+                              .result_bytes = 16 << 20};
 
 // Multiples of instructions of 16 x 8 x 16, and of 16 x 16 x 16. At most 64 registers for sums and
 // 24 for fragments where these are of 32 threads.
