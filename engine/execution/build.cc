@@ -18,6 +18,7 @@
 #include "engine/lowering/passes.h"
 #include "engine/lowering/run_groups.h"
 #include "engine/schedule/schedule.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
@@ -38,6 +39,20 @@ std::vector<int32_t> PackableWeights(const ScheduledKernel& scheduled, const Dev
     if (BytesOf(a.dtype, a.elements) <= device.memory_limit() / kPackedShare) weights.push_back(w);
   }
   return weights;
+}
+
+// Those that are stored past the caches for that: kernels that differ in others are one.
+std::vector<int32_t> StreamedResults(const ScheduledKernel& scheduled, const Target& target) {
+  std::vector<int32_t> results;
+  if (scheduled.results.empty() || target.stream_bytes == 0) return results;
+  const std::vector<Program::Argument> arguments = KernelArguments(scheduled.graph.root());
+  for (const int32_t slot : scheduled.results) {
+    const Program::Argument& a = arguments[static_cast<size_t>(slot)];
+    const int64_t bytes = BytesOf(a.dtype, a.elements);
+    if (bytes < CostsOf(target).thread.result_bytes || bytes >= target.stream_bytes) continue;
+    results.push_back(slot);
+  }
+  return results;
 }
 
 // Tells whoever shows the job's progress of its kernels; on an error, too, all of them end.
@@ -76,8 +91,10 @@ absl::StatusOr<Kernels> CompileKernels(const Schedule& schedule, Device& device,
     for (size_t i = next++; i < n; i = next++) {
       Budget budget(all);
       LoweringTime own;
-      auto kernel = cache.Get(schedule.kernels[i].graph, device, &budget,
-                              PackableWeights(schedule.kernels[i], device), &own);
+      const ScheduledKernel& scheduled = schedule.kernels[i];
+      const std::vector<int32_t> weights = PackableWeights(scheduled, device);
+      const std::vector<int32_t> results = StreamedResults(scheduled, device.target());
+      auto kernel = cache.Get(scheduled.graph, device, &budget, {weights, results}, &own);
       const MutexLock lock(first.mutex);
       lowered->Cover(own);
       if (!kernel.ok()) {

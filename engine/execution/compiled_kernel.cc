@@ -17,12 +17,13 @@ std::string Encode(const CompiledKernel& kernel) {
   out.Text(binary);
   Write(signature, &out);
   out.Word(static_cast<uint64_t>(arguments.size()));
-  for (const auto& [dtype, elements, read, written, weight] : arguments) {
+  for (const auto& [dtype, elements, read, written, weight, result] : arguments) {
     out.Word(static_cast<int32_t>(Info(dtype).wire));
     out.Word(elements);
     out.Word(static_cast<uint8_t>(read));
     out.Word(static_cast<uint8_t>(written));
     out.Word(static_cast<uint8_t>(weight));
+    out.Word(static_cast<uint8_t>(result));
   }
   out.Word(static_cast<uint64_t>(packings.size()));
   for (const auto& [copy, source, packing] : packings) {
@@ -49,7 +50,7 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
   binary = in.Text();
   signature = ReadSignature(&in);
   arguments.resize(in.Count());
-  for (auto& [dtype, elements, read, written, weight] : arguments) {
+  for (auto& [dtype, elements, read, written, weight, result] : arguments) {
     const auto type = DTypeFromWire(in.Word<int32_t>());
     if (!type) in.Fail();
     dtype = type.value_or(DType::kVoid);
@@ -57,6 +58,7 @@ std::optional<CompiledKernel> DecodeCompiledKernel(std::string_view text) {
     read = in.Bool();
     written = in.Bool();
     weight = in.Bool();
+    result = in.Bool();
   }
   packings.resize(in.Count());
   for (auto& [copy, source, packing] : packings) {

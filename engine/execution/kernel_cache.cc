@@ -34,11 +34,12 @@ std::string Commented(std::string_view text) {
   return out + "\n";
 }
 
-FailedKernel Failure(UOp kernel, const std::string& name, std::span<const int32_t> weights,
+FailedKernel Failure(UOp kernel, const std::string& name, const KernelSlots& slots,
                      const std::optional<std::string>& moves, const Target& target,
                      const absl::Status& status) {
   std::string flags = StrCat("--passes=lower --emit=object '--target=", target.Key(), "'");
-  if (!weights.empty()) StrAppend(&flags, " --weights=", Numbers(weights));
+  if (!slots.weights.empty()) StrAppend(&flags, " --weights=", Numbers(slots.weights));
+  if (!slots.results.empty()) StrAppend(&flags, " --results=", Numbers(slots.results));
   if (moves) StrAppend(&flags, " '--moves=", moves->empty() ? "none" : *moves, "'");
   return {name, status,
           StrCat("# kernel ", name, " of the build ", ExecutableBuildId(), "\n",
@@ -58,9 +59,10 @@ std::string KernelCache::StoreKey(const Named& kernel, const Target& target) con
   const std::string& build = ExecutableBuildId();
   const std::string& compiler = services_.compiler->identity();
   if (services_.store == nullptr || build.empty() || compiler.empty()) return "";
-  return StrCat("kernel ", kernel.hash, "\nweights ", Numbers(kernel.weights), "\ntarget ",
-                target.Key(), kernel.found ? StrCat("\nmoves ", *kernel.found) : "",
-                "\nlowered by ", build, "\ncompiled by ", compiler, "\n");
+  return StrCat("kernel ", kernel.hash, "\nweights ", Numbers(kernel.slots.weights), "\nresults ",
+                Numbers(kernel.slots.results), "\ntarget ", target.Key(),
+                kernel.found ? StrCat("\nmoves ", *kernel.found) : "", "\nlowered by ", build,
+                "\ncompiled by ", compiler, "\n");
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Load(CompiledKernel compiled,
@@ -93,7 +95,8 @@ std::optional<std::string> KernelCache::FoundFor(const std::string& key) const {
 // is used up says nothing of a list, which all tenants share.
 absl::StatusOr<Program> KernelCache::LowerOne(const Named& kernel, const Target& target,
                                               Budget* budget, BoundsStats* bounds) {
-  PassOptions options{.weights = kernel.weights, .moves = kernel.found};
+  PassOptions options{
+      .weights = kernel.slots.weights, .results = kernel.slots.results, .moves = kernel.found};
   auto program = Lower(kernel.graph, target, kernel.name, budget, bounds, options);
   if (program.ok() || !kernel.found) return program;
   TG_RETURN_IF_ERROR(budget->CheckTime());
@@ -159,7 +162,7 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& ker
   };
   auto made = make();
   if (absl::IsInternal(made.status()) && services_.on_failure) {
-    services_.on_failure(Failure(kernel.graph.root(), kernel.name, kernel.weights, kernel.found,
+    services_.on_failure(Failure(kernel.graph.root(), kernel.name, kernel.slots, kernel.found,
                                  device.target(), made.status()));
   }
   return made;
@@ -167,16 +170,17 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& ker
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph& kernel,
                                                                Device& device, Budget* budget,
-                                                               std::span<const int32_t> weights,
+                                                               const KernelSlots& slots,
                                                                LoweringTime* lowered) {
   const std::string hash = ContentHash(kernel.root()).Hex();
-  Named named{kernel, hash, "k_" + hash.substr(0, 16), weights};
+  Named named{kernel, hash, "k_" + hash.substr(0, 16), slots};
   if (services_.found != nullptr) {
-    named.found_key = FoundMoves::Key(hash, weights, device.target().Key());
+    named.found_key = FoundMoves::Key(hash, slots.weights, device.target().Key());
     named.found = FoundFor(named.found_key);
   }
-  const std::string key = StrCat(hash, "|", Numbers(weights), "|", device.name(), "|",
-                                 device.target().Key(), "|", named.found ? *named.found : "");
+  const std::string key =
+      StrCat(hash, "|", Numbers(slots.weights), "|", Numbers(slots.results), "|", device.name(),
+             "|", device.target().Key(), "|", named.found ? *named.found : "");
   const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
     TG_ASSIGN_OR_RETURN(const auto made, Make(named, device, budget, lowered));
     if (services_.found == nullptr) return made;
@@ -184,9 +188,15 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Get(const FrozenGraph
     known->found_key = named.found_key;
     known->found = named.found;
     if (services_.heat != nullptr) {
-      known->heat = services_.heat->Know(
-          {named.found_key, named.name, kernel, {weights.begin(), weights.end()}, device.name()},
-          budget->share());
+      known->heat = services_.heat->Know({named.found_key,
+                                          named.name,
+                                          kernel,
+                                          {slots.weights.begin(), slots.weights.end()},
+                                          device.name(),
+                                          0,
+                                          nullptr,
+                                          {slots.results.begin(), slots.results.end()}},
+                                         budget->share());
     }
     return known;
   };

@@ -55,15 +55,20 @@ struct KernelStats {
   BoundsStats bounds;
 };
 
+// Which arguments of a kernel are what ScheduledKernel says of them.
+struct KernelSlots {
+  std::span<const int32_t> weights = {};
+  std::span<const int32_t> results = {};
+};
+
 class KernelCache {
  public:
   explicit KernelCache(int64_t capacity, KernelServices services = {});
 
-  // `kernel` as the schedule makes it, for the budget's share, with those of its arguments that are
-  // weights. `lowered`, which may be null, covers when it was lowered for this call. Thread-safe.
+  // `kernel` as the schedule makes it, for the budget's share, with its weights and
+  // results. `lowered`, which may be null, covers when it was lowered for this call. Thread-safe.
   absl::StatusOr<std::shared_ptr<const Kernel>> Get(const FrozenGraph& kernel, Device& device,
-                                                    Budget* budget,
-                                                    std::span<const int32_t> weights = {},
+                                                    Budget* budget, const KernelSlots& slots = {},
                                                     LoweringTime* lowered = nullptr);
   KernelStats stats() const;
   // Null where no lists are found.
@@ -77,7 +82,7 @@ class KernelCache {
     const FrozenGraph& graph;
     const std::string hash;  // of its content, hexadecimal
     const std::string name;
-    const std::span<const int32_t> weights;
+    const KernelSlots slots;
     std::string found_key = {};             // empty where no lists are looked for
     std::optional<std::string> found = {};  // the list
   };

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "devices/cpu/cpu_device.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
 #include "engine/ir/content_hash.h"
+#include "engine/types/machine_costs.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
@@ -19,6 +21,7 @@ class KernelCacheTest : public ::testing::Test {
   KernelCacheTest() {
     CpuOptions options;
     options.target = HostTarget(1);
+    options.target.stream_bytes = int64_t{1} << 40;
     options.threads = 1;
     device_ = *OpenCpu(options);
   }
@@ -61,6 +64,33 @@ TEST_F(KernelCacheTest, WhatOthersUseIsKeptForThem) {
   EXPECT_TRUE(Has(b_, 1));
   for (int i = 200; i < 220; ++i) EXPECT_FALSE(Has(b_, i));
   EXPECT_FALSE(Has(b_, 1)) << "but no longer than if they had made it";
+}
+
+// A kernel whose result is stored past the caches is not one whose result another kernel reads;
+// where it is too small for that, they are one.
+TEST_F(KernelCacheTest, LargeResultsMakeOtherKernels) {
+  const auto compiled = [&](int64_t elements, bool read) {
+    Graph g;
+    const Shape shape{elements};
+    const UOp in = g.Param(0, DType::kFloat32, shape), out = g.Param(1, DType::kFloat32, shape);
+    const UOp store = g.Make(Op::kStore, {out, g.Make(Op::kAdd, {in, in})});
+    std::vector<UOp> stores{store};
+    if (read) {
+      const UOp again = g.Make(Op::kNeg, {g.Make(Op::kAfter, {out, store})});
+      stores.push_back(g.Make(Op::kStore, {g.Param(2, DType::kFloat32, shape), again}));
+    }
+    const FrozenGraph graph = Freeze(g.Make(Op::kSink, DType::kVoid, stores));
+    ExecutableCache cache(limits_, shared_, CacheAccounts());
+    Budget budget;
+    const uint64_t before = shared_->stats().kernels_compiled;
+    EXPECT_TRUE(cache.Get(ContentHash(graph.root()), graph, *device_, &budget).ok());
+    return shared_->stats().kernels_compiled - before;
+  };
+  const int64_t large = CostsOf(device_->target()).thread.result_bytes / 4;
+  EXPECT_EQ(compiled(large - 16, false), 1u);
+  EXPECT_EQ(compiled(large - 16, true), 1u) << "the one that reads";
+  EXPECT_EQ(compiled(large, false), 1u);
+  EXPECT_EQ(compiled(large, true), 2u);
 }
 
 TEST_F(KernelCacheTest, WeightsCount) {

@@ -27,6 +27,7 @@ struct HotKernel {
   std::string device;                            // its name
   int64_t ns = 0;                                // device time since it was last taken
   std::shared_ptr<const Share> share = nullptr;  // of the tenant that took most of it
+  std::vector<int32_t> results = {};
 };
 
 // Thread-safe. Knows a bounded number of kernels, of a bounded size: of more, one gives way of the

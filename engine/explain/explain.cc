@@ -70,8 +70,9 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
     const auto [it, added] = seen.emplace(kernel.name, out.kernels.size());
     if (added) {
       Budget own(budget);
-      TG_ASSIGN_OR_RETURN(const Program program, Lower(scheduled.graph, target, kernel.name, &own,
-                                                       nullptr, {.weights = scheduled.weights}));
+      TG_ASSIGN_OR_RETURN(const Program program,
+                          Lower(scheduled.graph, target, kernel.name, &own, nullptr,
+                                {.weights = scheduled.weights, .results = scheduled.results}));
       FindRanges(scheduled.graph.root(), &kernel);
       kernel.arguments = program.arguments;
       // Copies of weights are no slots of the graph: the kernel reads the weight through them.

@@ -60,6 +60,8 @@ struct Program {
     bool written = false;
     // Its contents outlive runs, so that a copy of it in another order may be kept.
     bool weight = false;
+    // No kernel of its graph reads what this one stores there.
+    bool result = false;
   };
 
   // Argument `copy` holds elements of argument `source`, a weight, in the order in which this

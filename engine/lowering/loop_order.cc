@@ -46,13 +46,17 @@ class Orderer {
     std::vector<size_t> position(loops.size());
     for (size_t i = 0; i < position.size(); ++i) position[i] = i;
     double least = HUGE_VAL;
+    int fewest = 0;  // far loads of the best
     do {
       std::vector<int> order;
       for (size_t p : position) order.push_back(loops[p]);
       const bool parallel = (s_.parallel >> order[0] & 1) != 0;
       const double time = Time(order) * (parallel ? Unevenness(order[0]) : target_.threads);
-      if (time < least * 0.999) {
+      const int far = FarLoads(order);
+      const bool alike = time < least * 1.001 && far < fewest;
+      if (time < least * 0.999 || alike) {
         least = time;
+        fewest = far;
         best.thread = parallel ? order[0] : -1;
         best.loops = std::move(order);
       }
@@ -84,6 +88,25 @@ class Orderer {
       time += times * s_.Iterations(rest) * Cost(work) + Memory(work, order) + Copies(work, order);
     }
     return time;
+  }
+
+  // Of kernels that reduce nothing: of arguments beyond the worker's cache, those that are loaded
+  // far apart in the innermost loop, so that nothing loads them ahead. Of orders that are alike
+  // otherwise, as of a square that is transposed, one that stores far apart is faster: nothing
+  // waits for a store.
+  int FarLoads(const std::vector<int>& order) const {
+    const auto inner = static_cast<size_t>(order.back());
+    int far = 0;
+    for (const Work& work : s_.works) {
+      if (work.is_reduce()) return 0;
+      for (const MemoryAccess& a : work.accesses) {
+        if (a.store || (a.ranges >> inner & 1) == 0 || a.stride[inner] == kIrregular) continue;
+        const auto step = static_cast<double>(std::abs(a.stride[inner]) * a.bytes);
+        const bool large = a.buffer_bytes > static_cast<double>(target_.cache_bytes);
+        if (large && step >= costs_.near_rows) ++far;
+      }
+    }
+    return far;
   }
 
   // Cycles of what is computed together of one value of the other ranges, roughly.

@@ -13,7 +13,7 @@ class Attempt {
  public:
   Attempt(const FrozenGraph& kernel, const Target& target, std::string name, Budget* budget,
           const PassOptions& options)
-      : piece_(KernelPiece(kernel, std::move(name), options.weights, budget)),
+      : piece_(KernelPiece(kernel, std::move(name), options.weights, options.results, budget)),
         context_(piece_.graph.get(), target, budget) {
     piece_.given_moves = options.moves;
   }

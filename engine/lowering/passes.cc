@@ -384,7 +384,7 @@ std::vector<double> TouchedElements(UOp kernel, size_t arguments) {
 }  // namespace
 
 Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,
-                  Budget* budget) {
+                  std::span<const int32_t> results, Budget* budget) {
   Piece piece;
   piece.name = std::move(name);
   piece.graph = std::make_shared<Graph>();
@@ -393,6 +393,7 @@ Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const i
   piece.arguments = KernelArguments(kernel.root());
   piece.touched = TouchedElements(piece.root, piece.arguments.size());
   MarkWeights(weights, &piece.arguments);
+  MarkResults(results, &piece.arguments);
   piece.levels = kKernelLevel;
   return piece;
 }
@@ -410,10 +411,23 @@ std::vector<Program::Argument> KernelArguments(UOp kernel) {
   return arguments;
 }
 
-void MarkWeights(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments) {
+namespace {
+
+void Mark(std::span<const int32_t> slots, bool Program::Argument::* kind,
+          std::vector<Program::Argument>* arguments) {
   for (const int32_t slot : slots) {
-    if (static_cast<size_t>(slot) < arguments->size()) (*arguments)[slot].weight = true;
+    if (static_cast<size_t>(slot) < arguments->size()) (*arguments)[slot].*kind = true;
   }
+}
+
+}  // namespace
+
+void MarkWeights(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments) {
+  Mark(slots, &Program::Argument::weight, arguments);
+}
+
+void MarkResults(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments) {
+  Mark(slots, &Program::Argument::result, arguments);
 }
 
 }  // namespace telegrad

@@ -27,11 +27,12 @@ inline constexpr std::string_view kPairsUnproved = "pairs of accesses not proved
 
 // A kernel as the schedule makes it, in a graph of its own that spends the budget.
 Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,
-                  Budget* budget);
+                  std::span<const int32_t> results, Budget* budget);
 
 // What the PARAM slots of a kernel are bound to.
 std::vector<Program::Argument> KernelArguments(UOp kernel);
 // Those of these slots that the kernel has.
 void MarkWeights(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments);
+void MarkResults(std::span<const int32_t> slots, std::vector<Program::Argument>* arguments);
 
 }  // namespace telegrad

@@ -38,15 +38,17 @@ std::string NameAccess(const Program& program, UOp address, bool stores) {
     access = u;
     break;
   }
-  return StrCat("node ", PlaceOf(program, access), " (", Name(access.op()), ") of argument ",
-                Memory(address).arg(0));
+  const UOp memory = Memory(address);
+  return StrCat("node ", PlaceOf(program, access), " (", Name(access.op()), ") of ",
+                memory.is(Op::kParam) ? StrCat("argument ", memory.slot())
+                                      : StrCat("local memory ", memory.buffer_slot()));
 }
 
 absl::Status Refusal(const Program& program, const IndependenceReport::Pair& pair, size_t pairs) {
   std::string range;
   if (pair.range.valid()) {
     range = StrCat(" in another iteration of node ", PlaceOf(program, pair.range), " (range, ",
-                   Name(AxisType{pair.range.arg(1)}), ")");
+                   Name(pair.range.axis_type()), ")");
   }
   return Internal(NameAccess(program, pair.store, true), ": of ", program.name,
                   " is not proved to store to other elements than ",

@@ -5,9 +5,11 @@
 #include "engine/render/fetch_ahead.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "engine/render/lane_offsets.h"
 #include "engine/rules/linear.h"
+#include "engine/types/machine_costs.h"
 
 namespace telegrad {
 namespace {
@@ -54,17 +56,21 @@ constexpr int64_t kMaxTileLines = 8;
 // Of an argument: the cache next to a core has a smaller one after the first tiles.
 constexpr int64_t kLeastFarBytes = 64 << 10;
 
+bool SameTerms(const Linear& a, const Linear& b) {
+  const auto same = [](const Linear::Term& x, const Linear::Term& y) {
+    return x.atom == y.atom && x.coefficient == y.coefficient;
+  };
+  return std::ranges::equal(a.terms(), b.terms(), same);
+}
+
 // How many elements a tile reads of its row, from `*before` ones before the one at hand, as far as
 // they are near it: the constant of an index behind a gate may be anything.
 int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t most, int64_t* before) {
-  const auto same = [](const Linear::Term& a, const Linear::Term& b) {
-    return a.atom == b.atom && a.coefficient == b.coefficient;
-  };
   int64_t last = 0;
   *before = 0;
   for (const UOp other : others) {
     const std::optional<Linear> there = FormOf(other);
-    if (!there || !std::ranges::equal(there->terms(), form.terms(), same)) continue;
+    if (!there || !SameTerms(*there, form)) continue;
     int64_t beyond;
     if (__builtin_sub_overflow(there->constant(), form.constant(), &beyond)) continue;
     if (beyond < -most || beyond > most) continue;
@@ -73,6 +79,39 @@ int64_t RowOfTile(const Linear& form, std::span<const UOp> others, int64_t most,
     last = std::max(last, beyond + lanes - 1);
   }
   return *before + last + 1;
+}
+
+// How many elements around the one at hand the loads of an iteration read without a gap.
+int64_t ContiguousAround(const Linear& form, int64_t own, std::span<const UOp> others) {
+  std::vector<std::pair<int64_t, int64_t>> parts;  // from, and beyond the last
+  for (const UOp other : others) {
+    const std::optional<Linear> there = FormOf(other);
+    int64_t from, to;
+    if (!there || !SameTerms(*there, form) ||
+        __builtin_sub_overflow(there->constant(), form.constant(), &from) ||
+        __builtin_add_overflow(from, other.shape().empty() ? 1 : other.shape()[0], &to)) {
+      continue;
+    }
+    parts.emplace_back(from, to);
+  }
+  std::ranges::sort(parts);
+  int64_t begin = 0, end = own;
+  for (const auto& [from, to] : parts) {
+    if (from <= end) end = std::max(end, to);
+  }
+  for (const auto& [from, to] : std::views::reverse(parts)) {
+    if (to >= begin) begin = std::min(begin, from);
+  }
+  return end - begin;
+}
+
+// Whether the loop reads on without a gap, and no more than the first-level cache keeps.
+bool ReadsNearRow(const Linear& form, UOp index, std::span<const UOp> others, UOp loop,
+                  int64_t element_bytes, const Target& target) {
+  const int64_t lanes = index.shape().empty() ? 1 : index.shape()[0];
+  int64_t row = CoefficientOf(loop, form);
+  if (row < 1 || row > ContiguousAround(form, lanes, others)) return false;
+  return MultiplyBy(loop, &row) && row * element_bytes <= target.first_level_bytes;
 }
 
 }  // namespace
@@ -110,7 +149,8 @@ std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, 
   return out;
 }
 
-std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> others,
+                                    std::span<const UOp> loops, int64_t elements,
                                     int64_t element_bytes, const Target& target) {
   if (loops.empty() || elements * element_bytes < target.cache_bytes / 2) return std::nullopt;
   const std::optional<Linear> form = FormOf(index);
@@ -122,7 +162,8 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64
     }
   }
   if (read > elements) return std::nullopt;  // as windows do
-  int64_t contiguous = 0;                    // bytes that the loops inside read one after another
+  if (ReadsNearRow(*form, index, others, loops.back(), element_bytes, target)) return std::nullopt;
+  int64_t contiguous = 0;  // bytes that the loops inside read one after another
   for (size_t i = loops.size(); i-- > 0;) {
     if (loops[i].axis_type() == AxisType::kThread) return std::nullopt;
     const int64_t step = CoefficientOf(loops[i], *form) * element_bytes;
@@ -137,9 +178,35 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64
   return std::nullopt;
 }
 
+std::optional<int64_t> PlanStreamAhead(UOp index, std::span<const UOp> others,
+                                       std::span<const UOp> loops, bool first, bool last,
+                                       int64_t elements, int64_t element_bytes,
+                                       const Target& target) {
+  if (loops.empty() || elements * element_bytes < target.cache_bytes) return std::nullopt;
+  const std::optional<Linear> form = FormOf(index);
+  if (!form) return std::nullopt;
+  const int64_t lanes = index.shape().empty() ? 1 : index.shape()[0];
+  const int64_t step = CoefficientOf(loops.back(), *form);
+  if (step < 1 || step > ContiguousAround(*form, lanes, others)) return std::nullopt;
+  int64_t read = step, row = step;
+  for (const UOp loop : loops) {
+    if (!loop.is(Op::kRange) || CoefficientOf(loop, *form) == 0 || !MultiplyBy(loop, &read)) {
+      return std::nullopt;
+    }
+  }
+  if (read > elements || !MultiplyBy(loops.back(), &row)) return std::nullopt;
+  const int64_t ahead = static_cast<int64_t>(CostsOf(target).thread.strip_bytes) / element_bytes;
+  if (first && last) return ahead;
+  if (!last || loops.size() < 2 || row * element_bytes > target.cache_bytes / kPanels) {
+    return std::nullopt;
+  }
+  const int64_t next = CoefficientOf(loops[loops.size() - 2], *form);
+  return next < row ? std::nullopt : std::optional((ahead + next - 1) / next * next);
+}
+
 std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
                                        std::span<const UOp> loops, int64_t elements,
-                                       int64_t element_bytes) {
+                                       int64_t element_bytes, const Target& target) {
   const bool ranges = std::ranges::all_of(loops, [](UOp loop) { return loop.is(Op::kRange); });
   if (!ranges || loops.empty() || !IsFold(loops.back())) return std::nullopt;
   if (elements * element_bytes < kLeastFarBytes) return std::nullopt;
@@ -147,6 +214,7 @@ std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
   if (!form || CoefficientOf(loops.back(), *form) < kLeastRowBytes / element_bytes) {
     return std::nullopt;
   }
+  if (ReadsNearRow(*form, index, others, loops.back(), element_bytes, target)) return std::nullopt;
   int64_t passes = 1;
   size_t next = loops.size() - 1;  // the loop that goes on to the next tile
   while (IsFold(loops[next]) || CoefficientOf(loops[next], *form) == 0) {

@@ -37,11 +37,24 @@ std::optional<FetchAhead> PlanFetchAhead(UOp index, std::span<const UOp> loops, 
                                          int64_t element_bytes, const Target& target);
 
 // `index`: of a load of neighbouring lanes from an argument of `elements` inside of `loops`,
-// outermost first. How many elements beyond it a later iteration reads, which is worth a prefetch;
-// nullopt where elements are read more than once, where what is read is contiguous, and where the
-// argument is so small that a cache may still have it.
-std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> loops, int64_t elements,
+// outermost first. `others`: the indices of all loads from the argument there. How many elements
+// beyond it a later iteration reads, which is worth a prefetch; nullopt where elements are read
+// more than once, where what is read is contiguous, and where the argument is so small that a cache
+// may still have it.
+std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> others,
+                                    std::span<const UOp> loops, int64_t elements,
                                     int64_t element_bytes, const Target& target);
+
+// `index`, `others` and `loops` as above; `first` and `last`: of the loops beside each other that
+// read the argument, whether this is the first and the last one. How many elements beyond it lies
+// what is read later, where the loop reads on without a gap, each element once: a processor follows
+// such reads to the end of a page, and loops that compute much wait for each page's beginning. Of a
+// row that several loops read and the cache keeps, only the last one asks for a later row: it
+// computes what the others were for.
+std::optional<int64_t> PlanStreamAhead(UOp index, std::span<const UOp> others,
+                                       std::span<const UOp> loops, bool first, bool last,
+                                       int64_t elements, int64_t element_bytes,
+                                       const Target& target);
 
 // What an iteration of a reduction asks for, of what the next tile reads in the same iteration.
 struct TileAhead {
@@ -57,6 +70,6 @@ struct TileAhead {
 // is read so often that the first time is no matter, and where a cache may still have the argument.
 std::optional<TileAhead> PlanTileAhead(UOp index, std::span<const UOp> others,
                                        std::span<const UOp> loops, int64_t elements,
-                                       int64_t element_bytes);
+                                       int64_t element_bytes, const Target& target);
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "engine/types/machine_costs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -108,7 +109,7 @@ TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   const UOp row = g.Range(1, AxisType::kReduce, g.Index(768));
   const UOp index = sum(times(part, 256), times(row, 768));
   const auto plan = [&](UOp at, std::vector<UOp> loops, int64_t elements = 768 * 768) {
-    return PlanRowAhead(at, loops, elements, kBytes, target);
+    return PlanRowAhead(at, {&at, 1}, loops, elements, kBytes, target);
   };
   EXPECT_EQ(plan(index, {part, row}), 16 * 768);
   EXPECT_EQ(plan(index, {part, row}, 768 * 100), std::nullopt) << "it may be in a cache";
@@ -120,6 +121,24 @@ TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   const UOp strip = sum(sum(times(part, 256), times(block, 8 * 768)), times(column, 64));
   EXPECT_EQ(plan(strip, {part, block, column}), 8 * 768);
 
+  // An iteration that reads eight neighbours of 16 elements goes on where it has ended.
+  const UOp rest = g.Range(7, AxisType::kReduce, g.Index(6));
+  std::vector<UOp> neighbours;
+  for (int64_t j = 0; j < 8; ++j) {
+    neighbours.push_back(sum(sum(times(row, 768), times(rest, 128)), g.Index(16 * j)));
+  }
+  const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+  for (UOp& neighbour : neighbours) neighbour = sum(neighbour, iota);
+  const std::vector<UOp> own = {row, rest};
+  for (const size_t first : {0, 3, 7}) {
+    EXPECT_EQ(PlanRowAhead(neighbours[first], neighbours, own, 768 * 768, kBytes, target),
+              std::nullopt);
+    EXPECT_FALSE(
+        PlanTileAhead(neighbours[first], neighbours, own, 768 * 768, kBytes, target).has_value());
+  }
+  neighbours.erase(neighbours.begin() + 4);
+  EXPECT_NE(PlanRowAhead(neighbours[0], neighbours, own, 768 * 768, kBytes, target), std::nullopt);
+
   // Rows that are whole are contiguous, and columns of threads are not each other's next rows.
   const UOp all = g.Range(5, AxisType::kLoop, g.Index(12));
   EXPECT_EQ(plan(sum(times(row, 768), times(all, 64)), {row, all}), std::nullopt);
@@ -129,6 +148,37 @@ TEST(RowAhead, IsALaterRowOfAMatrixThatIsReadOnce) {
   const UOp tap = g.Range(6, AxisType::kReduce, g.Index(64));
   const UOp window = sum(times(sum(row, tap), 768), times(all, 64));
   EXPECT_EQ(plan(window, {row, all, tap}, 831 * 256), std::nullopt);
+}
+
+// for row (4096) { for block (columns / 16) { x[row * columns + block * 16 ...] } }
+TEST(StreamAhead, PagesOrALaterRow) {
+  Graph g;
+  Target target;
+  target.cache_bytes = 1 << 20;
+  target.first_level_bytes = 32 << 10;
+  const auto plan = [&](int64_t columns, bool first, bool last, int64_t step = 16,
+                        AxisType around = AxisType::kThread, int64_t rows = 4096) {
+    const UOp row = g.Range(0, around, g.Index(rows));
+    const UOp block = g.Range(1, AxisType::kLoop, g.Index(columns / step));
+    const auto times = [&](UOp x, int64_t n) { return g.Make(Op::kMul, {x, g.Index(n)}); };
+    const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+    const UOp begin = g.Make(Op::kAdd, {times(row, columns), times(block, step)});
+    const UOp index = g.Make(Op::kAdd, {begin, iota});
+    const std::vector<UOp> loops = {row, block};
+    return PlanStreamAhead(index, {&index, 1}, loops, first, last, rows * columns, kBytes, target);
+  };
+  const auto pages = static_cast<int64_t>(CostsOf(target).thread.strip_bytes) / kBytes;
+  EXPECT_EQ(plan(4096, true, true), pages) << "one loop";
+  // The cache keeps a row for the last of several loops.
+  EXPECT_EQ(plan(4096, true, false), std::nullopt);
+  EXPECT_EQ(plan(4096, false, true), 4096);
+  EXPECT_EQ(plan(512, false, true), pages) << "the fourth row";
+  EXPECT_EQ(plan(480, false, true), 5 * 480);
+  // Not a longer one.
+  EXPECT_EQ(plan(128 << 10, true, false), std::nullopt);
+  EXPECT_EQ(plan(128 << 10, false, true), std::nullopt);
+  EXPECT_EQ(plan(4096, true, true, 32), std::nullopt) << "every other vector";
+  EXPECT_EQ(plan(4096, true, true, 16, AxisType::kThread, 32), std::nullopt) << "small";
 }
 
 // for tile (56) { for channel (passes) { for k (256) { x[k * 784 + tile * 14 + 0 ... 13] } } }
@@ -150,7 +200,7 @@ struct Tiles {
     return g.Make(Op::kAdd, {g.Make(Op::kAdd, {of_row, of_tile}), g.Index(constant)});
   }
   std::optional<TileAhead> Plan(size_t first = 0, int64_t elements = kRows * kRow) const {
-    return PlanTileAhead(indices[first], indices, loops, elements, kBytes);
+    return PlanTileAhead(indices[first], indices, loops, elements, kBytes, Target());
   }
 };
 

@@ -75,6 +75,8 @@ class LlvmKernel : public KernelText {
   virtual std::string LoopMetadata(UOp) { return ""; }
   // The ops of programs for many threads.
   virtual absl::Status ManyThreads(UOp u);
+  // An elementwise node.
+  virtual absl::Status Alu(UOp u);
   // LLVM's intrinsic that is the instruction of Target::exp2, of one f32.
   virtual std::string_view Exp2() const { return ""; }
   // Whether it has an instruction that rounds an f32 to the nearest i32.
@@ -124,7 +126,6 @@ class LlvmKernel : public KernelText {
   }
 
   // Printers.
-  absl::Status Alu(UOp u);
   absl::Status Iota(UOp u);
   absl::Status ReduceLanes(UOp u);
   absl::Status OpenRange(UOp u);

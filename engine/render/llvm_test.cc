@@ -5,6 +5,7 @@
 
 #include "engine/base/strings.h"
 #include "engine/render/llvm_kernel.h"
+#include "engine/types/machine_costs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -88,6 +89,53 @@ TEST(RenderLlvm, AConversionOfAVectorIsNeverTakenApart) {
   EXPECT_THAT(guarded, Not(HasSubstr(".sat.")));
   EXPECT_EQ(Times(guarded, "fptosi <16 x float>"), 1);
   EXPECT_EQ(Times(guarded, "select <16 x i1>"), 4);  // two clamps, what lies above, NaN
+}
+
+// A result that no kernel reads any more goes past the caches where it is a sixteenth of what
+// others have to be: whoever reads those does so at once.
+TEST(RenderLlvm, LargeResultsGoPastTheCaches) {
+  const auto streams = [](int64_t elements, bool result, bool read, int64_t from) {
+    Program program = Scale();
+    program.arguments[0] = {
+        .dtype = DType::kFloat32, .elements = elements, .read = read, .written = true};
+    program.arguments[0].result = result;
+    Target target = kWide;
+    target.stream_bytes = from;
+    return RenderLlvm(program, target)->find("!nontemporal") != std::string::npos;
+  };
+  constexpr int64_t kLarge = int64_t{64} << 20;
+  const int64_t own = CostsOf(kWide).thread.result_bytes;
+  EXPECT_TRUE(streams(kLarge / 4, false, false, kLarge));
+  EXPECT_FALSE(streams(kLarge / 4 - 1, false, false, kLarge));
+  EXPECT_TRUE(streams(own / 4, true, false, kLarge));
+  EXPECT_FALSE(streams(own / 4 - 1, true, false, kLarge));
+  EXPECT_FALSE(streams(own / 4, true, true, kLarge)) << "the kernel reads it itself";
+  EXPECT_FALSE(streams(own / 4, true, false, 0)) << "the target has no such stores";
+}
+
+// LLVM's maximum is six instructions of vectors.
+TEST(RenderLlvm, TheLargerOfTwoVectorsIsOneInstructionAndWhatANanNeeds) {
+  const auto larger = [](bool constant, std::string features) {
+    Target target = kWide;
+    target.features = std::move(features);
+    return *RenderLlvm(
+        Make([&](Graph& g, std::vector<UOp>& order) {
+          const UOp out = g.Param(0, DType::kFloat32, Shape{64}),
+                    in = g.Param(1, DType::kFloat32, Shape{64});
+          const UOp iota = g.Make(Op::kIota, DType::kInt64, std::initializer_list<UOp>{}, {16});
+          const UOp from = g.Make(Op::kIndex, {in, iota});
+          const UOp x = g.Make(Op::kLoad, {from}), y = g.Make(Op::kNeg, {x});
+          const UOp other = constant ? g.ConstFloat(DType::kFloat32, 0) : y;
+          const UOp most = g.Make(Op::kMax, {x, other});
+          const UOp to = g.Make(Op::kIndex, {out, iota});
+          order = {out, in, iota, from, x, y, most, to, g.Make(Op::kStore, {to, most})};
+        }),
+        target);
+  };
+  const auto range = HasSubstr("llvm.x86.avx512.mask.range.ps.512");
+  EXPECT_THAT(larger(false, "+avx512dq,+avx512f"), range);
+  EXPECT_THAT(larger(true, "+avx512dq,+avx512f"), Not(range));
+  EXPECT_THAT(larger(false, "+avx512dqx,+avx512f"), Not(range));
 }
 
 // What is rounded by adding and subtracting a number without bits for fractions is one instruction,

@@ -8,9 +8,9 @@
 #include <bit>
 
 #include "engine/base/status.h"
-#include "engine/render/fetch_ahead.h"
 #include "engine/render/llvm.h"
 #include "engine/types/kernel_attributes.h"
+#include "engine/types/machine_costs.h"
 #include "engine/types/program_signature.h"
 
 namespace telegrad {
@@ -19,11 +19,6 @@ namespace {
 constexpr int64_t kMaxStride = 4;  // of lanes that are loaded as whole vectors
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLeastStreamed = 16;  // bytes of one store
-constexpr int64_t kLeastFetched = 32;   // bytes of one load
-
-// Of llvm.prefetch. What is read once pushes nothing out of the first level: a step of Llama took
-// 32 ms with all levels, 29 ms without prefetches, and 23 ms with the second level.
-constexpr std::string_view kAllLevels = "3", kSecondLevel = "2";
 
 std::string Attributes(const Target& target, size_t arguments) {
   // The processor's name is for tuning alone: what the code may use are the features, detected one
@@ -290,98 +285,11 @@ void X86Kernel::StoreTransposed(UOp u, const Address& at, const Transpose& recta
   }
 }
 
-// Behind the last panel comes the first one again, so that nothing beyond the argument is asked
-// for.
-void X86Kernel::FetchAheadOf(UOp load, const Address& at) {
-  const int64_t slot = at.memory->argument;
-  const bool packed = slot >= 0 && std::ranges::any_of(program_.packings, [&](const auto& packing) {
-                        return packing.copy == slot;
-                      });
-  if (!packed || open_.empty() || !fetched_.emplace(open_.back().id(), slot).second) return;
-  const auto ahead =
-      PlanFetchAhead(load.src(0).src(1), open_, at.memory->elements, ByteSize(at.dtype), target_);
-  if (!ahead) return;
-  const auto sum = [&](const FetchAhead::Terms& terms, std::string value) {
-    for (const auto& [range, factor] : terms) {
-      const std::string index = AsOffset(range.dtype(), values_[range], 1);
-      value = out_.Let("add i64 ", value, ", ", out_.Let("mul i64 ", index, ", ", factor));
-    }
-    return value;
-  };
-  std::string panel = sum(ahead->panel, StrCat(ahead->constant));
-  const std::string past = out_.Let("icmp uge i64 ", panel, ", ", at.memory->elements);
-  panel = out_.Let("select i1 ", past, ", i64 0, i64 ", panel);
-  const std::string begin = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
-                                     at.memory->pointer, ", i64 ", panel);
-  const std::string beyond = sum(ahead->bytes, "0");
-  for (int64_t line = 0; line < ahead->lines; ++line) {
-    const std::string from = out_.Let("add i64 ", beyond, ", ", line * kFetchedLineBytes);
-    const std::string pointer = out_.Let("getelementptr i8, ptr ", begin, ", i64 ", from);
-    Prefetch(pointer, kAllLevels);
-  }
-}
-
-void X86Kernel::Prefetch(const std::string& pointer, std::string_view levels) {
-  constexpr std::string_view kRead = "0", kData = "1";
-  out_.CallVoid("llvm.prefetch.p0", {{"ptr", pointer},
-                                     {"i32", std::string(kRead)},
-                                     {"i32", std::string(levels)},
-                                     {"i32", std::string(kData)}});
-}
-
-// Of the last rows, the argument's last lanes.
-void X86Kernel::FetchRowAhead(UOp load, const Address& at) {
-  const int64_t bytes = at.lanes * ByteSize(at.dtype);
-  if (at.kind != Address::kContiguous || at.memory->argument < 0 || !at.gate.empty() ||
-      bytes < kLeastFetched) {
-    return;
-  }
-  const auto ahead =
-      PlanRowAhead(load.src(0).src(1), open_, at.memory->elements, ByteSize(at.dtype), target_);
-  if (!ahead) return;
-  const std::string beyond = out_.Let("add i64 ", at.element, ", ", *ahead);
-  const std::string index = out_.Call(
-      "llvm.umin.i64", "i64", {{"i64", beyond}, {"i64", StrCat(at.memory->elements - at.lanes)}});
-  for (int64_t line = 0; line < bytes; line += kFetchedLineBytes) {
-    const std::string pointer = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
-                                         at.memory->pointer, ", i64 ", index);
-    Prefetch(line == 0 ? pointer : out_.Let("getelementptr i8, ptr ", pointer, ", i64 ", line),
-             kSecondLevel);
-  }
-}
-
-// Once for all loads of the tile, at the first of them.
-void X86Kernel::FetchTileAhead(UOp load, const Address& at) {
-  const bool one = at.kind == Address::kScalar || at.kind == Address::kContiguous;
-  const int64_t slot = at.memory->argument;
-  if (!one || slot < 0 || !at.gate.empty() || open_.empty()) return;
-  if (!open_.back().is(Op::kRange) || open_.back().axis_type() != AxisType::kReduce) return;
-  if (!fetched_.emplace(open_.back().id(), slot).second) return;
-  std::vector<UOp> loads;
-  for (const uint32_t id : program_.order) {
-    const UOp u = program_.graph->at(id);
-    if (u.is(Op::kLoad) && u.src(0).src(0) == load.src(0).src(0)) loads.push_back(u.src(0).src(1));
-  }
-  const auto ahead =
-      PlanTileAhead(load.src(0).src(1), loads, open_, at.memory->elements, ByteSize(at.dtype));
-  if (!ahead) return;
-  const std::string beyond = out_.Let("add i64 ", at.element, ", ", ahead->last);
-  const std::string index = out_.Call("llvm.umin.i64", "i64",
-                                      {{"i64", beyond}, {"i64", StrCat(at.memory->elements - 1)}});
-  const std::string last = out_.Let("getelementptr ", LlvmMemoryType(at.dtype, 1), ", ptr ",
-                                    at.memory->pointer, ", i64 ", index);
-  for (int64_t line = 0; line < ahead->lines; ++line) {
-    Prefetch(line == 0
-                 ? last
-                 : out_.Let("getelementptr i8, ptr ", last, ", i64 ", -line * kFetchedLineBytes),
-             kAllLevels);
-  }
-}
-
 absl::StatusOr<std::string> X86Kernel::LoadLanes(UOp u, const Address& at) {
   FetchAheadOf(u, at);
   FetchRowAhead(u, at);
   FetchTileAhead(u, at);
+  FetchStreamAhead(u, at);
   if (const auto it = rectangle_.find(u.id()); it != rectangle_.end()) {
     if (!transposed_.contains(u.id())) LoadTransposed(u, at, rectangles_[it->second]);
     return transposed_.at(u.id());
@@ -413,8 +321,10 @@ absl::Status X86Kernel::StoreLanes(UOp u, const Address& at, const std::string& 
 
 bool X86Kernel::Streams(int64_t slot) const {
   const Program::Argument& a = program_.arguments[slot];
-  return target_.stream_bytes > 0 && a.written && !a.read &&
-         BytesOf(a.dtype, a.elements) >= target_.stream_bytes;
+  const int64_t from = a.result
+                           ? std::min(target_.stream_bytes, CostsOf(target_).thread.result_bytes)
+                           : target_.stream_bytes;
+  return target_.stream_bytes > 0 && a.written && !a.read && BytesOf(a.dtype, a.elements) >= from;
 }
 
 void X86Kernel::StoreStreamed(UOp u, const Address& at, std::string_view value) {

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "engine/render/exponential.h"
 #include "engine/render/llvm_kernel.h"
 #include "engine/render/transposes.h"
 
@@ -23,8 +24,13 @@ class X86Kernel final : public LlvmKernel {
   absl::Status CloseParallel(UOp u) override;
   std::string LoopMetadata(UOp range) override;
   bool Rounds() const override { return true; }
+  absl::Status Alu(UOp u) override;
   absl::StatusOr<std::string> LoadLanes(UOp u, const Address& at) override;
   absl::Status StoreLanes(UOp u, const Address& at, const std::string& value) override;
+
+  // Of the widest vectors: the larger of two floats; a float times a power of two.
+  absl::Status Larger(UOp u, int64_t lanes);
+  absl::Status TimesPower(UOp u, const PowerOfTwo& power, int64_t lanes);
 
   std::string AliasMetadata() const;
   std::string PickGate(const Address& at, std::vector<int64_t> from);
@@ -44,8 +50,16 @@ class X86Kernel final : public LlvmKernel {
   static std::string RowMask(const Address& at, const Transpose& rectangle);
   // Asks for what the next iteration of a loop reads of a packed weight, if `load` is from one.
   void FetchAheadOf(UOp load, const Address& at);
+  bool IsPacked(int64_t slot) const;
+  // For each vector that the loop loads.
+  bool ComputesMuch(UOp loop);
   void FetchRowAhead(UOp load, const Address& at);
   void FetchTileAhead(UOp load, const Address& at);
+  void FetchStreamAhead(UOp load, const Address& at);
+  // Of all loads from the buffer.
+  std::span<const UOp> IndicesOf(UOp buffer);
+  // Beside each other inside of the same one, those loops that load from the argument, in order.
+  std::span<const uint32_t> LoopsBeside(uint32_t outer, int64_t slot);
   void Prefetch(const std::string& pointer, std::string_view levels);
   // Whether stores to the argument go past the caches where it is aligned.
   bool Streams(int64_t slot) const;
@@ -55,6 +69,9 @@ class X86Kernel final : public LlvmKernel {
   absl::flat_hash_map<uint32_t, size_t> rectangle_;  // of a load or store: its index
   // Of a load, what it has loaded; of a store, what it stores once the others of its rectangle do.
   absl::flat_hash_map<uint32_t, std::string> transposed_;
+  absl::flat_hash_map<std::pair<uint32_t, int64_t>, std::vector<uint32_t>> loops_beside_;
+  absl::flat_hash_map<uint32_t, bool> computes_much_;
+  absl::flat_hash_map<uint32_t, std::vector<UOp>> indices_;    // by what is loaded from
   absl::flat_hash_set<std::pair<uint32_t, int64_t>> fetched_;  // in which loop, of which argument
   size_t whole_loops_ = 0;                                     // that are not to be unrolled
   bool thread_seen_ = false;

@@ -118,6 +118,7 @@ struct PassOptions {
   std::vector<PassTime>* times = nullptr;  // appended to
   // Of a kernel, the slots of its PARAMs that are weights: see Program::Argument.
   std::span<const int32_t> weights = {};
+  std::span<const int32_t> results = {};  // and those that are results
   // Of a kernel, its given_moves.
   std::optional<std::string> moves = {};
 };

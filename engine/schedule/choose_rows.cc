@@ -29,6 +29,7 @@ bool KeepsRows(const FusionPlan& plan, const RecomputedRows& graph) {
 FusionOptions FusionOptionsFor(const ScheduleOptions& target) {
   return {.costs = target.machine->schedule,
           .private_bytes = target.private_bytes,
+          .near_rows = !target.fixed_sums,
           .row_blocks = target.row_blocks,
           .row_bytes = target.row_bytes,
           .row_groups = target.row_groups,

@@ -23,6 +23,18 @@ constexpr int kRounds = 4;
 
 absl::StatusOr<FusionPlan> FusionPlanner::Run() && {
   TG_RETURN_IF_ERROR(held_.Grow(size_ * kBytesPerNode));
+  std::vector<NestGroup> groups;
+  do {
+    TG_RETURN_IF_ERROR(PlanInRounds());
+    groups = JoinNests(graph_, plan_.order, drafts_, stored_values_, options_);
+  } while (FindFar(groups));
+  plan_.level.resize(size_);
+  for (uint32_t id : plan_.order) plan_.level[id] = costs_[id].level;
+  EmitKernels(groups);
+  return std::move(plan_);
+}
+
+absl::Status FusionPlanner::PlanInRounds() {
   stored_ = FirstGuess();
   for (int round = 0; round < kRounds; ++round) {
     TG_RETURN_IF_ERROR(PlanOnce());
@@ -31,10 +43,17 @@ absl::StatusOr<FusionPlan> FusionPlanner::Run() && {
     if (stored == stored_) break;
     stored_ = std::move(stored);
   }
-  plan_.level.resize(size_);
-  for (uint32_t id : plan_.order) plan_.level[id] = costs_[id].level;
-  EmitKernels();
-  return std::move(plan_);
+  return absl::OkStatus();
+}
+
+bool FusionPlanner::FindFar(const std::vector<NestGroup>& groups) {
+  absl::flat_hash_set<uint32_t> kept;
+  for (const NestGroup& group : groups) kept.insert(group.kept.begin(), group.kept.end());
+  const size_t before = far_.size();
+  for (const uint32_t id : plan_.order) {
+    if (plan_.decision[id] == Materialize::kNear && !kept.contains(id)) far_.insert(id);
+  }
+  return far_.size() > before;
 }
 
 void FusionPlanner::CountUses() {
@@ -115,8 +134,8 @@ absl::Status FusionPlanner::Visit(uint32_t id) {
   return absl::OkStatus();
 }
 
-void FusionPlanner::EmitKernels() {
-  for (const NestGroup& group : JoinNests(graph_, plan_.order, drafts_, stored_values_, options_)) {
+void FusionPlanner::EmitKernels(const std::vector<NestGroup>& groups) {
+  for (const NestGroup& group : groups) {
     PlannedKernel kernel;
     for (int d : group.drafts) {
       Draft& draft = drafts_[d];
@@ -158,6 +177,8 @@ std::string_view Name(Materialize reason) {
       return "stored: it is compared with itself";
     case Materialize::kCost:
       return "stored: recomputing costs more";
+    case Materialize::kNear:
+      return "kept: recomputing costs more";
     case Materialize::kScatter:
       return "scatters rows";
   }

@@ -25,6 +25,7 @@ enum class Materialize : uint8_t {
   kSize,       // its kernel would grow without bound
   kExact,      // it is compared with itself, or with its own maximum
   kCost,       // recomputing it would cost more than a store and the loads
+  kNear,       // recomputing it would cost more than keeping its row for the kernel's next nest
   kScatter,    // written in place, row by row
 };
 
@@ -67,6 +68,10 @@ struct FusionOptions {
   const ScheduleCosts& costs;
   // What a thread may keep for itself between the nests of a kernel; 0: nothing, it is stored.
   int64_t private_bytes = 0;
+  // Whether a kernel may keep rows whose values it would otherwise compute twice
+  // (Materialize::kNear). What is kept is rounded, and a sum of it is no sum of products, whose
+  // order may be another.
+  bool near_rows = true;
   // Whether lowering reduces rows of scores in blocks: see score_rows.h.
   bool row_blocks = false;
   // What a workgroup may keep of such rows, where no thread keeps anything else.

@@ -15,6 +15,9 @@ constexpr size_t kMaxRecomputedUses = 16;  // where one value is recomputed
 constexpr size_t kMaxUsers = 64;           // that a value may have and share a kernel with one
 constexpr int kMaxFolds = 4;               // reductions that one holds inside of each other
 constexpr size_t kMostOfTerm = 64;         // nodes of a term that are looked at
+// Of the bytes that pass between two nests through the cache of a thread, those of a row that is
+// near: longer ones, and what else the nests read of such rows, leave the first-level cache.
+constexpr double kNearShare = 0.25;
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 
@@ -110,6 +113,13 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
   double redone = (computed - elements) * work * (inner ? costs.inner_reduction : 1);
   if (among_terms) redone = (computed * costs.scalar_reduction - elements) * work;
   if (IsScalarTerm(u, uses)) redone = (computed * costs.scalar_term - elements) * work;
+  const double kept = bytes * (elements * costs.near_store_byte + loaded * costs.near_load_byte);
+  if (redone > kept && MayBeNear(u, uses)) {
+    *why = StrCat("kept: ", uses.size(), " uses compute it ", Ratio(computed / elements),
+                  " times; redoing that costs ", Scaled(redone), " operations, a row at hand ",
+                  Scaled(kept));
+    return Materialize::kNear;
+  }
   const double moved = bytes * (elements * costs.store_byte + loaded * costs.load_byte);
   const double launch = Home(u, uses) >= 0 ? 0 : costs.launch;
   if (redone <= moved + launch && uses.size() <= kMaxRecomputedUses) return Materialize::kFused;
@@ -117,6 +127,35 @@ Materialize FusionPlanner::Choose(UOp u, const std::vector<KernelUse>& uses,
                 " it ", Ratio(computed / elements), " times; redoing that costs ", Scaled(redone),
                 " operations, memory ", Scaled(moved + launch));
   return Materialize::kCost;
+}
+
+// As the exponentials of a softmax: one use is the loops of the kernel, the others are reductions
+// along the rows that the outermost loops walk over.
+bool FusionPlanner::MayBeNear(UOp u, const std::vector<KernelUse>& uses) const {
+  const ScheduleCosts& costs = options_.costs;
+  if (options_.private_bytes == 0 || !options_.near_rows || !options_.rows.empty()) return false;
+  if (u.is(Op::kReduce) || far_.contains(u.id())) return false;
+  const Draft& draft = drafts_[uses.front().draft];
+  if (uses.size() < 2 || draft.contraction != 0 || costs_[u.id()].contraction != 0) return false;
+  if (drafts_.Alone(draft) || drafts_.Apart(draft) || !SameLoops(draft, u.shape())) return false;
+  bool whole = false;
+  for (const KernelUse& use : uses) {
+    if (use.draft != uses.front().draft || use.tiled || use.access.gate != 0) return false;
+    whole |= use.access == LoopAccess(u.shape());
+  }
+  double rows = 1;
+  for (size_t axis = 0, loop = 0; axis < u.shape().size(); ++axis) {
+    if (u.shape()[axis] == 1) continue;
+    const AxisUse own{draft.ranges[loop].hash, RangeSet{1} << loop};
+    const bool same = std::ranges::all_of(
+        uses, [&](const KernelUse& use) { return use.access.axes[axis] == own; });
+    if (!same) break;
+    rows *= draft.ranges[loop++].size;
+  }
+  const auto bytes = static_cast<double>(BytesOf(u.dtype(), NumElements(u.shape())));
+  return whole && rows >= std::max(costs.shared, costs.busy) &&
+         bytes <= rows * std::min(kNearShare * costs.slice_bytes,
+                                  static_cast<double>(options_.private_bytes));
 }
 
 // Whether nothing but tiles of sums of products computes it, for all of their lanes at once, and

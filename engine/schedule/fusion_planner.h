@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/budget.h"
 #include "engine/schedule/access.h"
 #include "engine/schedule/cost.h"
@@ -39,15 +40,22 @@ class FusionPlanner {
   void CountUses();
   // A sum of products joins its only user as long as that keeps its elements.
   std::vector<bool> FirstGuess() const;
+  absl::Status PlanInRounds();
   absl::Status PlanOnce();
+  // Whether values were to be kept between nests of a kernel that the groups do not keep: they
+  // are stored or computed again then, as others are.
+  bool FindFar(const std::vector<NestGroup>& groups);
   absl::Status Visit(uint32_t id);
-  void EmitKernels();
+  void EmitKernels(const std::vector<NestGroup>& groups);
 
   // Decisions.
   Materialize Choose(UOp u, const std::vector<KernelUse>& uses, std::string* why) const;
   // Whether the reductions that `u` holds may run where the kernel needs it.
   bool IsScalarTerm(UOp u, const std::vector<KernelUse>& uses) const;
   bool Fits(UOp u, const KernelUse& use, std::string* why) const;
+  // Whether all uses are in one kernel, which a thread goes through row by row: then it may keep a
+  // row of `u` for them, near to it.
+  bool MayBeNear(UOp u, const std::vector<KernelUse>& uses) const;
   // A kernel that computes all of `u`, each element once, in its loops, and that no other reader
   // has to precede; -1: there is none.
   int Home(UOp u, const std::vector<KernelUse>& uses) const;
@@ -78,8 +86,9 @@ class FusionPlanner {
   FusionPlan plan_;
   std::vector<int> uses_;
   std::vector<uint32_t> last_user_;
-  std::vector<bool> exact_;   // see ExactValues
-  std::vector<bool> stored_;  // by the plan before
+  std::vector<bool> exact_;            // see ExactValues
+  std::vector<bool> stored_;           // by the plan before
+  absl::flat_hash_set<uint32_t> far_;  // see FindFar
   std::vector<NodeCost> costs_;
   Drafts drafts_;
   std::vector<std::vector<KernelUse>> kernel_uses_;          // of the nodes not visited yet

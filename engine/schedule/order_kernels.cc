@@ -20,6 +20,7 @@
 #include "engine/schedule/in_place.h"
 #include "engine/schedule/kernel_builder.h"
 #include "engine/schedule/memory_plan.h"
+#include "engine/schedule/results.h"
 #include "engine/schedule/split_product.h"
 #include "engine/schedule/split_rows.h"
 #include "engine/schedule/winograd.h"
@@ -393,6 +394,7 @@ class KernelOrder {
         kernel.weights.push_back(static_cast<int32_t>(a));
       }
     }
+    FindResults(&schedule);
     TG_RETURN_IF_ERROR(ViewArguments(&schedule, budget_));
     schedule.arena_bytes = PlanMemory(lifetimes, schedule.temporaries);
     for (size_t i = 0; i < lifetimes.size(); ++i) {

@@ -31,6 +31,8 @@ struct ScheduledKernel {
   std::vector<std::string> reasons;  // why it is a kernel of its own, and computes what it does
   // The arguments that are slots into which no kernel of the schedule stores.
   std::vector<int32_t> weights = {};
+  // The arguments that are slots into which it stores, and which no kernel of the schedule reads.
+  std::vector<int32_t> results = {};
 };
 
 struct Temporary {

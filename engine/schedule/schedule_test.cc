@@ -165,6 +165,56 @@ TEST_F(ScheduleTest, SoftmaxIsOneKernel) {
   EXPECT_TRUE(s.temporaries.empty());
 }
 
+// Computing an exponential again takes longer than keeping a row of them, if a thread has several
+// rows to go through; one row leaves threads without work, and a few operations are soon done
+// again.
+TEST_F(ScheduleTest, AThreadKeepsTheExponentialsOfARow) {
+  const auto exponentials = [&](int64_t rows, Op op, int64_t columns = 128) {
+    const Shape shape = {rows, columns};
+    const UOp x = Param(0, shape);
+    const UOp max = To(Op::kExpand, Reduce(ReduceKind::kMax, x, 1), shape);
+    const UOp e = g_.Make(op, {g_.Make(Op::kSub, {x, max})});
+    const UOp sum = To(Op::kExpand, Reduce(ReduceKind::kAdd, e, 1), shape);
+    const UOp sink =
+        g_.Make(Op::kSink, DType::kVoid, {Store(Param(1, shape), g_.Make(Op::kFDiv, {e, sum}))});
+    Budget budget;
+    ScheduleOptions options;
+    options.private_bytes = 1 << 20;
+    const auto schedule = ScheduleGraph(sink, &budget, options);
+    EXPECT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_EQ(schedule->kernels.size(), 1u);
+    EXPECT_TRUE(schedule->temporaries.empty());
+    int found = 0;
+    for (const uint32_t id : PostOrder(schedule->kernels[0].graph.root())) {
+      if (schedule->kernels[0].graph.root().graph()->op(id) == op) ++found;
+    }
+    return found;
+  };
+  EXPECT_EQ(exponentials(64, Op::kExp2), 1);
+  EXPECT_EQ(exponentials(1, Op::kExp2), 2);
+  EXPECT_EQ(exponentials(64, Op::kExp2, 1 << 20), 2) << "a row is more than private memory has";
+  EXPECT_EQ(exponentials(64, Op::kNeg), 2);
+}
+
+// What a kernel reads again after it is stored, in this graph, is no result.
+TEST_F(ScheduleTest, AResultIsWhatNoKernelReads) {
+  const Shape shape = {64, 128};
+  const UOp a = Param(0, shape), kept = Param(1, shape);
+  const UOp store = Store(kept, g_.Make(Op::kExp2, {a}));
+  const UOp again = g_.Make(Op::kAfter, {kept, store});
+  const UOp sum = Reduce(ReduceKind::kAdd, again, 0);
+  const Schedule s = Run({store, Store(Param(2, {1, 128}), sum)});
+  std::set<int32_t> results;
+  for (const ScheduledKernel& kernel : s.kernels) {
+    for (const int32_t argument : kernel.results) {
+      const BufferRef& ref = kernel.arguments[static_cast<size_t>(argument)];
+      EXPECT_EQ(ref.kind, BufferRef::Kind::kSlot);
+      results.insert(ref.index);
+    }
+  }
+  EXPECT_EQ(results, std::set<int32_t>{2});
+}
+
 TEST_F(ScheduleTest, LayerNormIsOneKernel) {
   const UOp x = Param(0, {64, 128});
   const auto mean = [&](UOp of) {

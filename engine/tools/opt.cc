@@ -78,6 +78,9 @@ constexpr FlagRow kFlags[] = {
     {"weights", 0, FlagKind::kString, "", "LIST",
      "Slots of a kernel, such as 0,2, whose contents stay the same from run to run, so that packed "
      "copies of them are kept; kernels of the pass schedule have theirs without this flag"},
+    {"results", 0, FlagKind::kString, "", "LIST",
+     "Slots of a kernel whose contents no kernel of its graph reads, so that large ones are stored "
+     "past the caches; kernels of the pass schedule have theirs without this flag"},
     {"moves", 'm', FlagKind::kString, "", "LIST",
      "Moves that the passes peel and moves carry out on a kernel instead of choosing some, such as "
      "'UPCAST r0 4, VECTORIZE r1 16, THREAD r0'; none carries out no move (default: the passes "
@@ -168,10 +171,22 @@ struct Settings {
   Target target;
   double tolerance = 0;
   std::optional<uint32_t> node;
-  std::vector<int32_t> weights;
+  std::vector<int32_t> weights, results;
   std::optional<std::string> moves;
   std::string file;  // "-": standard input
 };
+
+// The numbers of slots that a flag lists.
+absl::StatusOr<std::vector<int32_t>> SlotsOf(const Flags& flags, std::string_view flag) {
+  std::vector<int32_t> slots;
+  for (absl::string_view slot :
+       absl::StrSplit(ToAbsl(flags.GetString(flag)), ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(slot, &slots.emplace_back()) || slots.back() < 0) {
+      return InvalidArgument("--", flag, ": \"", ToStd(slot), "\" is not the number of a slot");
+    }
+  }
+  return slots;
+}
 
 absl::StatusOr<Target> TargetOf(const Flags& flags) {
   const std::string& key = flags.GetString("target");
@@ -230,12 +245,8 @@ absl::StatusOr<Settings> Check(const Flags& flags) {
     }
     s.node = number;
   }
-  for (absl::string_view slot :
-       absl::StrSplit(ToAbsl(flags.GetString("weights")), ',', absl::SkipEmpty())) {
-    if (!absl::SimpleAtoi(slot, &s.weights.emplace_back()) || s.weights.back() < 0) {
-      return InvalidArgument("--weights: \"", ToStd(slot), "\" is not the number of a slot");
-    }
-  }
+  TG_ASSIGN_OR_RETURN(s.weights, SlotsOf(flags, "weights"));
+  TG_ASSIGN_OR_RETURN(s.results, SlotsOf(flags, "results"));
   if (const std::string& moves = flags.GetString("moves"); !moves.empty()) {
     s.moves = moves == "none" ? "" : moves;
     TG_RETURN_IF_ERROR(In("--moves", ParseMoves(*s.moves).status()));
@@ -315,7 +326,10 @@ class Runner {
  private:
   absl::Status Read(std::string_view text) {
     TG_ASSIGN_OR_RETURN(pieces_, ParsePieces(text, flags_.GetInt("piece")));
-    for (Piece& piece : pieces_) MarkWeights(settings_.weights, &piece.arguments);
+    for (Piece& piece : pieces_) {
+      MarkWeights(settings_.weights, &piece.arguments);
+      MarkResults(settings_.results, &piece.arguments);
+    }
     if (!options_.verify) return absl::OkStatus();
     for (const Piece& piece : pieces_) TG_RETURN_IF_ERROR(In(piece.name, Verify(piece)));
     return absl::OkStatus();

@@ -70,6 +70,7 @@ absl::StatusOr<std::vector<Piece>> SplitIntoKernels(PassContext& c, const Piece&
     kernel.root = CopyLive(scheduled.graph.root(), kernel.graph.get());
     kernel.arguments = KernelArguments(kernel.root);
     MarkWeights(scheduled.weights, &kernel.arguments);
+    MarkResults(scheduled.results, &kernel.arguments);
     for (const BufferRef& ref : scheduled.arguments) {
       const bool slot = ref.kind == BufferRef::Kind::kSlot;
       kernel.bindings.push_back(StrCat(slot ? "slot" : "temporary", ref.index));

@@ -19,6 +19,8 @@ constexpr ScheduleCosts kSchedule{.load_byte = 0.5,
                                   .scalar_reduction = 8,
                                   .scalar_term = 4,
                                   .near = 12,
+                                  .near_load_byte = 0.5,
+                                  .near_store_byte = 1,
                                   .spread = 32'768,
                                   .busy = 16,
                                   .shared = 8,
@@ -95,7 +97,8 @@ constexpr ThreadCosts kThread{.operation = 0.5,
                               .unrolled_masks = 320,
                               .strip_bytes = 2 * 4096,
                               .piece_bytes = 256,
-                              .strip_rows = 8};
+                              .strip_rows = 8,
+                              .result_bytes = 16 << 20};
 
 // Multiples of instructions of 16 x 8 x 16, and of 16 x 16 x 16. At most 64 registers for sums and
 // 24 for fragments where these are of 32 threads.

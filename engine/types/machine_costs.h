@@ -37,7 +37,9 @@ struct ScheduleCosts {
   double scalar_reduction;
   // The same of an operation among the terms on what all lanes of the tile share.
   double scalar_term;
-  double near;    // recomputing what takes no more is nearer than any memory
+  double near;  // recomputing what takes no more is nearer than any memory
+  // Of a row that a thread keeps between two nests of a kernel, in a cache of its own.
+  double near_load_byte, near_store_byte;
   double spread;  // less work is not worth spreading over threads
   double busy;    // iterations: of fewer, threads are left without work
   double shared;  // iterations: loops of fewer do not make one kernel of two
@@ -122,6 +124,9 @@ struct ThreadCosts {
   // a time, a piece, keep more rows in flight.
   double strip_bytes, piece_bytes;
   int64_t strip_rows;
+  // Of a result that no other kernel reads: so many or more go past the caches, where a target has
+  // such stores. Fewer are still in a cache where whoever asked for them reads them.
+  int64_t result_bytes;
 };
 
 // Of a matrix product: threads, or warps, and what each has of the result.

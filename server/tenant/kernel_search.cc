@@ -138,7 +138,9 @@ absl::StatusOr<FoundList> KernelSearch::SearchOn(Device& device, const HotKernel
   services_.found->Put(kernel.key, list);
   // So that runs find it compiled.
   if (list.better) {
-    TG_RETURN_IF_ERROR(caches_.kernels.Get(kernel.graph, device, budget, kernel.weights).status());
+    TG_RETURN_IF_ERROR(
+        caches_.kernels.Get(kernel.graph, device, budget, {kernel.weights, kernel.results})
+            .status());
   }
   return list;
 }

@@ -54,7 +54,7 @@ struct Row {
   std::string name;
   FrozenGraph kernel;
   int launches = 0;  // 0: packs a weight
-  std::vector<int32_t> weights = {};
+  std::vector<int32_t> weights = {}, results = {};
   double flops = 0, bytes = 0;
   double run = 0, processor = 0, lower = 0, compile = 0;  // milliseconds
 };
@@ -75,8 +75,8 @@ class Bench {
       const auto at = std::ranges::find(known, hash, &std::pair<std::string, size_t>::first);
       if (at == known.end()) {
         known.emplace_back(hash, rows_.size());
-        rows_.push_back(
-            {StrCat("kernel", i), schedule.kernels[i].graph, 1, schedule.kernels[i].weights});
+        rows_.push_back({StrCat("kernel", i), schedule.kernels[i].graph, 1,
+                         schedule.kernels[i].weights, schedule.kernels[i].results});
       } else {
         ++rows_[at->second].launches;
       }
@@ -134,7 +134,9 @@ class Bench {
     const bool packs = row->launches == 0;
     TG_ASSIGN_OR_RETURN(const Program program,
                         Lower(row->kernel, device_.target(), row->name, &budget, nullptr,
-                              {.weights = row->weights, .moves = packs ? std::nullopt : moves_}));
+                              {.weights = row->weights,
+                               .results = row->results,
+                               .moves = packs ? std::nullopt : moves_}));
     if (!only_.empty()) std::printf("moves of %s: %s\n", row->name.c_str(), program.moves.c_str());
     for (const Program::Packing& packing : program.packings) {
       rows_.push_back({StrCat("pack", row->name.substr(6), "_", packing.source), packing.kernel});

@@ -48,7 +48,7 @@ bool HasParallelRanges(const Program& program) {
   return std::ranges::any_of(program.order, [&](uint32_t id) {
     const UOp u = program.graph->at(id);
     if (!u.is(Op::kRange) || u.src(0).vmax() == 1) return false;
-    const AxisType type{u.arg(1)};
+    const AxisType type = u.axis_type();
     return type == AxisType::kThread || type == AxisType::kGroup || type == AxisType::kLocal ||
            type == AxisType::kWarp;
   });

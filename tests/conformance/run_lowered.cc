@@ -72,6 +72,7 @@ absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* 
     const ScheduledKernel& kernel = schedule.kernels[k];
     TG_RETURN_IF_ERROR(Verify(kernel.graph.root(), kKernelLevel));
     options.weights = kernel.weights;
+    options.results = kernel.results;
     options.moves = std::nullopt;
     if (choose) {
       TG_ASSIGN_OR_RETURN(options.moves, choose(kernel.graph, target, kernel.weights));
@@ -94,6 +95,7 @@ absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* 
       copies[i].resize(static_cast<size_t>(BytesOf(a.dtype, a.elements)), 0xcd);
       buffers[static_cast<size_t>(copy)] = copies[i];
       options.weights = {};
+      options.results = {};
       options.moves = std::nullopt;
       TG_RETURN_IF_ERROR(Verify(packs.root(), kKernelLevel));
       TG_ASSIGN_OR_RETURN(const Program packing, Lower(packs, target, "packing", &budget,

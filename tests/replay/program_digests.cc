@@ -84,8 +84,8 @@ class Digests {
       for (size_t i = 0; i < schedule->kernels.size(); ++i) {
         const ScheduledKernel& kernel = schedule->kernels[i];
         Budget own;
-        const auto program =
-            Lower(kernel.graph, t.target, "kernel", &own, nullptr, {.weights = kernel.weights});
+        const auto program = Lower(kernel.graph, t.target, "kernel", &own, nullptr,
+                                   {.weights = kernel.weights, .results = kernel.results});
         std::string text = program.ok() ? Print(*program) : program.status().ToString();
         for (size_t p = 0; program.ok() && p < program->packings.size(); ++p) {
           StrAppend(&text, "packs\n", Print(program->packings[p].kernel.root()));
@@ -106,8 +106,9 @@ class Digests {
       for (const Candidate& next : Neighbours(*space, first.moves)) {
         Budget own;
         const std::string moves = Print(next.moves);
-        const auto program = Lower(kernel.graph, target, "kernel", &own, nullptr,
-                                   {.weights = kernel.weights, .moves = moves});
+        const auto program =
+            Lower(kernel.graph, target, "kernel", &own, nullptr,
+                  {.weights = kernel.weights, .results = kernel.results, .moves = moves});
         Line(StrCat(what, " ", moves),
              program.ok() ? Print(*program) : program.status().ToString());
       }

@@ -32,7 +32,7 @@ constexpr double kTailF64[] = {
 Tensor UpperTail(const Tensor& x) {
   constexpr double kMiddle = 3.5;
   constexpr Coefficients kOf{kTailF32, kTailF64};
-  const Tensor s = (x + kMiddle).Reciprocal(), t = 1.0 - s * (2 * kMiddle);
+  const Tensor s = (x + kMiddle).Reciprocal(), t = MulAcc(s, s.Like(-2 * kMiddle), s.Like(1));
   return (x * x * (-0.5 * std::numbers::log2e)).Exp2() * (s * Polynomial(t, kOf.For(x)));
 }
 

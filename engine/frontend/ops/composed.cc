@@ -6,9 +6,14 @@ DType ComposedType(DType type) {
   return IsFloat(type) && Info(type).bits >= 32 ? type : DType::kFloat32;
 }
 
+Tensor MulAcc(const Tensor& x, const Tensor& y, const Tensor& z) {
+  if (!x.valid() || !y.valid() || !z.valid()) return {};
+  return x.builder()->Make(Op::kMulAcc, DType::kVoid, {x, y, z});
+}
+
 Tensor Polynomial(const Tensor& t, std::span<const double> c) {
   Tensor sum = t.Like(c.back());
-  for (size_t i = c.size() - 1; i-- > 0;) sum = sum * t + c[i];
+  for (size_t i = c.size() - 1; i-- > 0;) sum = MulAcc(sum, t, t.Like(c[i]));
   return sum;
 }
 

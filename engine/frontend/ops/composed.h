@@ -28,7 +28,10 @@ Tensor Composed(std::string_view name, const Operand& a, const Operand& b, F f) 
   return f(x.Cast(inside), y.Cast(inside)).Cast(FloatType(x.dtype()));
 }
 
-// c[0] + c[1] t + c[2] t^2 + ...
+// x y + z, rounded once on f32 and f64.
+Tensor MulAcc(const Tensor& x, const Tensor& y, const Tensor& z);
+
+// c[0] + c[1] t + c[2] t^2 + ..., each step rounded once on f32 and f64.
 Tensor Polynomial(const Tensor& t, std::span<const double> c);
 
 // Numbers of an approximation for each of the types that functions are computed in.

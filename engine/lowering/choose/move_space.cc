@@ -21,7 +21,7 @@ MoveSpace::MoveSpace(Piece piece, const Target& target, Budget* budget)
 
 absl::StatusOr<MoveSpace> MoveSpace::Open(const FrozenGraph& kernel, const Target& target,
                                           std::span<const int32_t> weights, Budget* budget) {
-  MoveSpace space(KernelPiece(kernel, "kernel", weights, budget), target, budget);
+  MoveSpace space(KernelPiece(kernel, "kernel", weights, {}, budget), target, budget);
   const std::span<const PassRow> rows = LoweringPasses();
   const auto peel = std::ranges::find(rows, "peel", &PassRow::name);
   TG_ASSIGN_OR_RETURN(
