@@ -86,6 +86,8 @@ inline double Alu(Op op, DType type, double x, double y, double z) {
       return static_cast<double>(static_cast<int64_t>(x) ^ static_cast<int64_t>(y));
     case Op::kWhere:
       return x != 0 ? y : z;
+    case Op::kMulAcc:
+      return std::fma(x, y, z);
     default:
       ADD_FAILURE() << "the test evaluator does not know " << Name(op);
       return NAN;
