@@ -114,8 +114,10 @@ std::vector<NodeCost> EstimateCosts(const Graph& graph, const std::vector<uint32
       continue;
     }
     const double here = CountOf(graph, id);
+    cost.varies = op == Op::kVar || u.symbolic();
     for (int i = 0; i < u.num_src(); ++i) {
       const uint32_t s = u.src(i).id();
+      cost.varies = cost.varies || costs[s].varies;
       cost.level = std::max(cost.level, costs[s].level);
       const bool one = costs[s].reads && IsOnePosition(graph, s, costs[s]);
       cost.given = cost.given || one || costs[s].given;

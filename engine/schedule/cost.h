@@ -19,9 +19,10 @@ struct NodeCost {
   uint32_t contraction = 0;  // computing it computes this sum of products; 0: none
   // The fewest elements of a value on the way from that sum of products, which say all of it.
   double contraction_elements = 0;
-  uint32_t level = 0;  // of REDUCEs on the longest way down to inputs
-  bool reads = false;  // elements of what is in memory; else it depends on positions alone,
-  bool given = false;  // and on single ones of these that are read from memory: the run gives them
+  uint32_t level = 0;   // of REDUCEs on the longest way down to inputs
+  bool reads = false;   // elements of what is in memory; else it depends on positions alone,
+  bool given = false;   // and on single ones of these that are read from memory: the run gives them
+  bool varies = false;  // a variable decides how much of it, or what
 };
 
 // A sum of products whose operands are used for several results, such as a matrix product or a

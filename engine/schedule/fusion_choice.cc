@@ -135,6 +135,8 @@ bool FusionPlanner::MayBeNear(UOp u, const std::vector<KernelUse>& uses) const {
   const ScheduleCosts& costs = options_.costs;
   if (options_.private_bytes == 0 || !options_.near_rows || !options_.rows.empty()) return false;
   if (u.is(Op::kReduce) || far_.contains(u.id())) return false;
+  // The nest that fills a row computes all of it, also where the run uses its beginning alone.
+  if (costs_[u.id()].given || costs_[u.id()].varies) return false;
   const Draft& draft = drafts_[uses.front().draft];
   if (uses.size() < 2 || draft.contraction != 0 || costs_[u.id()].contraction != 0) return false;
   if (drafts_.Alone(draft) || drafts_.Apart(draft) || !SameLoops(draft, u.shape())) return false;

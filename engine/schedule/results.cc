@@ -6,7 +6,7 @@ namespace telegrad {
 namespace {
 
 // The argument that an INDEX is of.
-int64_t ArgumentOf(UOp index) {
+int64_t IndexedArgument(UOp index) {
   UOp buffer = index.src(0);
   while (buffer.is(Op::kAfter)) buffer = buffer.src(0);
   return buffer.is(Op::kParam) ? buffer.slot() : -1;
@@ -18,7 +18,7 @@ absl::flat_hash_set<int32_t> SlotsOf(const ScheduledKernel& kernel, Op op) {
   for (const uint32_t id : PostOrder(kernel.graph.root())) {
     const UOp u = kernel.graph.root().graph()->at(id);
     if (!u.is(op) || !u.src(0).is(Op::kIndex)) continue;
-    const int64_t argument = ArgumentOf(u.src(0));
+    const int64_t argument = IndexedArgument(u.src(0));
     if (argument < 0) continue;
     const BufferRef& ref = kernel.arguments[static_cast<size_t>(argument)];
     if (ref.kind == BufferRef::Kind::kSlot) slots.insert(ref.index);

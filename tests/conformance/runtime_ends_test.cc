@@ -426,14 +426,16 @@ TEST_F(RuntimeEnds, WhatIsWrittenToACacheCostsItsRows) {
 }
 
 // Far from the bound and near to it, a run takes about what a program for its value alone does.
-// That one unrolls sums that are short, which counts fewer instructions.
+// That one unrolls sums that are short, which counts fewer instructions, and keeps the row of a
+// softmax's exponentials, which are computed twice where the run gives the row's length.
 TEST_F(RuntimeEnds, WholeTilesCostWhatThoseOfAProgramForTheValueDo) {
   for (const Case& c : kAlongLanes) {
-    const bool folds = c.name.ends_with("a variable length") && !c.name.starts_with("softmax");
+    const bool twice = c.name.starts_with("softmax");
+    const bool folds = c.name.ends_with("a variable length") && !twice;
     for (const int64_t value : {64, 100, 500, 1000}) {
       if (folds && value < 1000) continue;
       const int64_t own = StepsOfItsOwn(c, Cpu(32), value);
-      EXPECT_LT(Steps(c, Cpu(32), value), own * 5 / 4) << c.name << " at " << value;
+      EXPECT_LT(Steps(c, Cpu(32), value), own * (twice ? 7 : 5) / 4) << c.name << " at " << value;
     }
   }
 }
