@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "devices/api/futex.h"
 #include "devices/api/spin.h"
@@ -75,8 +76,14 @@ absl::StatusOr<HostedAnswer> DriverProcess::Ask(HostedOrder kind,
   out.Word(kind);
   out.Word(number);
   if (rest) rest(&out);
+  const std::string frame = out.Take();
   NoteWork();
-  const absl::Status sent = Send(out.Take());
+  // A worker that is sent more than it reads would end, with what all others have there.
+  const absl::Status sent =
+      frame.size() <= kMaxHostedOrder
+          ? Send(frame)
+          : ResourceExhausted(options_.whose, ": an order of ", frame.size(),
+                              " bytes is longer than the limit of ", kMaxHostedOrder);
   ReleasableLock lock(mutex_);
   if (!sent.ok()) {
     requests_.erase(number);
@@ -297,15 +304,15 @@ void DriverProcess::Collect() {
 }
 
 bool DriverProcess::CollectOne(size_t queue, uint64_t number) {
-  const HostedOutcome& shared = control().queues[queue].OutcomeOf(number);
-  const int32_t code = shared.code;
-  const bool lost = shared.lost != 0, traced = shared.traced != 0;
-  const int64_t device_ns = shared.device_ns;
-  const uint32_t bytes = std::min(shared.message_bytes, kHostedMessage);
+  // Copied whole before anything is looked at: the worker may go on writing.
+  HostedOutcome outcome;
+  std::memcpy(&outcome, &control().queues[queue].OutcomeOf(number), sizeof(outcome));
+  const uint32_t bytes = std::min(outcome.message_bytes, kHostedMessage);
+  const bool lost = outcome.lost != 0;
   HostedQueue::Ending ending{
-      .status = HostedStatus(code, std::string(shared.message.data(), bytes), lost),
-      .device_ns = device_ns};
-  if (traced) {
+      .status = HostedStatus(outcome.code, std::string(outcome.message.data(), bytes), lost),
+      .device_ns = outcome.device_ns};
+  if (outcome.traced != 0) {
     HostedTimes times;
     if (!AwaitTimes(queue, number, &times)) return false;
     ending.times = std::move(times.times);
@@ -390,11 +397,19 @@ bool DriverProcess::TakeAnswer(ByteReader* in) {
 bool DriverProcess::TakeTimes(ByteReader* in) {
   HostedTimes times = ReadHostedTimes(in);
   const auto [queue, number] = times.point;
-  const MutexLock lock(mutex_);
-  if (!in->Done() || !has_queues_ || queue >= queues_.size() ||
-      number <= collected_[queue].load() || number > queues_[queue]->sent()) {
-    return false;
+  {
+    const MutexLock lock(mutex_);
+    if (!in->Done() || !has_queues_ || queue >= queues_.size() ||
+        number <= collected_[queue].load() || number > queues_[queue]->sent()) {
+      return false;
+    }
   }
+  // No more is kept than was asked for, or a worker could fill this process.
+  if (const size_t most = queues_[queue]->TimedCommands(number); times.times.size() > most) {
+    // Copied to a place of their own: shrink_to_fit keeps the memory in a build without exceptions.
+    times.times = {times.times.begin(), times.times.begin() + static_cast<ptrdiff_t>(most)};
+  }
+  const MutexLock lock(mutex_);
   changed_.notify_all();
   return times_.emplace(std::pair<size_t, uint64_t>(queue, number), std::move(times)).second;
 }

@@ -355,6 +355,15 @@ void HostedQueue::FindCancelled(std::vector<HostedPoint>* cancelled) {
   }
 }
 
+size_t HostedQueue::TimedCommands(uint64_t number) const {
+  const MutexLock lock(mutex_);
+  const auto it = std::ranges::find(flights_, number, &Flight::number);
+  if (it == flights_.end() || it->part != nullptr) return 0;
+  const QueueWork& work = it->item->work;
+  if (work.trace == nullptr || !work.trace->detailed()) return 0;
+  return static_cast<const HostedCommands&>(*work.commands).commands().size();
+}
+
 // When its commands ran, as far as the worker's word can be true.
 void HostedQueue::AddEvents(Item* item, const Ending& ending) const {
   if (item->work.trace == nullptr) return;

@@ -28,6 +28,8 @@ inline constexpr size_t kMaxHostedOpened = 1 << 20;
 inline constexpr size_t kMaxHostedOrder = size_t{512} << 20;
 inline constexpr size_t kMaxHostedAnswer = 8 << 20;
 inline constexpr size_t kMaxHostedDevices = 64;
+// Commands of a submission whose times are told, as many as an answer has room for.
+inline constexpr size_t kMaxHostedTimes = (kMaxHostedAnswer - 64) / 16;
 
 // What a driver's process is to open.
 struct HostedSetup {

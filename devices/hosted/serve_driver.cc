@@ -230,6 +230,7 @@ class DriverServer {
     if (detailed) {
       HostedTimes told{.point = {static_cast<uint32_t>(state.index), number}};
       for (const TraceEvent& event : trace->events()) {
+        if (told.times.size() == kMaxHostedTimes) break;
         told.times.emplace_back(event.begin_ns, event.end_ns);
       }
       (void)Say(EncodeHostedTimes(told));

@@ -3,9 +3,11 @@
 #include "devices/hosted/hosted_device.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -501,6 +503,31 @@ TEST_F(HostileDrivers, AStatusThatThereIsNot) {
 }
 
 TEST_F(HostileDrivers, WildTimesAreTamed) { EXPECT_EQ(RunOn("wild_times"), absl::OkStatus()); }
+
+// What is answered behind the times has been read behind them.
+TEST_F(HostileDrivers, TimesTakeNoMoreMemoryThanTheCommandsThatTheyAreOf) {
+  OpenFor("heavy_times");
+  ASSERT_NE(device_, nullptr);
+  const auto resident = [] {
+    int64_t pages = 0;
+    std::ifstream in("/proc/self/statm");
+    in >> pages >> pages;
+    return pages * sysconf(_SC_PAGESIZE);
+  };
+  const auto memory = device_->Alloc(8);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto program = device_->Load(NextImage());
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto commands = device_->Encode({NextCommand(*program)});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  const int64_t before = resident();
+  const auto trace = std::make_shared<RunTrace>();
+  for (int i = 0; i < 24; ++i) {
+    ASSERT_TRUE(device_->queue().Submit(*commands, {Whole(*memory)}, {}, trace).ok());
+  }
+  ASSERT_TRUE(device_->Alloc(8).ok());
+  EXPECT_LT(resident() - before, int64_t{24} * static_cast<int64_t>(kMaxHostedAnswer) / 2);
+}
 
 TEST_F(HostileDrivers, AnythingAtAll) {
   for (int seed = 0; seed < 20; ++seed) {

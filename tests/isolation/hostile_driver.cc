@@ -64,6 +64,12 @@ class Attacker {
       if (kind <= HostedOrder::kSense) {
         Answer(in.Word<uint64_t>());
       } else if (kind == HostedOrder::kRun || kind == HostedOrder::kCopy) {
+        if (attack_ == "heavy_times") {
+          HostedTimes times{.point = {0, ++number_}};
+          times.times.assign(kMaxHostedTimes, {1, 2});
+          (void)WriteFrame(socket_, EncodeHostedTimes(times));
+          continue;
+        }
         End(++number_);
       }
     }
