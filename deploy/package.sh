@@ -13,7 +13,7 @@ Builds the release preset and writes build/packages/:
   telegrad          the command line and telegrad-opt, with manual pages and completion
   libtelegrad-dev   the C++ client: static library, headers, CMake config, pkg-config
   python3-telegrad  the Python client
-and a wheel and an sdist of the Python client where pip and setuptools are installed.
+and a wheel and an sdist of the Python client where python3-build and setuptools are installed.
   --maintainer TEXT  maintainer of the packages (default: DEBFULLNAME and DEBEMAIL, else the last commit's author,
                      else, outside of a git repository, root of this machine)
   --no-lintian       do not check the packages with lintian (default: check where lintian is installed)

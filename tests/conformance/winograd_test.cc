@@ -262,7 +262,8 @@ TEST(Winograd, OtherConvolutionsStayAsTheyAre) {
 
 // A device that could not keep the transformed weight would transform it in each run.
 // On a processor that begins 32 multiply-adds in a cycle, too, where the transforms are a third of
-// the predicted time: 64 channels of 56 x 56 pixels take half of the time (docs/measured.md).
+// the predicted time: 64 channels of 56 x 56 pixels take half of the time
+// (docs/measured/networks.md).
 TEST(Winograd, LargeConvolutionsAreTransformedWhereProductsAreFast) {
   for (const int64_t channels : {8, 64}) {
     Budget budget;

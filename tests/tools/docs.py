@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the documents say of the repository is there: README.md has one line for each folder with C++
-sources, in the form "- `engine/base`: ...", and for no other, and relative links lead to files.
+sources, in the form "- `engine/base`: ...", and for no other, and relative links lead to files, those with an anchor
+to a heading.
 
 Usage: docs.py [ROOT]
 """
@@ -11,7 +12,8 @@ import re
 import sys
 
 ROW = re.compile(r"^- `((?:engine|devices|server|client)/[a-z_]+)/?`", re.MULTILINE)
-LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
 
 
 def folders(root):
@@ -22,6 +24,25 @@ def folders(root):
             parts = os.path.relpath(directory, root).split(os.sep)
             if len(parts) > 1 and any(name.endswith((".h", ".cc")) for name in files):
                 found.add("/".join(parts[:2]))
+    return found
+
+
+def without_code(path):
+    """The text of a page without its blocks of code, which have brackets and # of their own."""
+    with open(path, encoding="utf-8") as file:
+        return re.sub(r"```.*?```", "", file.read(), flags=re.DOTALL)
+
+
+def anchors(path):
+    """The anchors that GitHub gives a page's headings."""
+    found = set()
+    for heading in HEADING.findall(without_code(path)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)  # a link's text
+        name = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        number = 0
+        while (f"{name}-{number}" if number else name) in found:
+            number += 1
+        found.add(f"{name}-{number}" if number else name)
     return found
 
 
@@ -36,11 +57,12 @@ def check(root):
     problems += [f"README.md: no line for folder `{name}`" for name in sorted(there - set(named))]
     pages = ["README.md"] + [os.path.relpath(p, root) for p in glob.glob(f"{root}/docs/**/*.md", recursive=True)]
     for page in pages:
-        with open(os.path.join(root, page), encoding="utf-8") as file:
-            text = re.sub(r"```.*?```", "", file.read(), flags=re.DOTALL)  # code has brackets of its own
-        for target in LINK.findall(text):
-            if not os.path.exists(os.path.join(root, os.path.dirname(page), target)):
+        for target, anchor in LINK.findall(without_code(os.path.join(root, page))):
+            path = os.path.join(root, os.path.dirname(page), target) if target else os.path.join(root, page)
+            if not os.path.exists(path):
                 problems.append(f"{page}: the link to {target} leads nowhere")
+            elif anchor and path.endswith(".md") and anchor not in anchors(path):
+                problems.append(f"{page}: {target or page} has no heading for #{anchor}")
     return problems, len(there)
 
 

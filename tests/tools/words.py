@@ -3,7 +3,7 @@
 "gone"; REDUCE reduces, it does not fold; and no program knows, believes, wants or remembers. Prints a line for each
 such word, with the one to use, and exits 1 if there is one.
 
-It reads README.md and docs/*.md outside of code spans and blocks, the comments of proto/telegrad/v1, and in the sources
+It reads README.md and all pages below docs outside of code spans and blocks, the comments of proto/telegrad/v1, and in the sources
 of programs (.cc, .h and .def, without tests) the string literals of at least two words.
 
 Usage: words.py [ROOT]
@@ -50,7 +50,7 @@ def literals(text):
 
 def texts(root):
     """(path, line, text) of everything that people read."""
-    for path in [os.path.join(root, "README.md")] + sorted(glob.glob(f"{root}/docs/*.md")):
+    for path in [os.path.join(root, "README.md")] + sorted(glob.glob(f"{root}/docs/**/*.md", recursive=True)):
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(prose(file.read()).split("\n"), 1):
                 yield os.path.relpath(path, root), number, line

@@ -32,6 +32,7 @@ class WordsTest(unittest.TestCase):
     def test_pages(self):
         self.assert_caught("README.md", "A kernel.\nIts worker is gone.\n", 2, "gone")
         self.assert_caught("docs/a.md", "Then the worker dies.\n", 1, "dies")
+        self.assert_caught("docs/a/b.md", "Then the worker dies.\n", 1, "dies")
         self.assert_caught("docs/a.md", "```\ncode\n```\n\nThe server knows\nthe key.\n", 5, "knows")
         self.assert_caught("docs/a.md", "REDUCE folds axes to size 1.\n", 1, "folds axes")
         self.assert_caught("docs/a.md", "Whoever calls pays.\n", 1, "Whoever")
