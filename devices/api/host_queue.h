@@ -54,6 +54,8 @@ struct HostQueueOptions {
   // Whether the thread spins for a moment before it sleeps. Waking it costs the submitter less
   // then, and everybody else a core.
   bool spins = false;
+  // Whether those who wait for its points do so, too: for queues that leave a processor to them.
+  bool waiters_spin = false;
 };
 
 class HostQueue final : public Queue {
@@ -93,7 +95,7 @@ class HostQueue final : public Queue {
 
   const HostQueueOptions options_;
   const std::unique_ptr<QueueRunner> runner_;
-  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
+  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>(options_.waiters_spin);
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
 
   mutable Mutex mutex_;

@@ -9,11 +9,11 @@ namespace telegrad {
 
 inline constexpr std::chrono::microseconds kSpinTime{40};
 
-// Spins until `done()`, at most kSpinTime. Whether it is done.
+// Spins until `done()`, at most for `time`. Whether it is done.
 template <typename Done>
-bool SpinUntil(Done done) {
+bool SpinUntil(Done done, std::chrono::microseconds time = kSpinTime) {
   if (done()) return true;
-  const auto until = std::chrono::steady_clock::now() + kSpinTime;
+  const auto until = std::chrono::steady_clock::now() + time;
   do {
     for (int i = 0; i < 16; ++i) {
       _mm_pause();

@@ -7,7 +7,9 @@
 //           it streams past, a large panel does not stay there either: a block is the part of the
 //           panel that does
 //   strips  a reduction steps over whole pages of which a tile takes a few bytes each: a block is a
-//           few rows, of which a long contiguous strip each is read at a time
+//           few rows, of which a long contiguous strip each is read at a time. Where the processor
+//           keeps the translations of all these pages, no strips are needed if a tile takes a part
+//           of a page that is long enough to be loaded ahead, and never parts of two pages
 #include "engine/lowering/block_choice.h"
 
 #include <algorithm>
@@ -21,6 +23,7 @@ namespace {
 
 constexpr double kMinBlock = 32;   // iterations that a block reduces at least
 constexpr int64_t kLeastRows = 2;  // of a strip
+constexpr int64_t kOperands = 2;   // registers beside a tile's accumulators
 
 class Chooser {
  public:
@@ -164,6 +167,15 @@ class Chooser {
       if (!Has(rows->ranges, loop)) return {};  // it is read again
     }
     BlockChoice out;
+    if (s_.size[folded] <= costs_.kept_pages) {
+      const int64_t quarter = static_cast<int64_t>(page) / 4, whole = quarter / vector;
+      const auto values = static_cast<int64_t>(TileOf(kept_ & ~lanes_)) * whole;
+      if (upcast_[r] * vector >= quarter && static_cast<int64_t>(step) % quarter == 0 &&
+          values + kOperands <= target_.vector_registers) {
+        out.upcast = whole;
+        return out;
+      }
+    }
     out.amount = Divisor(folded, static_cast<double>(costs_.strip_rows));
     // Each thread has one at least, but for strips of less than a page. All are of about the same
     // size: the last one is moved back, and computes again what it has in common with another.

@@ -17,7 +17,7 @@ struct BlockChoice {
   int64_t amount = 0;                                   // its iterations in a block
   size_t outside = std::numeric_limits<size_t>::max();  // how many of the loops stay outside
   int64_t parts = 0;   // the next loop's iterations that are a part of their own; 0: all are one
-  int64_t upcast = 0;  // of the innermost loop, smaller than it was; 0: as it was
+  int64_t upcast = 0;  // of the innermost loop, not more than it was; 0: as it was
 };
 
 inline constexpr int kBlockRanges = 24;  // that blocks may make

@@ -304,7 +304,7 @@ class CpuHeuristic {
     }
   }
 
-  // Has fewer vectors of `range` computed together, a divisor of those that were.
+  // Has at most as many vectors of `range` computed together as there were.
   void Narrow(int range, int64_t upcast, std::vector<int64_t>* tile) {
     const int64_t id = s_.d.ranges[range].range_id();
     int64_t left = upcast;  // the first of its moves does it all

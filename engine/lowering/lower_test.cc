@@ -328,6 +328,26 @@ TEST(Lower, ARowIsReadInAsLongPartsAsRegistersHold) {
       << program->moves;
 }
 
+// Rows that lie pages apart are read in strips only where a core may lose the translations of so
+// many pages, or where the parts of rows would cross the ends of pages.
+TEST(Lower, RowsOfFewPagesAreReadInQuartersOfPages) {
+  const auto moves = [](int64_t n, int64_t k) {
+    Target cpu = Cpu();
+    cpu.cache_bytes = 2 << 20;
+    Budget budget;
+    const auto program = Lower(Product(1, n, k, DType::kFloat32), cpu, "product", &budget);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? program->moves : "";
+  };
+  for (const int64_t n : {3072, 4096}) {
+    const std::string quarters = moves(n, 768);
+    EXPECT_NE(quarters.find("UPCAST r1 16, VECTORIZE r1 16"), std::string::npos) << quarters;
+    EXPECT_EQ(quarters.find("BLOCK"), std::string::npos) << quarters;
+  }
+  EXPECT_NE(moves(4096, 4096).find("BLOCK"), std::string::npos) << "too many pages";
+  EXPECT_NE(moves(3088, 768).find("BLOCK"), std::string::npos) << "across pages";
+}
+
 // Eight rows that lie whole pages apart have their lines in one set of the first-level cache: one
 // of 12 ways keeps these beside what else is read, one of 8 does not.
 TEST(Lower, RowsOfAProductFollowTheWaysOfTheFirstLevel) {

@@ -98,6 +98,7 @@ constexpr ThreadCosts kThread{.operation = 0.5,
                               .strip_bytes = 2 * 4096,
                               .piece_bytes = 256,
                               .strip_rows = 8,
+                              .kept_pages = 1024,
                               .result_bytes = 16 << 20};
 
 // Multiples of instructions of 16 x 8 x 16, and of 16 x 16 x 16. At most 64 registers for sums and

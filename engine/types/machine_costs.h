@@ -124,6 +124,8 @@ struct ThreadCosts {
   // a time, a piece, keep more rows in flight.
   double strip_bytes, piece_bytes;
   int64_t strip_rows;
+  // Pages whose translations a core keeps, at least: rows of no more pages are not read in strips.
+  int64_t kept_pages;
   // Of a result that no other kernel reads: so many or more go past the caches, where a target has
   // such stores. Fewer are still in a cache where whoever asked for them reads them.
   int64_t result_bytes;
