@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kExact = int64_t{1} << 24;  // f32 has all integers up to here
 constexpr int64_t kMostFloatParts = 16;       // of a sum; each is added to the result in memory
 constexpr size_t kMostOperandNodes = 64;      // between a product and its bytes
-constexpr int64_t kLeastTerms = 8;            // of an axis whose bytes lie in words
+constexpr int64_t kManyTerms = 8;             // of an axis
 
 bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
 
@@ -79,12 +79,13 @@ std::optional<std::pair<UOp, Access>> SummedBytes(const ByteFactor& factor, Rang
   return found;
 }
 
-// Whether the range walks along an axis of the value, and no other that is summed does.
-bool IsAxis(const std::pair<UOp, Access>& x, RangeSet summed, int range) {
+// Whether the range walks along an axis of the value, and no other that is summed does. One of few
+// terms walks alone: else it is most likely a window's, whose places overlap.
+bool IsAxis(const std::pair<UOp, Access>& x, RangeSet summed, int range, bool many) {
   int found = 0;
   for (const AxisUse& axis : x.second.axes) {
     if ((axis.ranges >> range & 1) == 0) continue;
-    if (std::popcount(axis.ranges & summed) != 1) return false;
+    if (std::popcount(axis.ranges & (many ? summed : ~RangeSet{0})) != 1) return false;
     ++found;
   }
   return found == 1;
@@ -107,8 +108,12 @@ std::optional<absl::flat_hash_set<uint32_t>> OperandsOf(UOp reduce) {
   int range = 0;
   for (const int64_t size : reduce.src(0).shape()) {
     if (size == 1) continue;
-    const bool inside = (summed >> range & 1) != 0 && size >= kLeastTerms;
-    if (inside && IsAxis(sides[0], summed, range) && IsAxis(sides[1], summed, range)) return nodes;
+    const bool inside = (summed >> range & 1) != 0 && size >= kLeastDotTerms;
+    if (inside && std::ranges::all_of(sides, [&](const auto& side) {
+          return IsAxis(side, summed, range, size >= kManyTerms);
+        })) {
+      return nodes;
+    }
     ++range;
   }
   return std::nullopt;

@@ -14,6 +14,10 @@
 
 namespace telegrad {
 
+// Of an axis whose bytes lie in words of four: of three, as of the channels of a picture, a quarter
+// of each word is empty.
+inline constexpr int64_t kLeastDotTerms = 3;
+
 // The sums of products in a tensor graph that are worth an instruction for bytes, as nodes by id.
 struct SumsOfBytes {
   absl::flat_hash_set<uint32_t> sums;  // REDUCEs

@@ -7,10 +7,11 @@
 #include <functional>
 #include <utility>
 
+#include "engine/schedule/byte_products.h"
+
 namespace telegrad {
 namespace {
 
-constexpr int64_t kLeastDotTerms = 8;  // along the range whose bytes lie in words
 // A byte is stored at most so many times as often as the word that it is in is read: else its words
 // are made where they are read, which takes no memory and about as long.
 constexpr double kMostCopies = 2;

@@ -192,9 +192,9 @@ TEST(ByteProducts, OfMatricesAreExact) {
       cases.push_back({.a = {a, Zero::kGiven}, .b = {b, Zero::kEach, 0, true}});
     }
   }
-  for (const int64_t k : {8, 9, 10, 11, 64, 515, 1025}) {
+  for (const int64_t k : {3, 4, 5, 7, 8, 9, 10, 11, 64, 515, 1025}) {
     const int64_t n = 70 + 40000 / k;  // fewer products are not worth it
-    cases.push_back({.m = 66, .k = k, .n = 65, .a = {kUnsigned, Zero::kGiven}});
+    cases.push_back({.m = 66 + 600 / k, .k = k, .n = 65, .a = {kUnsigned, Zero::kGiven}});
     cases.push_back({.m = 1, .k = k, .n = n, .b = {kUnsigned, Zero::kConstant, 128}});
     cases.push_back({.m = n, .k = k, .n = 1, .a = {kSigned}});
   }
@@ -278,6 +278,10 @@ TEST(ByteProducts, OfConvolutionsAreExact) {
       {.x = {kUnsigned, Zero::kConstant, 117}, .w = {kUnsigned, Zero::kGiven}},
       {.x = {kSigned, Zero::kConstant, -128}, .w = {kSigned, Zero::kEach}},
       {.pad = 0, .x = {kUnsigned, Zero::kNone}, .w = {kUnsigned, Zero::kNone}},
+      // The channels of a picture, of which a word has three.
+      {.channels = 3, .outputs = 16, .rows = 24, .columns = 26, .window = 7, .stride = 2, .pad = 3},
+      {.channels = 3, .outputs = 33, .x = {kSigned, Zero::kNone}, .w = {kSigned, Zero::kEach}},
+      {.channels = 5, .outputs = 33, .x = {kUnsigned, Zero::kConstant, 255}},
   };
   for (size_t i = 0; i < std::size(cases); ++i) {
     SCOPED_TRACE(StrCat("seed ", kSeed, ", case ", i));
