@@ -179,10 +179,13 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> others,
 }
 
 std::optional<int64_t> PlanStreamAhead(UOp index, std::span<const UOp> others,
-                                       std::span<const UOp> loops, bool first, bool last,
+                                       std::span<const UOp> loops, const StreamLoop& loop,
                                        int64_t elements, int64_t element_bytes,
                                        const Target& target) {
   if (loops.empty() || elements * element_bytes < target.cache_bytes) return std::nullopt;
+  const ThreadCosts& costs = CostsOf(target).thread;
+  const bool far = elements * element_bytes >= costs.result_bytes;
+  if (!loop.much && (loop.first || !loop.last || !far)) return std::nullopt;
   const std::optional<Linear> form = FormOf(index);
   if (!form) return std::nullopt;
   const int64_t lanes = index.shape().empty() ? 1 : index.shape()[0];
@@ -195,9 +198,9 @@ std::optional<int64_t> PlanStreamAhead(UOp index, std::span<const UOp> others,
     }
   }
   if (read > elements || !MultiplyBy(loops.back(), &row)) return std::nullopt;
-  const int64_t ahead = static_cast<int64_t>(CostsOf(target).thread.strip_bytes) / element_bytes;
-  if (first && last) return ahead;
-  if (!last || loops.size() < 2 || row * element_bytes > target.cache_bytes / kPanels) {
+  const int64_t ahead = static_cast<int64_t>(costs.strip_bytes) / element_bytes;
+  if (loop.first && loop.last) return ahead;
+  if (!loop.last || loops.size() < 2 || row * element_bytes > target.cache_bytes / kPanels) {
     return std::nullopt;
   }
   const int64_t next = CoefficientOf(loops[loops.size() - 2], *form);

@@ -45,14 +45,20 @@ std::optional<int64_t> PlanRowAhead(UOp index, std::span<const UOp> others,
                                     std::span<const UOp> loops, int64_t elements,
                                     int64_t element_bytes, const Target& target);
 
-// `index`, `others` and `loops` as above; `first` and `last`: of the loops beside each other that
-// read the argument, whether this is the first and the last one. How many elements beyond it lies
-// what is read later, where the loop reads on without a gap, each element once: a processor follows
+// A loop that reads an argument on without a gap.
+struct StreamLoop {
+  bool first = true, last = true;  // of the loops beside each other that read the argument
+  bool much = true;                // it computes much for each element
+};
+
+// `index`, `others` and `loops` as above, of which `loop` is the innermost. How many elements
+// beyond it lies what is read later, where the loop reads each element once: a processor follows
 // such reads to the end of a page, and loops that compute much wait for each page's beginning. Of a
 // row that several loops read and the cache keeps, only the last one asks for a later row: it
-// computes what the others were for.
+// computes what the others were for. If that is not much, it asks where the argument is so large
+// that it comes from memory.
 std::optional<int64_t> PlanStreamAhead(UOp index, std::span<const UOp> others,
-                                       std::span<const UOp> loops, bool first, bool last,
+                                       std::span<const UOp> loops, const StreamLoop& loop,
                                        int64_t elements, int64_t element_bytes,
                                        const Target& target);
 

@@ -156,8 +156,8 @@ TEST(StreamAhead, PagesOrALaterRow) {
   Target target;
   target.cache_bytes = 1 << 20;
   target.first_level_bytes = 32 << 10;
-  const auto plan = [&](int64_t columns, bool first, bool last, int64_t step = 16,
-                        AxisType around = AxisType::kThread, int64_t rows = 4096) {
+  const auto plan_of = [&](const StreamLoop& loop, int64_t columns, int64_t step = 16,
+                           AxisType around = AxisType::kThread, int64_t rows = 4096) {
     const UOp row = g.Range(0, around, g.Index(rows));
     const UOp block = g.Range(1, AxisType::kLoop, g.Index(columns / step));
     const auto times = [&](UOp x, int64_t n) { return g.Make(Op::kMul, {x, g.Index(n)}); };
@@ -165,7 +165,10 @@ TEST(StreamAhead, PagesOrALaterRow) {
     const UOp begin = g.Make(Op::kAdd, {times(row, columns), times(block, step)});
     const UOp index = g.Make(Op::kAdd, {begin, iota});
     const std::vector<UOp> loops = {row, block};
-    return PlanStreamAhead(index, {&index, 1}, loops, first, last, rows * columns, kBytes, target);
+    return PlanStreamAhead(index, {&index, 1}, loops, loop, rows * columns, kBytes, target);
+  };
+  const auto plan = [&](int64_t columns, bool first, bool last, auto... more) {
+    return plan_of({.first = first, .last = last}, columns, more...);
   };
   const auto pages = static_cast<int64_t>(CostsOf(target).thread.strip_bytes) / kBytes;
   EXPECT_EQ(plan(4096, true, true), pages) << "one loop";
@@ -179,6 +182,11 @@ TEST(StreamAhead, PagesOrALaterRow) {
   EXPECT_EQ(plan(128 << 10, false, true), std::nullopt);
   EXPECT_EQ(plan(4096, true, true, 32), std::nullopt) << "every other vector";
   EXPECT_EQ(plan(4096, true, true, 16, AxisType::kThread, 32), std::nullopt) << "small";
+  // A light loop asks for a later row of what comes from memory only.
+  const StreamLoop only{.much = false}, last{.first = false, .much = false};
+  EXPECT_EQ(plan_of(only, 4096), std::nullopt);
+  EXPECT_EQ(plan_of(last, 4096), 4096);
+  EXPECT_EQ(plan_of(last, 4096, 16, AxisType::kThread, 512), std::nullopt) << "8 MiB";
 }
 
 // for tile (56) { for channel (passes) { for k (256) { x[k * 784 + tile * 14 + 0 ... 13] } } }

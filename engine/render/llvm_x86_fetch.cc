@@ -116,17 +116,17 @@ bool X86Kernel::ComputesMuch(UOp loop) {
 void X86Kernel::FetchStreamAhead(UOp load, const Address& at) {
   const int64_t bytes = at.lanes * ByteSize(at.dtype), slot = at.memory->argument;
   if (at.kind != Address::kContiguous || slot < 0 || !at.gate.empty() || bytes < kLeastFetched ||
-      open_.empty() || IsPacked(slot) || !ComputesMuch(open_.back())) {
+      open_.empty() || IsPacked(slot)) {
     return;
   }
-  bool first = true, last = true;
+  StreamLoop loop{.much = ComputesMuch(open_.back())};
   if (open_.size() > 1) {
     const auto loops = LoopsBeside(open_[open_.size() - 2].id(), slot);
-    first = loops.empty() || loops.front() == open_.back().id();
-    last = loops.empty() || loops.back() == open_.back().id();
+    loop.first = loops.empty() || loops.front() == open_.back().id();
+    loop.last = loops.empty() || loops.back() == open_.back().id();
   }
-  const auto ahead = PlanStreamAhead(load.src(0).src(1), IndicesOf(load.src(0).src(0)), open_,
-                                     first, last, at.memory->elements, ByteSize(at.dtype), target_);
+  const auto ahead = PlanStreamAhead(load.src(0).src(1), IndicesOf(load.src(0).src(0)), open_, loop,
+                                     at.memory->elements, ByteSize(at.dtype), target_);
   if (!ahead) return;
   for (int64_t line = 0; line < bytes; line += kFetchedLineBytes) {
     Prefetch(out_.Let("getelementptr i8, ptr ", at.pointer, ", i64 ",

@@ -127,7 +127,8 @@ struct ThreadCosts {
   // Pages whose translations a core keeps, at least: rows of no more pages are not read in strips.
   int64_t kept_pages;
   // Of a result that no other kernel reads: so many or more go past the caches, where a target has
-  // such stores. Fewer are still in a cache where whoever asked for them reads them.
+  // such stores. Fewer are still in a cache where whoever asked for them reads them. An argument of
+  // so many comes from memory.
   int64_t result_bytes;
 };
 
