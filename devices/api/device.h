@@ -223,6 +223,8 @@ struct QueueWork {
   std::vector<uint64_t> scalars;         // as many as the commands have
   std::shared_ptr<RunTrace> trace = {};  // may be null, as the next
   std::shared_ptr<const Cancellation> cancellation = {};
+  // The submitter does nothing until the point is reached, so that the work may run on its thread.
+  bool submitter_waits = false;
 };
 
 // Each queue of a device has a timeline of its own. Queues run at the same time; what must be

@@ -41,8 +41,8 @@ absl::StatusOr<TimelinePoint> HostQueue::Enqueue(QueueWork work,
   const auto is_reached = [](const TimelinePoint& p) {
     return p.timeline == nullptr || p.timeline->value() >= p.value;
   };
-  const bool quick =
-      runner_->IsQuick(*work.commands, work.scalars) && std::ranges::all_of(waits, is_reached);
+  const bool quick = (work.submitter_waits || runner_->IsQuick(*work.commands, work.scalars)) &&
+                     std::ranges::all_of(waits, is_reached);
   TimelinePoint point{timeline_, 0};
   Submission submission{std::move(work), {waits.begin(), waits.end()}};
   bool here, ring;

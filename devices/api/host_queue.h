@@ -1,6 +1,6 @@
 // A queue that a thread of this process serves: a bounded ring of submissions, run one after the
-// other by what the driver gives it. Work that is shorter than waking the thread is run by whoever
-// submits it, if nothing is before it.
+// other by what the driver gives it. Work that is shorter than waking the thread, or for which its
+// submitter waits, is run by whoever submits it, if nothing is before it.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ class QueueRunner {
   // them itself.
   virtual bool IsQuick(const CommandBuffer&, std::span<const uint64_t>) const { return false; }
 
-  // On one thread at a time, the queue's or, if IsQuick, a submitter's: runs what passed Check. The
-  // events are one for each command that ran or failed, without the queue's name.
+  // On one thread at a time, the queue's or a submitter's, if IsQuick or it waits: runs what passed
+  // Check. The events are one for each command that ran or failed, without the queue's name.
   virtual absl::Status Run(const CommandBuffer& commands, std::span<const BufferView> bindings,
                            const RunControl& control) = 0;
 };
@@ -54,8 +54,6 @@ struct HostQueueOptions {
   // Whether the thread spins for a moment before it sleeps. Waking it costs the submitter less
   // then, and everybody else a core.
   bool spins = false;
-  // Whether those who wait for its points do so, too: for queues that leave a processor to them.
-  bool waiters_spin = false;
 };
 
 class HostQueue final : public Queue {
@@ -95,7 +93,7 @@ class HostQueue final : public Queue {
 
   const HostQueueOptions options_;
   const std::unique_ptr<QueueRunner> runner_;
-  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>(options_.waiters_spin);
+  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
 
   mutable Mutex mutex_;

@@ -94,6 +94,29 @@ TEST(HostQueue, QuickWorkIsDoneWhenSubmitReturns) {
   EXPECT_NE(ran, std::this_thread::get_id());
 }
 
+TEST(HostQueue, WorkOfASubmitterThatWaitsRunsOnItsThread) {
+  Fixture f;
+  std::thread::id ran;
+  const auto commands = std::make_shared<FakeCommands>();
+  commands->quick = false;
+  commands->run = [&] {
+    ran = std::this_thread::get_id();
+    return absl::OkStatus();
+  };
+  const QueueWork work{
+      .commands = commands, .bindings = {}, .scalars = {}, .submitter_waits = true};
+  EXPECT_TRUE(IsReached(*f.queue.Submit(work, {})));
+  EXPECT_EQ(ran, std::this_thread::get_id());
+  // Not before what is submitted already.
+  const TimelinePoint open{std::make_shared<Timeline>(), 1};
+  f.Submit([] { return absl::OkStatus(); }, /*quick=*/false, {open});
+  const TimelinePoint behind = *f.queue.Submit(work, {});
+  EXPECT_FALSE(IsReached(behind));
+  open.timeline->Signal(1);
+  EXPECT_EQ(behind.Wait(), absl::OkStatus());
+  EXPECT_NE(ran, std::this_thread::get_id());
+}
+
 TEST(HostQueue, QuickWorkStaysBehindWhatIsBeforeIt) {
   Fixture f;
   std::vector<int> order;

@@ -9,11 +9,11 @@ namespace telegrad {
 
 inline constexpr std::chrono::microseconds kSpinTime{40};
 
-// Spins until `done()`, at most for `time`. Whether it is done.
+// Spins until `done()`, at most kSpinTime. Whether it is done.
 template <typename Done>
-bool SpinUntil(Done done, std::chrono::microseconds time = kSpinTime) {
+bool SpinUntil(Done done) {
   if (done()) return true;
-  const auto until = std::chrono::steady_clock::now() + time;
+  const auto until = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 16; ++i) {
       _mm_pause();

@@ -13,7 +13,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "devices/api/shared_timeline.h"
-#include "devices/api/spin.h"
 #include "engine/base/burst.h"
 #include "engine/base/status.h"
 
@@ -21,12 +20,10 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxFailures = 4096;
-// Of a waiter that takes no processor from anybody: so long, waking it is a tenth of the work.
-constexpr std::chrono::microseconds kWaiterSpin{200};
 
 }  // namespace
 
-Timeline::Timeline(bool waiters_spin) : waiters_spin_(waiters_spin) {}
+Timeline::Timeline() = default;
 Timeline::~Timeline() = default;
 
 absl::StatusOr<std::string> Timeline::Export() {
@@ -90,7 +87,6 @@ void Timeline::Signal(uint64_t value, const absl::Status& status) {
 absl::Status Timeline::Wait(uint64_t value, absl::Duration timeout) {
   const auto reached = [&] { return value_.load(std::memory_order_relaxed) >= value; };
   Burst::Flush();
-  if (waiters_spin_ && timeout > absl::FromChrono(kWaiterSpin)) SpinUntil(reached, kWaiterSpin);
   ReleasableLock lock(mutex_);
   // A year stands for ever: the clock's arithmetic overflows near infinity.
   constexpr absl::Duration kLongest = absl::Hours(24 * 365);

@@ -20,9 +20,7 @@ class ExportedTimeline;
 
 class Timeline {
  public:
-  // `waiters_spin`: whether Wait spins for a moment (spin.h) before it sleeps. It then returns some
-  // ten microseconds earlier, and takes a processor until then.
-  explicit Timeline(bool waiters_spin = false);
+  Timeline();
   ~Timeline();
 
   using Callback = std::function<void(const absl::Status&)>;
@@ -58,7 +56,6 @@ class Timeline {
   absl::Status StatusLocked(uint64_t value) const TG_REQUIRES(mutex_);
   void RecordFailure(uint64_t first, uint64_t last, const absl::Status& status) TG_REQUIRES(mutex_);
 
-  const bool waiters_spin_;
   mutable Mutex mutex_;
   ConditionVariable reached_;
   std::atomic<uint64_t> value_{0};

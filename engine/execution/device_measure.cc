@@ -77,7 +77,7 @@ DeviceMeasure::DeviceMeasure(Device& device, std::shared_ptr<KernelCompiler> com
       work.slices = std::move(slices);
       work.bindings = bindings;
       TG_ASSIGN_OR_RETURN(const TimelinePoint point,
-                          DirectQueues().Submit(device, QueueKind::kCompute, std::move(work)));
+                          WaitingQueues().Submit(device, QueueKind::kCompute, std::move(work)));
       TG_RETURN_IF_ERROR(point.Wait(kMostTime));
       return SecondsSince(begin);
     };

@@ -6,6 +6,7 @@
 
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/execution_test.h"
+#include "engine/execution/run_queues.h"
 
 namespace telegrad {
 namespace {
@@ -37,6 +38,19 @@ TEST_F(ExecutableTest, RunsAgainWithOtherBuffersAndCompilesNothing) {
   EXPECT_EQ(stats.submissions, 3u);
   EXPECT_EQ(stats.bounds.proved, 2);  // a load and a store
   EXPECT_EQ(stats.bounds.gated + stats.bounds.data_dependent, 0);
+}
+
+TEST_F(ExecutableTest, HasEndedWhenACallerThatWaitsHasSubmitted) {
+  constexpr int64_t kElements = 1 << 20;  // more than what any submitter runs
+  ExecutableCache cache({});
+  const auto executable = Make(cache, ThroughTemporary(kElements));
+  ASSERT_NE(executable, nullptr);
+  const BufferView in = Buffer(4 * kElements), out = Buffer(4 * kElements);
+  for (int64_t i = 0; i < kElements; ++i) static_cast<float*>(in.memory->host())[i] = 3;
+  const auto done = executable->Submit(std::vector{in, out}, {}, nullptr, nullptr, WaitingQueues());
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_GE(done->timeline->value(), done->value);
+  EXPECT_EQ(static_cast<float*>(out.memory->host())[kElements - 1], 9);
 }
 
 TEST_F(ExecutableTest, TellsHowManyKernelsAreCompiled) {

@@ -16,17 +16,22 @@ constexpr int64_t kLeastCopy = int64_t{4} << 20, kLeastBetweenServers = int64_t{
 
 class Direct final : public RunQueues {
  public:
+  explicit Direct(bool submitter_waits) : submitter_waits_(submitter_waits) {}
+
   absl::StatusOr<TimelinePoint> Submit(Device& device, QueueKind kind, SlicedWork work) override {
     Queue& queue = device.queue(kind);
     TimelinePoint point;
     for (size_t i = 0; i < work.slices->size(); ++i) {
       const bool last = i + 1 == work.slices->size();
       const auto submit = [&] {
-        return queue.Submit(
-            (*work.slices)[i].commands, last && i == 0 ? std::move(work.bindings) : work.bindings,
-            i == 0 ? std::span<const TimelinePoint>(work.waits)
-                   : std::span<const TimelinePoint>(&point, 1),
-            work.trace, work.cancellation, ScalarsOf(*(*work.slices)[i].commands, work.scalars));
+        return queue.Submit({.commands = (*work.slices)[i].commands,
+                             .bindings = last && i == 0 ? std::move(work.bindings) : work.bindings,
+                             .scalars = ScalarsOf(*(*work.slices)[i].commands, work.scalars),
+                             .trace = work.trace,
+                             .cancellation = work.cancellation,
+                             .submitter_waits = submitter_waits_},
+                            i == 0 ? std::span<const TimelinePoint>(work.waits)
+                                   : std::span<const TimelinePoint>(&point, 1));
       };
       auto submitted = submit();
       while (i > 0 && absl::IsResourceExhausted(submitted.status())) {
@@ -38,6 +43,9 @@ class Direct final : public RunQueues {
     }
     return point;
   }
+
+ private:
+  const bool submitter_waits_;
 };
 
 }  // namespace
@@ -103,7 +111,12 @@ void AddCopy(const CopyBytes& copy, const Device& device, std::vector<PredictedC
 }
 
 RunQueues& DirectQueues() {
-  static Direct direct;
+  static Direct direct(/*submitter_waits=*/false);
+  return direct;
+}
+
+RunQueues& WaitingQueues() {
+  static Direct direct(/*submitter_waits=*/true);
   return direct;
 }
 

@@ -73,4 +73,9 @@ class RunQueues {
 // run, it waits for room.
 RunQueues& DirectQueues();
 
+// The same for a caller that waits for the end at once: an idle device of this process may do the
+// work on the caller's thread, which saves waking two threads. The parts of a graph for several
+// devices would run one after another.
+RunQueues& WaitingQueues();
+
 }  // namespace telegrad

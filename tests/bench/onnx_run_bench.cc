@@ -31,6 +31,7 @@
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
+#include "engine/execution/run_queues.h"
 #include "engine/frontend/io/npy.h"
 #include "engine/frontend/onnx/import.h"
 #include "engine/frontend/onnx/model.h"
@@ -240,8 +241,9 @@ class Bench {
 
   absl::StatusOr<double> Run(std::shared_ptr<RunTrace> trace = nullptr) {
     const auto begin = std::chrono::steady_clock::now();
-    TG_ASSIGN_OR_RETURN(const TimelinePoint end,
-                        executable_->Submit(bindings_, {}, std::move(trace)));
+    TG_ASSIGN_OR_RETURN(
+        const TimelinePoint end,
+        executable_->Submit(bindings_, {}, std::move(trace), nullptr, WaitingQueues()));
     TG_RETURN_IF_ERROR(end.Wait());
     const auto took = std::chrono::steady_clock::now() - begin;
     return std::chrono::duration<double, std::milli>(took).count();
