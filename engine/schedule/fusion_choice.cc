@@ -16,8 +16,8 @@ constexpr size_t kMaxUsers = 64;           // that a value may have and share a 
 constexpr int kMaxFolds = 4;               // reductions that one holds inside of each other
 constexpr size_t kMostOfTerm = 64;         // nodes of a term that are looked at
 // Of the bytes that pass between two nests through the cache of a thread, those of a row that is
-// near: longer ones, and what else the nests read of such rows, leave the first-level cache.
-constexpr double kNearShare = 0.25;
+// near: longer ones, with what else the nests read of such rows, leave a core's caches.
+constexpr double kNearShare = 0.5;
 // Positions of nodes in a kernel. Bounds what the compiler is asked to do at once.
 constexpr int64_t kMaxKernelNodes = 1000;
 
