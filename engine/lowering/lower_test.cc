@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <set>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,88 +12,21 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/test_product.h"
 #include "gtest/gtest.h"
 
 namespace telegrad {
 namespace {
 
-Target Cpu() {
-  Target target;
-  target.arch = "x86-64";
-  target.vector_bytes = 64;
-  target.vector_registers = 32;
-  target.threads = 2;
-  target.converts = {DType::kFloat16};
-  return target;
-}
-
-enum class Form {
-  kPlain,
-  kMasked,             // only elements of `b` with j + k below n + k - 1 count
-  kInPlace,            // added to what `c` has
-  kInPlaceTransposed,  // the same, with b[j, k] in place of b[k, j]
-};
-
-// c[i, j] = sum over k of a[i, k] * b[k, j], as the schedule makes it; computed in f32.
-FrozenGraph Product(int64_t m, int64_t n, int64_t k, DType dtype, Form form = Form::kPlain) {
-  Graph g;
-  const UOp i = g.Range(0, AxisType::kLoop, g.Index(m)),
-            j = g.Range(1, AxisType::kLoop, g.Index(n));
-  const UOp r = g.Range(2, AxisType::kReduce, g.Index(k));
-  const auto at = [&](UOp row, int64_t width, UOp column) {
-    return g.Make(Op::kAdd, {g.Make(Op::kMul, {row, g.Index(width)}), column});
-  };
-  const bool transposed = form == Form::kInPlaceTransposed;
-  const UOp inside =
-      g.Make(Op::kCmpLt, DType::kBool, {g.Make(Op::kAdd, {j, r}), g.Index(n + k - 2)}, {});
-  const auto load = [&](int64_t slot, int64_t elements, UOp index) {
-    const UOp memory = g.Param(slot, dtype, Shape{elements});
-    const UOp from = slot == 2 && form == Form::kMasked
-                         ? g.Make(Op::kIndex, {memory, index, inside})
-                         : g.Make(Op::kIndex, {memory, index});
-    return g.Make(Op::kCast, DType::kFloat32, {g.Make(Op::kLoad, {from})});
-  };
-  const UOp product = g.Make(Op::kMul, {load(1, m * k, at(i, k, r)),
-                                        load(2, k * n, transposed ? at(j, k, r) : at(r, n, j))});
-  UOp sum =
-      g.Make(Op::kReduce, DType::kVoid, {product, r}, {static_cast<int64_t>(ReduceKind::kAdd)});
-  const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{m * n}), at(i, n, j)});
-  if (form == Form::kInPlace || transposed) sum = g.Make(Op::kAdd, {g.Make(Op::kLoad, {to}), sum});
-  const UOp store = g.Make(Op::kStore, {to, sum});
-  return Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
-}
-
-std::vector<UOp> Of(const Program& program, Op op) {
-  std::vector<UOp> out;
-  for (uint32_t id : program.order) {
-    if (program.graph->op(id) == op) out.push_back(program.graph->at(id));
-  }
-  return out;
-}
-
-bool IsOfArgument(UOp access, int64_t slot) {
-  const UOp memory = Memory(access.src(0));
-  return memory.is(Op::kParam) && memory.slot() == slot;
-}
-
-// The registers that the accumulators of the innermost reduction take.
-int64_t AccumulatorBytes(const Program& program) {
-  int64_t bytes = 0;
-  for (UOp buffer : Of(program, Op::kBuffer)) {
-    if (buffer.elements() <= 64) bytes += BytesOf(buffer.dtype(), buffer.elements());
-  }
-  return bytes;
-}
-
 TEST(Lower, LanesAreThoseOfTheWidestElementThatIsComputed) {
-  const Target cpu = Cpu();
+  const Target cpu = TestProcessorOfHalves();
   for (DType dtype : {DType::kFloat32, DType::kFloat16}) {
     Budget budget;
-    const auto program = Lower(Product(96, 96, 96, dtype), cpu, "product", &budget);
+    const auto program = Lower(TestProduct(96, 96, 96, dtype), cpu, "product", &budget);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_LE(AccumulatorBytes(*program), int64_t{cpu.vector_bytes} * cpu.vector_registers)
         << Name(dtype);
-    for (UOp u : Of(*program, Op::kMulAcc)) {
+    for (UOp u : NodesOf(*program, Op::kMulAcc)) {
       EXPECT_LE(BytesOf(u.dtype(), NumElements(u.shape())), cpu.vector_bytes) << Name(dtype);
     }
   }
@@ -104,14 +35,14 @@ TEST(Lower, LanesAreThoseOfTheWidestElementThatIsComputed) {
 // Rows of 4,096 bytes all have their beginnings in one set of a first-level cache of eight ways: a
 // tile walks along fewer, but not of rows that are a little shorter.
 TEST(Lower, RowsThatEvictEachOtherAreNotOneTile) {
-  const Target cpu = Cpu();
+  const Target cpu = TestProcessorOfHalves();
   const auto rows = [&](int64_t folded) {
     Budget budget;
     const auto program =
-        Lower(Product(1024, 1024, folded, DType::kFloat32), cpu, "product", &budget);
+        Lower(TestProduct(1024, 1024, folded, DType::kFloat32), cpu, "product", &budget);
     EXPECT_TRUE(program.ok()) << program.status();
     int count = 0;
-    for (UOp u : program.ok() ? Of(*program, Op::kLoad) : std::vector<UOp>{}) {
+    for (UOp u : program.ok() ? NodesOf(*program, Op::kLoad) : std::vector<UOp>{}) {
       count += u.shape().empty() && IsOfArgument(u, 1) ? 1 : 0;
     }
     return count;
@@ -140,7 +71,7 @@ TEST(Lower, RowsThatASetHoldsAreOneTileWhereNoOthersDivide) {
   const UOp store = g.Make(Op::kStore, {to, g.Make(Op::kAdd, {g.Make(Op::kLoad, {to}), sum})});
   const FrozenGraph kernel =
       Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i, j}, {})}));
-  Target cpu = Cpu();
+  Target cpu = TestProcessorOfHalves();
   cpu.vector_rate = 2;
   cpu.cache_bytes = 2 << 20;
   const int32_t weights[] = {1};
@@ -149,63 +80,6 @@ TEST(Lower, RowsThatASetHoldsAreOneTileWhereNoOthersDivide) {
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_NE(program->moves.find("VECTORIZE r0 16"), std::string::npos) << program->moves;
   EXPECT_LE(program->flops, 2.0 * 768 * 49 * 3072 * 1.01) << program->moves;
-}
-
-// The copy is in the order of the tile, as large as the weight, and no panel is copied in the
-// program.
-TEST(Lower, WeightsAreReadFromACopyThatIsKept) {
-  const int32_t weights[] = {2};
-  Budget budget;
-  const auto without = Lower(Product(96, 384, 256, DType::kFloat32), Cpu(), "product", &budget);
-  const auto with = Lower(Product(96, 384, 256, DType::kFloat32), Cpu(), "product", &budget,
-                          nullptr, {.weights = weights});
-  ASSERT_TRUE(without.ok() && with.ok()) << without.status() << with.status();
-  EXPECT_TRUE(without->packings.empty());
-  ASSERT_EQ(with->packings.size(), 1u);
-  const Program::Packing& packing = with->packings[0];
-  EXPECT_EQ(packing.source, 2);
-  ASSERT_EQ(packing.copy, 3);
-  ASSERT_EQ(with->arguments.size(), 4u);
-  EXPECT_EQ(with->arguments[3].elements, 384 * 256);
-  EXPECT_TRUE(with->arguments[3].read && !with->arguments[2].read);
-  EXPECT_EQ(AccumulatorBytes(*with), [&] {
-    int64_t bytes = 0;
-    for (UOp buffer : Of(*with, Op::kBuffer)) {
-      bytes += BytesOf(buffer.dtype(), buffer.elements());
-    }
-    return bytes;
-  }()) << "all private memory is accumulators";
-  const auto packs = Lower(packing.kernel, Cpu(), "packing", &budget);
-  ASSERT_TRUE(packs.ok()) << packs.status();
-  EXPECT_EQ(packs->bytes, 2 * 4 * 384 * 256);
-}
-
-// The rows of a tile are neighbours in the copy of a left operand. Of two operands that no kernel
-// writes, the right one is taken for the weight. Vectors do not divide the rows, which else may be
-// lanes.
-TEST(Lower, RowsOfAWeightAreNeighboursInItsCopy) {
-  const auto lower = [](std::span<const int32_t> weights) {
-    Budget budget;
-    auto program = Lower(Product(390, 1024, 384, DType::kFloat32), Cpu(), "product", &budget,
-                         nullptr, {.weights = weights});
-    EXPECT_TRUE(program.ok()) << program.status();
-    return program.value_or(Program{});
-  };
-  const int32_t left[] = {1}, both[] = {1, 2};
-  const Program rows = lower(left), columns = lower(both);
-  ASSERT_EQ(columns.packings.size(), 1u);
-  EXPECT_EQ(columns.packings[0].source, 2);
-  ASSERT_EQ(rows.packings.size(), 1u);
-  EXPECT_EQ(rows.packings[0].source, 1);
-  std::set<int64_t> places;  // beyond the first one, of a tile's rows
-  for (UOp u : Of(rows, Op::kLoad)) {
-    if (!IsOfArgument(u, rows.packings[0].copy)) continue;
-    const UOp index = u.src(0).src(1);
-    EXPECT_TRUE(u.shape().empty());
-    places.insert(index.is(Op::kAdd) && index.src(1).is_const() ? index.src(1).const_word() : 0);
-  }
-  EXPECT_GE(places.size(), 4u);
-  EXPECT_EQ(*places.rbegin(), std::ssize(places) - 1);
 }
 
 // Two nests of one kernel: the first keeps rows, the second adds them up. No tile has rows of both
@@ -277,34 +151,17 @@ TEST(Lower, NestsInALoopAreDoneOnceAtATime) {
   }
 }
 
-// The masked columns are copied once for all rows: reading the packed rows again for each tile of
-// columns costs less than copying the columns again for each tile of rows. The rows are no lanes,
-// because vectors do not divide them and no element may be computed twice.
-TEST(Lower, PackedRowsAreReadAgainSoThatColumnsAreCopiedOnce) {
-  Target cpu = Cpu();
-  cpu.vector_bytes = 32;
-  cpu.vector_registers = 16;
-  cpu.cache_bytes = 512 << 10;
-  const int32_t weights[] = {1};
-  Budget budget;
-  const auto program = Lower(Product(2044, 49, 512, DType::kFloat32, Form::kInPlace), cpu,
-                             "product", &budget, nullptr, {.weights = weights});
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(program->packings.size(), 1u);
-  EXPECT_LE(program->iterations, 7) << "threads share tiles of columns";
-}
-
 // Rows stream past a panel of columns. Where the cache does not keep the panel meanwhile, the
 // product is done in blocks of the reduction, of which it does; blocks of a panel that stays, or of
 // one that only has to be read once more, would only move accumulators.
 TEST(Lower, PanelsPastWhichRowsStreamStayInTheCacheInBlocks) {
   const int32_t weights[] = {2};
   const auto blocks = [&](int64_t m, int64_t n, int64_t k, int64_t cache) {
-    Target cpu = Cpu();
+    Target cpu = TestProcessorOfHalves();
     cpu.cache_bytes = cache;
     Budget budget;
-    const auto program = Lower(Product(m, n, k, DType::kFloat32, Form::kInPlace), cpu, "product",
-                               &budget, nullptr, {.weights = weights});
+    const auto program = Lower(TestProduct(m, n, k, DType::kFloat32, ProductForm::kInPlace), cpu,
+                               "product", &budget, nullptr, {.weights = weights});
     EXPECT_TRUE(program.ok()) << program.status();
     return program.ok() && program->moves.find("BLOCK r2") != std::string::npos;
   };
@@ -319,10 +176,10 @@ TEST(Lower, PanelsPastWhichRowsStreamStayInTheCacheInBlocks) {
 
 // Of each row of a matrix that is read once, as much as there are registers for is read at a time.
 TEST(Lower, ARowIsReadInAsLongPartsAsRegistersHold) {
-  Target cpu = Cpu();
+  Target cpu = TestProcessorOfHalves();
   cpu.cache_bytes = 2 << 20;
   Budget budget;
-  const auto program = Lower(Product(1, 768, 3072, DType::kFloat32), cpu, "product", &budget);
+  const auto program = Lower(TestProduct(1, 768, 3072, DType::kFloat32), cpu, "product", &budget);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_NE(program->moves.find("UPCAST r1 24, VECTORIZE r1 16"), std::string::npos)
       << program->moves;
@@ -332,10 +189,10 @@ TEST(Lower, ARowIsReadInAsLongPartsAsRegistersHold) {
 // many pages, or where the parts of rows would cross the ends of pages.
 TEST(Lower, RowsOfFewPagesAreReadInQuartersOfPages) {
   const auto moves = [](int64_t n, int64_t k) {
-    Target cpu = Cpu();
+    Target cpu = TestProcessorOfHalves();
     cpu.cache_bytes = 2 << 20;
     Budget budget;
-    const auto program = Lower(Product(1, n, k, DType::kFloat32), cpu, "product", &budget);
+    const auto program = Lower(TestProduct(1, n, k, DType::kFloat32), cpu, "product", &budget);
     EXPECT_TRUE(program.ok()) << program.status();
     return program.ok() ? program->moves : "";
   };
@@ -353,32 +210,14 @@ TEST(Lower, RowsOfFewPagesAreReadInQuartersOfPages) {
 TEST(Lower, RowsOfAProductFollowTheWaysOfTheFirstLevel) {
   const int32_t weights[] = {2};
   for (const int64_t ways : {8, 12}) {
-    Target cpu = Cpu();
+    Target cpu = TestProcessorOfHalves();
     cpu.first_level_bytes = ways * 4096;
     Budget budget;
-    const auto program = Lower(Product(8, 4096, 4096, DType::kFloat32), cpu, "product", &budget,
+    const auto program = Lower(TestProduct(8, 4096, 4096, DType::kFloat32), cpu, "product", &budget,
                                nullptr, {.weights = weights});
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->moves.find("UPCAST r0 8") != std::string::npos, ways == 12)
         << program->moves;
-  }
-}
-
-// The first-level cache finds a line by its place in a page: of rows that lie 6 KiB apart it keeps
-// a few, however few bytes a panel of them has. A weight of such rows is packed.
-TEST(Lower, APanelOfRowsOnTheSameSetsIsPacked) {
-  Target cpu = Cpu();
-  cpu.cache_bytes = 2 << 20;
-  const int32_t weights[] = {2};
-  for (const int64_t columns : {1536, 1552}) {
-    Budget budget;
-    const auto lowered = Lower(
-        Product(1536, columns, 1536, DType::kFloat32, Form::kInPlace), cpu, "product", &budget,
-        nullptr,
-        {.weights = weights,
-         .moves = "UPCAST r1 2, UPCAST r0 12, VECTORIZE r1 16, OUTER r1, BLOCK r2 192, OUTER r0"});
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    EXPECT_EQ(lowered->packings.size(), columns == 1536 ? 1u : 0u) << columns;
   }
 }
 
@@ -388,32 +227,13 @@ TEST(Lower, APanelOfRowsOnTheSameSetsIsPacked) {
 TEST(Lower, OfWhatTheCacheDoesNotHaveLinesAreReadTogether) {
   const int32_t weights[] = {1};
   Budget budget;
-  const auto program = Lower(Product(64, 3136, 256, DType::kFloat32, Form::kPlain), Cpu(),
-                             "product", &budget, nullptr, {.weights = weights});
+  const auto program =
+      Lower(TestProduct(64, 3136, 256, DType::kFloat32, ProductForm::kPlain),
+            TestProcessorOfHalves(), "product", &budget, nullptr, {.weights = weights});
   ASSERT_TRUE(program.ok()) << program.status();
   ASSERT_EQ(program->packings.size(), 1u);
-  for (UOp u : Of(*program, Op::kLoad)) {
+  for (UOp u : NodesOf(*program, Op::kLoad)) {
     EXPECT_EQ(u.shape().empty(), IsOfArgument(u, program->packings[0].copy));
-  }
-}
-
-// A weight's rows are lanes where columns would overhang: 49 columns are 4 vectors of 16, of which
-// the last one has a single column. Units that are half as wide as the registers make it count.
-TEST(Lower, RowsOfAWeightAreLanesWhereColumnsOverhang) {
-  const int32_t weights[] = {1};
-  Target cpu = Cpu();
-  cpu.vector_rate = 1;
-  for (const Form form : {Form::kPlain, Form::kInPlace}) {
-    Budget budget;
-    const auto program = Lower(Product(512, 49, 256, DType::kFloat32, form), cpu, "product",
-                               &budget, nullptr, {.weights = weights});
-    ASSERT_TRUE(program.ok()) << program.status();
-    ASSERT_EQ(program->packings.size(), 1u);
-    EXPECT_EQ(program->packings[0].source, 1);
-    for (UOp buffer : Of(*program, Op::kBuffer)) {
-      EXPECT_LE(buffer.elements(), 16) << "accumulators alone, no copies";
-    }
-    EXPECT_LE(program->flops, 2.0 * 512 * 49 * 256 * 1.05) << "hardly a lane is computed in vain";
   }
 }
 
@@ -424,10 +244,10 @@ TEST(Lower, CopiesOfATileShareWhatTheLongerRangeReads) {
                             "UPCAST r0 2, UPCAST r1 14, VECTORIZE r0 16, THREAD r0, OUTER r0"}) {
     const int32_t weights[] = {1};
     Budget budget;
-    const auto program = Lower(Product(512, 196, 256, DType::kFloat32), Cpu(), "product", &budget,
-                               nullptr, {.weights = weights, .moves = moves});
+    const auto program = Lower(TestProduct(512, 196, 256, DType::kFloat32), TestProcessorOfHalves(),
+                               "product", &budget, nullptr, {.weights = weights, .moves = moves});
     ASSERT_TRUE(program.ok()) << program.status();
-    const std::vector<UOp> sums = Of(*program, Op::kMulAcc);
+    const std::vector<UOp> sums = NodesOf(*program, Op::kMulAcc);
     ASSERT_EQ(sums.size(), 28u);
     int changes = 0;  // of the element that all lanes share
     const auto shared = [](UOp sum) { return sum.src(sum.src(0).shape().empty() ? 0 : 1); };
@@ -442,16 +262,16 @@ TEST(Lower, CopiesOfATileShareWhatTheLongerRangeReads) {
 TEST(Lower, LanesOfWhatIsReplacedAreContiguousOrLeaveNoRemainder) {
   for (const auto& [rows, columns, reduced] : {std::tuple(15, 48, 8), std::tuple(100, 64, 32)}) {
     for (const int bytes : {32, 64}) {
-      Target cpu = Cpu();
+      Target cpu = TestProcessorOfHalves();
       cpu.vector_bytes = bytes;
       cpu.vector_registers = bytes / 2;
       cpu.vector_rate = bytes == 64 ? 1 : 2;
       Budget budget;
-      const auto program =
-          Lower(Product(rows, columns, reduced, DType::kFloat32, Form::kInPlaceTransposed), cpu,
-                "product", &budget);
+      const auto program = Lower(
+          TestProduct(rows, columns, reduced, DType::kFloat32, ProductForm::kInPlaceTransposed),
+          cpu, "product", &budget);
       ASSERT_TRUE(program.ok()) << program.status();
-      for (UOp store : Of(*program, Op::kStore)) {
+      for (UOp store : NodesOf(*program, Op::kStore)) {
         if (store.src(1).shape().empty() || !Memory(store.src(0)).is(Op::kParam)) continue;
         const std::vector<uint32_t> index = PostOrder(store.src(0).src(1));
         EXPECT_TRUE(std::ranges::none_of(index,
@@ -471,8 +291,8 @@ TEST(Lower, SharedLoopsDivideEvenlyAmongTheThreads) {
   for (const auto& [rows, columns, folded] :
        {std::array{49, 512, 4608}, {98, 512, 4608}, {147, 384, 4608}, {49, 768, 4608}}) {
     Budget budget;
-    const auto program =
-        Lower(Product(rows, columns, folded, DType::kFloat32), Cpu(), "product", &budget);
+    const auto program = Lower(TestProduct(rows, columns, folded, DType::kFloat32),
+                               TestProcessorOfHalves(), "product", &budget);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_EQ(program->iterations % 2, 0) << rows << " " << columns << ": " << program->iterations;
   }
@@ -482,108 +302,17 @@ TEST(Lower, SharedLoopsDivideEvenlyAmongTheThreads) {
 // pixels with few outputs, 1.3 MB beside a weight of 64 KB, is divided by pixels, and one of 196
 // pixels with 1,024 outputs, 0.2 MB beside 1 MB, by outputs.
 TEST(Lower, ThreadsShareTheLoopOfTheLargerOperand) {
-  Target cpu = Cpu();
+  Target cpu = TestProcessorOfHalves();
   cpu.cache_bytes = 2 << 20;
   const int32_t weights[] = {1};
   for (const auto& [outputs, pixels, shared] :
        {std::tuple(64, 1225, "THREAD r1"), {1024, 196, "THREAD r0"}}) {
     Budget budget;
-    const auto program = Lower(Product(outputs, pixels, 256, DType::kFloat32), cpu, "product",
+    const auto program = Lower(TestProduct(outputs, pixels, 256, DType::kFloat32), cpu, "product",
                                &budget, nullptr, {.weights = weights});
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_NE(program->moves.find(shared), std::string::npos) << program->moves;
   }
-}
-
-// All rows are one tile, so the copy is not read again in a run, but it is in the next one; where
-// it lies, the weight is read in short pieces of far rows.
-TEST(Lower, WeightsOfAsManyRowsAsATileHasAreCopied) {
-  const int32_t weights[] = {2};
-  Budget budget;
-  const auto program = Lower(Product(8, 1024, 1024, DType::kFloat32), Cpu(), "product", &budget,
-                             nullptr, {.weights = weights});
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(program->packings.size(), 1u);
-}
-
-// Masks are a matter of copying: what the tile multiplies is read as whole vectors from private
-// memory, several of each row. A tile that the loops do not divide has masks, too, where no element
-// may be computed twice.
-TEST(Lower, MaskedOperandsAreCopiedFirst) {
-  for (const Form form : {Form::kMasked, Form::kInPlace}) {
-    Budget budget;
-    const auto program =
-        Lower(Product(256, 220, 512, DType::kFloat32, form), Cpu(), "product", &budget);
-    ASSERT_TRUE(program.ok()) << program.status();
-    std::vector<UOp> operands;
-    for (UOp u : Of(*program, Op::kMulAcc)) {
-      for (int i = 0; i < 2; ++i) {
-        if (u.src(i).is(Op::kLoad) && !u.src(i).shape().empty()) operands.push_back(u.src(i));
-      }
-    }
-    ASSERT_FALSE(operands.empty());
-    int64_t distinct = 0;
-    for (size_t i = 0; i < operands.size(); ++i) {
-      EXPECT_EQ(Memory(operands[i].src(0)).op(), Op::kBuffer);
-      EXPECT_EQ(operands[i].src(0).num_src(), 2) << "a gate";
-      distinct +=
-          std::find(operands.begin(), operands.begin() + i, operands[i]) == operands.begin() + i
-              ? 1
-              : 0;
-    }
-    EXPECT_GE(distinct, 2) << "vectors of a row";
-  }
-}
-
-// Few rows read the weight where it lies: a copy would be read as often as it is made.
-// y[o, p, q] = sum over c, i, j of x[c, 8 p + i, 8 q + j] * w[o, c, i, j]: the patches of an image,
-// which no kernel writes either. The weight is the one that is packed.
-TEST(Lower, AnImageIsNoWeight) {
-  constexpr int64_t kOut = 64, kChannels = 3, kPatch = 8, kSide = 14, kRow = kPatch * kSide;
-  Graph g;
-  int64_t ranges = 0;
-  const auto range = [&](int64_t n, AxisType type) { return g.Range(ranges++, type, g.Index(n)); };
-  const UOp o = range(kOut, AxisType::kLoop), p = range(kSide, AxisType::kLoop),
-            q = range(kSide, AxisType::kLoop), c = range(kChannels, AxisType::kReduce),
-            i = range(kPatch, AxisType::kReduce), j = range(kPatch, AxisType::kReduce);
-  const auto index = [&](std::initializer_list<std::pair<UOp, int64_t>> terms) {
-    UOp sum = g.Index(0);
-    for (const auto& [r, step] : terms) {
-      sum = g.Make(Op::kAdd, {sum, g.Make(Op::kMul, {r, g.Index(step)})});
-    }
-    return sum;
-  };
-  const auto at = [&](int64_t slot, int64_t elements, UOp place) {
-    return g.Make(Op::kIndex, {g.Param(slot, DType::kFloat32, Shape{elements}), place});
-  };
-  const UOp x = at(1, kChannels * kRow * kRow,
-                   index({{c, kRow * kRow}, {p, kPatch * kRow}, {i, kRow}, {q, kPatch}, {j, 1}}));
-  const int64_t taps = kPatch * kPatch;
-  const UOp w = at(2, kOut * kChannels * taps,
-                   index({{o, kChannels * taps}, {c, taps}, {i, kPatch}, {j, 1}}));
-  const UOp product = g.Make(Op::kMul, {g.Make(Op::kLoad, {x}), g.Make(Op::kLoad, {w})});
-  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {product, c, i, j},
-                         {static_cast<int64_t>(ReduceKind::kAdd)});
-  const UOp to = at(0, kOut * kSide * kSide, index({{o, kSide * kSide}, {p, kSide}, {q, 1}}));
-  const UOp sink = g.Make(
-      Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {g.Make(Op::kStore, {to, sum}), o, p, q}, {})});
-  ASSERT_TRUE(g.status().ok()) << g.status();
-  const int32_t weights[] = {1, 2};
-  Budget budget;
-  const auto program = Lower(Freeze(sink), Cpu(), "k", &budget, nullptr, {.weights = weights});
-  ASSERT_TRUE(program.ok()) << program.status();
-  ASSERT_EQ(program->packings.size(), 1u) << program->moves;
-  EXPECT_EQ(program->packings[0].source, 2);
-  EXPECT_NE(program->moves.find("VECTORIZE r0 16"), std::string::npos) << program->moves;
-}
-
-TEST(Lower, WeightsOfFewRowsAreNotCopied) {
-  const int32_t weights[] = {2};
-  Budget budget;
-  const auto program = Lower(Product(2, 1024, 1024, DType::kFloat32), Cpu(), "product", &budget,
-                             nullptr, {.weights = weights});
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_TRUE(program->packings.empty());
 }
 
 // 30 elements are two vectors, of which the second one lies over the first.
@@ -597,7 +326,7 @@ TEST(Lower, BytesOfTilesThatOverlapCountOnce) {
   const FrozenGraph copy =
       Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, i}, {})}));
   Budget budget;
-  const auto program = Lower(copy, Cpu(), "copy", &budget);
+  const auto program = Lower(copy, TestProcessorOfHalves(), "copy", &budget);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(program->bytes, 2 * 30 * 4);
 }
@@ -659,7 +388,7 @@ TEST(Lower, WhatAWindowReadsAgainIsConvertedOnce) {
   const FrozenGraph kernel =
       Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, c, y, x}, {})}));
   Budget budget;
-  const auto program = Lower(kernel, Cpu(), "window", &budget);
+  const auto program = Lower(kernel, TestProcessorOfHalves(), "window", &budget);
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_LT(Converted(*program), 4.0 * kChannels * kRows * kColumns) << program->moves;
 }
@@ -688,9 +417,9 @@ TEST(Lower, IndicesAreNotDividedByWhatTheirGatesSayIsAboveThem) {
     const FrozenGraph gather =
         Freeze(g.Make(Op::kSink, {g.Make(Op::kEnd, DType::kVoid, {store, row, i}, {})}));
     Budget budget;
-    const auto program = Lower(gather, Cpu(), "gather", &budget);
+    const auto program = Lower(gather, TestProcessorOfHalves(), "gather", &budget);
     ASSERT_TRUE(program.ok()) << program.status();
-    EXPECT_EQ(Of(*program, Op::kFloorMod).empty(), bound <= kRow) << bound;
+    EXPECT_EQ(NodesOf(*program, Op::kFloorMod).empty(), bound <= kRow) << bound;
   }
 }
 
