@@ -227,4 +227,8 @@ absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variabl
   return Legalizer(sink, variables, budget, placement).Run();
 }
 
+absl::StatusOr<FrozenGraph> LegalizeForAll(UOp sink, const Placement& placement, Budget* budget) {
+  return Legalizer(sink, std::nullopt, budget, &placement).Run();
+}
+
 }  // namespace telegrad
