@@ -137,9 +137,10 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
       const auto get = [&](const Part& part, const FrozenGraph& of, std::span<const VarValue> its) {
         return GetPart(part.hash, of, *part.device, budget, its, &lowered);
       };
-      auto bound = Bind(*made->value->all, values, get);
+      bool fits = true;
+      auto bound = Bind(*made->value->all, values, get, &fits);
       if (bound.ok()) return result(*std::move(bound));
-      if (!absl::IsResourceExhausted(bound.status())) return bound.status();
+      if (fits) return bound.status();
       reason = std::string(bound.status().message());
     }
   }
@@ -171,7 +172,8 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
               std::span<const VarValue> its) -> absl::StatusOr<std::shared_ptr<const Executable>> {
         return parts_.Find(part.hash, *part.device, its);
       };
-      auto bound = Bind(*known->all, values, find);
+      bool fits = true;
+      auto bound = Bind(*known->all, values, find, &fits);
       if (bound.ok() && *bound != nullptr) return *std::move(bound);
     }
   }
@@ -303,7 +305,7 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::MakeForAll(
 }
 
 absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::Bind(
-    const ForAll& all, std::span<const VarValue> values, PartFor part_for) {
+    const ForAll& all, std::span<const VarValue> values, PartFor part_for, bool* fits) {
   std::vector<std::shared_ptr<const Executable>> parts;
   const std::vector<PartitionStep>& steps = all.plan->partition().steps;
   std::vector<VarValue> own;
@@ -322,9 +324,10 @@ absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::Bind(
     TG_ASSIGN_OR_RETURN(made, part_for(part, steps[i].graph, own));
     if (made == nullptr) return made;
   }
-  TG_ASSIGN_OR_RETURN(auto bound,
-                      PartitionedExecutable::Create(all.plan, std::move(parts), values));
-  return std::shared_ptr<const Executable>(std::move(bound));
+  auto bound = PartitionedExecutable::Create(all.plan, std::move(parts), values);
+  *fits = !absl::IsResourceExhausted(bound.status());
+  if (!bound.ok()) return bound.status();
+  return std::shared_ptr<const Executable>(*std::move(bound));
 }
 
 }  // namespace telegrad

@@ -108,10 +108,11 @@ class PartitionedCache {
                                                               const FrozenGraph& graph,
                                                               std::vector<Device*> devices,
                                                               std::string reason) const;
-  // For values that are sorted and of the ranges; null where PartFor says so.
+  // For values that are sorted and of the ranges; null where PartFor says so. `fits` becomes false
+  // where the temporaries of the parts and the plan's memory together are more than a device has.
   static absl::StatusOr<std::shared_ptr<const Executable>> Bind(const ForAll& all,
                                                                 std::span<const VarValue> values,
-                                                                PartFor part_for);
+                                                                PartFor part_for, bool* fits);
   absl::StatusOr<std::shared_ptr<const Executable>> GetPart(const Digest& hash,
                                                             const FrozenGraph& graph,
                                                             Device& device, Budget* budget,

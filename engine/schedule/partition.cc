@@ -16,7 +16,8 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kTableBytes = 128;  // of a node, in the tables of PartStages and here
+constexpr int64_t kTableBytes = 128;     // of a node, in the tables of PartStages and here
+constexpr uint32_t kMostSizeNodes = 64;  // of a size that each run computes
 
 class Partitioner {
  public:
@@ -263,7 +264,9 @@ class Partitioner {
     std::ranges::sort(copies);
     auto next = copies.begin();
     for (auto& [at, part] : parts_) {
-      for (; next != copies.end() && next->first <= at.first; ++next) AddTransfer(next->second);
+      for (; next != copies.end() && next->first <= at.first; ++next) {
+        TG_RETURN_IF_ERROR(AddTransfer(next->second));
+      }
       TG_RETURN_IF_ERROR(AddPart(&part));
     }
     return absl::OkStatus();
@@ -273,7 +276,7 @@ class Partitioner {
     return parts_.at({stage, device}).step;
   }
 
-  void AddTransfer(uint32_t copy) {
+  absl::Status AddTransfer(uint32_t copy) {
     const PartStages::Sent& sent = stages_.SentBy(copy);
     PartitionStep step;
     step.kind = PartitionStep::Kind::kTransfer;
@@ -283,7 +286,7 @@ class Partitioner {
     step.to = buffer_[copy];
     step.bytes = out_.buffers[step.to].bytes;
     step.from_offset = BytesOf(g_.dtype(copy), sent.offset);
-    SetRows(g_.at(copy), &step);
+    TG_RETURN_IF_ERROR(SetRows(g_.at(copy), &step));
     const auto index = static_cast<int32_t>(out_.steps.size());
     if (IsSlot(sent.node) && stages_.StaysBetweenParts(sent.node)) {
       const UOp node = g_.at(sent.node), param = node.is(Op::kAfter) ? node.src(0) : node;
@@ -302,17 +305,27 @@ class Partitioner {
     }
     transfer_.emplace(copy, index);
     out_.steps.push_back(std::move(step));
+    return absl::OkStatus();
   }
 
-  // Of a value of which the run has the first rows.
-  static void SetRows(UOp value, PartitionStep* step) {
-    if (!value.symbolic() || !IsPrefix(value)) return;
+  // Of a value of which the run has the first rows. What takes long to compute is not worth it.
+  absl::Status SetRows(UOp value, PartitionStep* step) {
+    if (!value.symbolic() || !IsPrefix(value) || NumElements(value.shape()) == 0) {
+      return absl::OkStatus();
+    }
     size_t outermost = 0;
     while (!value.dim(static_cast<int>(outermost)).valid()) ++outermost;
-    const int64_t rows = value.shape()[outermost];
-    if (NumElements(value.shape()) == 0) return;
-    step->rows = Freeze(value.dim(static_cast<int>(outermost)));
-    step->row_bytes = BytesOf(value.dtype(), NumElements(value.shape()) / rows);
+    const UOp size = value.dim(static_cast<int>(outermost));
+    const auto [rows, added] = rows_.try_emplace(size.id());
+    if (added) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps(g_.size()));
+      rows->second = Freeze(size);
+      TG_RETURN_IF_ERROR(held_.Grow(rows->second.graph->bytes()));
+    }
+    if (rows->second.graph->size() > kMostSizeNodes) return absl::OkStatus();
+    step->rows = rows->second;
+    step->row_bytes = BytesOf(value.dtype(), NumElements(value.shape()) / value.shape()[outermost]);
+    return absl::OkStatus();
   }
 
   absl::Status AddPart(Part* part) {
@@ -345,6 +358,7 @@ class Partitioner {
   NodeMap<int32_t> buffer_;  // by node
   std::map<PartKey, Part> parts_;
   absl::flat_hash_map<uint32_t, int32_t> transfer_;      // step, by COPY
+  absl::flat_hash_map<uint32_t, FrozenGraph> rows_;      // by size
   std::map<PartKey, std::vector<int32_t>> read_before_;  // transfers that the part overwrites
   absl::flat_hash_map<int64_t, int32_t> last_part_;      // step, by device
   Partition out_;
