@@ -42,7 +42,7 @@ std::string KeyFor(std::string key, std::span<const VarValue> values) {
   return key;
 }
 
-std::vector<VarValue> Sorted(std::span<const VarValue> values) {
+std::vector<VarValue> SortedById(std::span<const VarValue> values) {
   std::vector<VarValue> out(values.begin(), values.end());
   std::ranges::sort(out);
   return out;
@@ -126,7 +126,7 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
     });
   };
   const std::string key = PartitionedKey(hash, devices);
-  const std::vector<VarValue> values = Sorted(variables);
+  const std::vector<VarValue> values = SortedById(variables);
   std::string reason;  // why the partition is for these values alone
   // Values that the graph does not allow: what puts them in says why.
   if (only == nullptr && !values.empty() && Holds(RangesOf(graph.root()), values)) {
@@ -163,7 +163,7 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
     return parts_.Find(hash, *only, variables);
   }
   const std::string key = PartitionedKey(hash, devices);
-  const std::vector<VarValue> values = Sorted(variables);
+  const std::vector<VarValue> values = SortedById(variables);
   if (only == nullptr && !values.empty()) {
     const auto known = cache_.Find(KeyForAll(key));
     if (known != nullptr && known->all->plan != nullptr && Holds(known->all->variables, values)) {
