@@ -665,6 +665,30 @@ TEST_F(PartitionedTest, BoundsThatDoNotFitLeaveAPartitionForEachSetOfValues) {
               ::testing::Contains(HasSubstr("over its limit of")));
 }
 
+// Nor where it would not fit beside the temporaries of a part: of 64 MiB the value takes 40 MB
+// where the partition is for all, 28 MB where it is for this size, and the part needs as much
+// again.
+TEST_F(PartitionedTest, BoundsThatDoNotFitBesideTemporariesDoNotEither) {
+  AddCpus(2);
+  constexpr int64_t kMost = 10'000'000, kSize = 7'000'000;
+  const UOp n = Length(kMost);
+  const UOp one = g_.Make(Op::kReshape, {Param(0, 1, 0)}, Shape{1});
+  const UOp x = g_.Make(Op::kExpand, {one, n}, Shape{-2});
+  const UOp there = Copy(g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {x})}), 1);
+  const UOp stored = g_.Make(Op::kContiguous, {g_.Make(Op::kNeg, {there})});
+  const UOp sum = g_.Make(Op::kReduce, {stored}, std::vector<int64_t>{0, 0});
+  const FrozenGraph graph = Stores({{Param(1, 1, 1), sum}});
+  const std::vector<BufferView> bound{Filled(0, {1}), Buffer(1, 1)};
+  RunWith(graph, kSize, bound);
+  EXPECT_EQ(Values(1, bound[1])[0], static_cast<float>(kSize));
+  EXPECT_EQ(parts_.stats().partitions_for_values, 1u);
+  cache_.ReleaseMemory();
+  parts_.ReleaseTemporaries();
+  RunWith(graph, 1000, bound);
+  EXPECT_EQ(Values(1, bound[1])[0], 1000);
+  EXPECT_EQ(parts_.stats().partitions_for_values, 1u) << "this one fits";
+}
+
 TEST_F(PartitionedTest, APartWithVariablesTravelsOnce) {
   AddCpus(1);
   AddLoopback();
