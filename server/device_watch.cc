@@ -23,6 +23,8 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
       {Metric::kAccessesByData, stats.bounds.data_dependent},
       {Metric::kLaunches, stats.launches},
       {Metric::kSegments, stats.segments},
+      {Metric::kPartitions, stats.partitions},
+      {Metric::kPartitionsForValues, stats.partitions_for_values},
   };
   for (const auto& [metric, count] : rows) metrics.Set(metric, static_cast<int64_t>(count));
   metrics.Set(Metric::kTransferBytes, stats.bytes_sent);

@@ -16,28 +16,6 @@ class GraphExecutable final : public Executable {
                   std::span<const VarValue> variables)
       : device_(*device), graph_(std::move(graph)) {
     for (const VarValue& v : variables) scalars_.push_back(static_cast<uint64_t>(v.value));
-    const GraphCost cost = graph_->program->cost();
-    cost_ = {.temporary_bytes = cost.temporary_bytes,
-             .flops = cost.flops,
-             .bytes = cost.bytes,
-             .seconds = cost.seconds,
-             .launch_seconds = cost.launch_seconds};
-    KernelInfo kernel;
-    kernel.name = graph_->name;
-    kernel.reasons = {"a graph that its device schedules"};
-    kernel.flops = cost.flops;
-    kernel.bytes = cost.bytes;
-    kernel.seconds = cost.seconds;
-    for (size_t i = 0; i < graph_->slots.size(); ++i) {
-      const SlotUse& slot = graph_->slots[i];
-      if (!slot.used) continue;
-      kernel.arguments.push_back({.slot = static_cast<int32_t>(i),
-                                  .bytes = slot.bytes,
-                                  .read = slot.read,
-                                  .written = slot.written});
-      (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
-    }
-    kernels_.push_back(std::move(kernel));
   }
 
   absl::Status Encode(std::span<const VarValue> variables) {
@@ -45,7 +23,8 @@ class GraphExecutable final : public Executable {
     for (const VarValue& v : variables) ids.push_back(v.id);
     const MutexLock lock(graph_->mutex);
     if (graph_->run == nullptr || graph_->variables != ids) {
-      TG_ASSIGN_OR_RETURN(graph_->run, EncodeSlices(device_, {{CommandFor(ids), cost_.seconds}}));
+      TG_ASSIGN_OR_RETURN(graph_->run,
+                          EncodeSlices(device_, {{CommandFor(ids), graph_->cost.seconds}}));
       graph_->variables = std::move(ids);
     }
     slices_ = graph_->run;
@@ -53,8 +32,8 @@ class GraphExecutable final : public Executable {
   }
 
   std::span<const SlotUse> slots() const override { return graph_->slots; }
-  std::span<const KernelInfo> kernels() const override { return kernels_; }
-  RunCost cost() const override { return cost_; }
+  std::span<const KernelInfo> kernels() const override { return graph_->kernels; }
+  RunCost cost() const override { return graph_->cost; }
   int64_t kept_bytes() const override { return Executable::kept_bytes() + graph_->bytes; }
 
  private:
@@ -63,8 +42,8 @@ class GraphExecutable final : public Executable {
     Launch& launch = command.launch;
     launch.name = graph_->name;
     launch.program = graph_->program;
-    launch.flops = cost_.flops;
-    launch.bytes = cost_.bytes;
+    launch.flops = graph_->cost.flops;
+    launch.bytes = graph_->cost.bytes;
     launch.variables = variables;
     for (size_t i = 0; i < graph_->slots.size(); ++i) {
       const bool written = graph_->slots[i].written;
@@ -94,11 +73,35 @@ class GraphExecutable final : public Executable {
 
   Device& device_;
   const std::shared_ptr<const GraphOnDevice> graph_;
-  std::vector<KernelInfo> kernels_;  // one
-  RunCost cost_;
   std::vector<uint64_t> scalars_;  // the values of the variables
   std::shared_ptr<const std::vector<RunSlice>> slices_;
 };
+
+// What a run takes, and the report of it.
+void Describe(GraphOnDevice* graph) {
+  const GraphCost cost = graph->program->cost();
+  graph->cost = {.temporary_bytes = cost.temporary_bytes,
+                 .flops = cost.flops,
+                 .bytes = cost.bytes,
+                 .seconds = cost.seconds,
+                 .launch_seconds = cost.launch_seconds};
+  KernelInfo kernel;
+  kernel.name = graph->name;
+  kernel.reasons = {"a graph that its device schedules"};
+  kernel.flops = cost.flops;
+  kernel.bytes = cost.bytes;
+  kernel.seconds = cost.seconds;
+  for (size_t i = 0; i < graph->slots.size(); ++i) {
+    const SlotUse& slot = graph->slots[i];
+    if (!slot.used) continue;
+    kernel.arguments.push_back({.slot = static_cast<int32_t>(i),
+                                .bytes = slot.bytes,
+                                .read = slot.read,
+                                .written = slot.written});
+    (slot.written ? graph->cost.output_bytes : graph->cost.input_bytes) += slot.bytes;
+  }
+  graph->kernels.push_back(std::move(kernel));
+}
 
 }  // namespace
 
@@ -112,6 +115,7 @@ absl::StatusOr<std::shared_ptr<const GraphOnDevice>> LoadGraph(const Digest& has
       .name = out->name, .binary = GraphBytes(graph.root()), .hash = std::string(hash.view())};
   out->bytes = static_cast<int64_t>(image.binary.size());
   TG_ASSIGN_OR_RETURN(out->program, device.Load(image));
+  Describe(out.get());
   return std::shared_ptr<const GraphOnDevice>(std::move(out));
 }
 

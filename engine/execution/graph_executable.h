@@ -26,6 +26,8 @@ struct GraphOnDevice {
   std::string name;
   std::vector<SlotUse> slots;
   int64_t bytes = 0;  // of the graph
+  RunCost cost;
+  std::vector<KernelInfo> kernels;  // one
 
   // A run of it, encoded once for all values of its variables.
   mutable Mutex mutex;

@@ -2,14 +2,20 @@
 // bounded, evicted least recently used. A graph whose numbers are all one device is an executable
 // of that device, see ExecutableCache, or, where the device takes graphs, goes there as it is;
 // parts of others are too, shared by all graphs that have the same part there.
+//
+// A graph with variables is partitioned once, for all of their values: its parts are graphs with
+// variables, each with the forms that ExecutableCache makes of it, and a run puts the values in.
+// Only what has no such partition, see PartitionForAll, is partitioned for each set of values.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "engine/base/budget.h"
@@ -19,6 +25,7 @@
 #include "engine/execution/graph_executable.h"
 #include "engine/execution/partitioned_executable.h"
 #include "engine/ir/graph.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
@@ -57,21 +64,60 @@ class PartitionedCache {
   int64_t bytes_sent() const { return parts_.stats().bytes_sent; }
 
  private:
-  // What an entry holds: an executable, one over several devices, or a graph that a device has
-  // loaded, of which runs with other values of its variables make further executables.
+  // A part of a plan for all values.
+  struct Part {
+    Device* device = nullptr;  // null: a transfer
+    Digest hash;
+    std::vector<int64_t> variables;              // ids
+    std::shared_ptr<const GraphOnDevice> graph;  // of a device that takes graphs
+    std::shared_ptr<const Executable> copies;    // of one that only copies
+  };
+  struct ForAll {
+    std::vector<VarRange> variables;
+    std::shared_ptr<const PartitionedPlan> plan;  // null: there is none
+    std::string none;                             // why
+    std::vector<Part> parts;                      // by step
+  };
+  // What an entry holds: an executable, one over several devices, a graph that a device has loaded,
+  // or a plan; of these two, runs with other values of the variables make further executables.
   struct Made {
     std::shared_ptr<const Executable> executable = nullptr;
-    std::shared_ptr<const PartitionedExecutable> several = nullptr;
+    std::shared_ptr<const PartitionedPlan> plan = nullptr;  // of that one, if it is over several
     std::shared_ptr<const GraphOnDevice> graph = nullptr;
+    std::shared_ptr<const ForAll> all = nullptr;
   };
+  // The executable of a part that is one of the device, for these values; null: it is not there.
+  using PartFor = absl::FunctionRef<absl::StatusOr<std::shared_ptr<const Executable>>(
+      const Part& part, const FrozenGraph& graph, std::span<const VarValue> values)>;
+  struct Lowered {
+    bool cached = true;
+    LoweringTime time;
+  };
+
   static int64_t BytesOf(const Made& made);
 
-  absl::StatusOr<std::shared_ptr<const Executable>> MakeOnDevice(
-      const Digest& hash, const FrozenGraph& graph, Device& device, Budget* budget,
-      std::span<const VarValue> variables);
-  absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Make(
-      const FrozenGraph& graph, std::span<Device* const> devices, Budget* budget,
-      std::span<const VarValue> variables, LoweringTime* lowered);
+  absl::StatusOr<std::shared_ptr<const GraphOnDevice>> Load(const Digest& hash,
+                                                            const FrozenGraph& graph,
+                                                            Device& device, Budget* budget);
+  absl::StatusOr<Made> MakeFor(const FrozenGraph& graph, std::span<Device* const> devices,
+                               std::string reason, std::span<const VarValue> values, Budget* budget,
+                               Lowered* lowered);
+  absl::StatusOr<Made> MakeForAll(const FrozenGraph& graph, std::span<Device* const> devices,
+                                  Budget* budget);
+  absl::StatusOr<std::shared_ptr<const PartitionedPlan>> Plan(Partition partition,
+                                                              const FrozenGraph& graph,
+                                                              std::vector<Device*> devices,
+                                                              std::string reason) const;
+  // For values that are sorted and of the ranges; null where PartFor says so. `fits` becomes false
+  // where the temporaries of the parts and the plan's memory together are more than a device has.
+  static absl::StatusOr<std::shared_ptr<const Executable>> Bind(const ForAll& all,
+                                                                std::span<const VarValue> values,
+                                                                PartFor part_for, bool* fits);
+  absl::StatusOr<std::shared_ptr<const Executable>> GetPart(const Digest& hash,
+                                                            const FrozenGraph& graph,
+                                                            Device& device, Budget* budget,
+                                                            std::span<const VarValue> values,
+                                                            Lowered* lowered);
 
   ExecutableCache& parts_;
   const Limits limits_;

@@ -30,6 +30,9 @@ struct RunCounters {
   std::atomic<uint64_t> launches{0};   // of kernels, submitted
   std::atomic<uint64_t> segments{0};   // that they were cut into
   std::atomic<int64_t> bytes_sent{0};  // from one device to another
+  // Of graphs for several devices: how often one was partitioned, and how many of these partitions
+  // are for one set of values of its variables.
+  std::atomic<uint64_t> partitions{0}, partitions_for_values{0};
 };
 
 // State that the executables of one tenant on a device share.

@@ -20,6 +20,8 @@ ExecutableCache::Stats SharedCaches::stats() const {
   s.launches = relaxed(runs->launches);
   s.segments = relaxed(runs->segments);
   s.bytes_sent = relaxed(runs->bytes_sent);
+  s.partitions = relaxed(runs->partitions);
+  s.partitions_for_values = relaxed(runs->partitions_for_values);
   return s;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/schedule/size_words.h"
 #include "engine/types/machine_costs.h"
 
 namespace telegrad {
@@ -21,7 +22,20 @@ UOp Narrow(Graph* g, UOp x, DType dtype) {
   return x.valid() && x.dtype() != dtype ? g->Make(Op::kCast, dtype, {x}) : x;
 }
 
-// Collectives over the chunks of flat values.
+// The axis along which a value with symbolic sizes is divided: its longest fixed one; -1: none has
+// more than one element.
+int64_t LongestFixedAxis(UOp x) {
+  int64_t longest = 1, axis = -1;
+  for (size_t i = 0; i < x.shape().size(); ++i) {
+    if (x.dim(static_cast<int>(i)).valid() || x.shape()[i] <= longest) continue;
+    longest = x.shape()[i];
+    axis = static_cast<int64_t>(i);
+  }
+  return axis;
+}
+
+// Collectives over the chunks of flat values; of values with symbolic sizes, over chunks along an
+// axis, so that of each chunk the part that the run has is sent.
 class Chunked {
  public:
   Chunked(Graph* g, ReduceKind kind, std::span<const UOp> values, std::span<const int64_t> devices,
@@ -30,12 +44,16 @@ class Chunked {
         op_(kFoldOps[static_cast<size_t>(kind)]),
         kind_(kind),
         devices_(devices),
+        flatten_(!values[0].symbolic()),
         dims_(values[0].shape().begin(), values[0].shape().end()),
-        elements_(NumElements(dims_)),
+        axis_(flatten_ ? 0 : LongestFixedAxis(values[0])),
+        elements_(flatten_ ? NumElements(dims_) : dims_[static_cast<size_t>(axis_)]),
         n_(values.size()),
         made_(n_),
         budget_(budget) {
-    for (const UOp x : values) flat_.push_back(g->Make(Op::kReshape, {x}, Shape{elements_}));
+    for (const UOp x : values) {
+      whole_.push_back(flatten_ ? g->Make(Op::kReshape, {x}, Shape{elements_}) : x);
+    }
   }
 
   std::vector<UOp> Run(AllReduceAlgorithm algorithm) {
@@ -45,7 +63,8 @@ class Chunked {
     }
     std::vector<UOp> out;
     for (std::vector<UOp>& chunks : made_) {
-      out.push_back(g_->Make(Op::kReshape, {Concatenate(g_, std::move(chunks), 0)}, dims_));
+      const UOp joined = Concatenate(g_, std::move(chunks), axis_);
+      out.push_back(flatten_ ? g_->Make(Op::kReshape, {joined}, dims_) : joined);
     }
     return out;
   }
@@ -53,7 +72,17 @@ class Chunked {
  private:
   UOp ChunkAt(size_t c, size_t rank) {
     const Chunk chunk = ChunkOf(elements_, static_cast<int64_t>(n_), static_cast<int64_t>(c));
-    return g_->Make(Op::kShrink, {flat_[rank]}, Shape{chunk.begin, chunk.size});
+    const UOp x = whole_[rank];
+    SizeWords words(x);
+    std::vector<int64_t> pairs;
+    for (size_t i = 0; i < x.shape().size(); ++i) {
+      if (static_cast<int64_t>(i) == axis_) {
+        pairs.insert(pairs.end(), {chunk.begin, chunk.size});
+      } else {
+        pairs.insert(pairs.end(), {0, words.Dim(x, i)});
+      }
+    }
+    return g_->Make(Op::kShrink, DType::kVoid, words.sources(), pairs);
   }
   UOp To(UOp x, size_t rank) { return CopyTo(g_, x, devices_[rank], budget_); }
 
@@ -71,7 +100,7 @@ class Chunked {
       sum = g_->Make(op_, {To(sum, rank), Widen(g_, ChunkAt(c, rank))});
     }
     const size_t last = (c + n_ - 1) % n_;
-    UOp moving = Narrow(g_, sum, flat_[0].dtype());
+    UOp moving = Narrow(g_, sum, whole_[0].dtype());
     for (size_t step = 0; step < n_; ++step) {
       const size_t rank = (last + step) % n_;
       moving = To(moving, rank);
@@ -83,18 +112,24 @@ class Chunked {
   const Op op_;
   const ReduceKind kind_;
   const std::span<const int64_t> devices_;
+  const bool flatten_;
   const Shape dims_;
-  const int64_t elements_;
+  const int64_t axis_;
+  const int64_t elements_;  // along the axis
   const size_t n_;
-  std::vector<UOp> flat_;               // by rank
+  std::vector<UOp> whole_;              // by rank
   std::vector<std::vector<UOp>> made_;  // by rank, the chunks of the result
   Budget* const budget_;
 };
 
-// A value of no elements, anywhere.
-UOp Empty(Graph* g, DType dtype, ShapeView dims) {
-  const UOp one = IsFloat(dtype) ? g->ConstFloat(dtype, 1) : g->Const(dtype, 1);
-  return g->Make(Op::kExpand, {g->Make(Op::kReshape, {one}, Shape(dims.size(), 1))}, dims);
+// A value of no elements like `x`, anywhere.
+UOp Empty(Graph* g, UOp x) {
+  const UOp one = IsFloat(x.dtype()) ? g->ConstFloat(x.dtype(), 1) : g->Const(x.dtype(), 1);
+  const UOp ones = g->Make(Op::kReshape, {one}, Shape(x.shape().size(), 1));
+  SizeWords words(ones);
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < x.shape().size(); ++i) dims.push_back(words.Dim(x, i));
+  return g->Make(Op::kExpand, DType::kVoid, words.sources(), dims);
 }
 
 }  // namespace
@@ -114,27 +149,25 @@ Chunk ChunkOf(int64_t elements, int64_t n, int64_t c) {
 
 UOp CopyTo(Graph* g, UOp x, int64_t device, Budget* budget) {
   if (!x.valid() || x.devices().empty() || x.devices()[0] == device) return x;
-  if (NumElements(x.shape()) == 0)
-    return Empty(g, x.dtype(), Shape(x.shape().begin(), x.shape().end()));
+  if (NumElements(x.shape()) == 0) return Empty(g, x);
   std::vector<UOp> views;  // from x down to what they are views of
   size_t smallest = 0;     // how many of them are taken on the other side
+  bool shorter = false;    // one of them shows a part, whose length the run decides, of the next
   UOp sent = x;
   for (UOp u = x; Is(u.op(), kMovement);) {
     views.push_back(u);
+    shorter |= u.is(Op::kShrink) && u.symbolic();
     u = u.src(0);
-    const int64_t n = NumElements(u.shape());
-    if (n == 0 || n > NumElements(sent.shape())) continue;
+    const int64_t n = NumElements(u.shape()), least = NumElements(sent.shape());
+    if (n == 0 || n > least || (n == least && shorter)) continue;
     sent = u;
     smallest = views.size();
+    shorter = false;
   }
   const absl::Status spent = budget->SpendSteps(static_cast<int64_t>(views.size()) + 1);
   if (!spent.ok()) return g->Fail(spent);
   UOp out = g->Make(Op::kCopy, DType::kVoid, {sent}, {device});
-  while (smallest > 0) {
-    const UOp view = views[--smallest];
-    const std::vector<int64_t> arg(view.arg().begin(), view.arg().end());
-    out = g->Make(view.op(), {out}, arg);
-  }
+  while (smallest > 0) out = ViewOf(g, views[--smallest], out);
   return out;
 }
 
@@ -173,7 +206,8 @@ std::vector<UOp> AllReduceInstances(Graph* g, ReduceKind kind, std::span<const U
   if (over_links || algorithm == AllReduceAlgorithm::kBySize) {
     algorithm = ChooseAllReduce(BytesOf(first.dtype(), elements), n, over_links);
   }
-  if (one_place || elements == 0 || algorithm == AllReduceAlgorithm::kNaive) {
+  const bool whole = first.symbolic() && LongestFixedAxis(first) < 0;
+  if (one_place || elements == 0 || whole || algorithm == AllReduceAlgorithm::kNaive) {
     std::vector<UOp> gathered;
     for (const UOp x : values) gathered.push_back(CopyTo(g, x, devices[0], budget));
     const UOp folded = FoldValues(g, kind, gathered);

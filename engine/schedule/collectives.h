@@ -14,6 +14,10 @@
 //               2S - |chunk i+1| - |chunk i+2|: also 2(n-1)/n S where n divides N. A device holds
 //               one incoming chunk at a time and sends to its neighbour only.
 //
+// Values with symbolic sizes are chosen for by their bounds, and divided along their longest fixed
+// axis in place of all elements: of each chunk, a run sends what it has. Where no fixed axis has
+// two elements, naive it is.
+//
 // The order of a reduction: naive and all to all reduce in the order of the devices, as REDUCE
 // does; the ring reduces chunk c in the order c, c+1, ... c-1, which on floats may round
 // differently. Floats under 32 bits reduce in f32 and round once; so a ring's partial sums travel

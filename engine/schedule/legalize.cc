@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "engine/base/status.h"
 #include "engine/schedule/legalizer.h"
 #include "engine/types/limits.h"
 
@@ -18,6 +19,10 @@ namespace telegrad {
 absl::Status Legalizer::Spend(int64_t n) {
   spent_ += n;
   const auto limit = static_cast<int64_t>(order_.size()) + kMaxNodes;
+  if ((spent_ > limit || g_.size() > limit) && keeps_variables_) {
+    return Unimplemented("with loops up to their bounds the graph grows by more than ", kMaxNodes,
+                         " nodes");
+  }
   if (spent_ > limit || g_.size() > limit) {
     return ResourceExhausted("inlining calls, unrolling loops and making instances: more than ",
                              kMaxNodes, " nodes more than the graph has");
@@ -225,6 +230,10 @@ absl::StatusOr<InstanceRef> Legalizer::Instances(const Frame& frame, UOp u) {
 absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget,
                                      const Placement* placement) {
   return Legalizer(sink, variables, budget, placement).Run();
+}
+
+absl::StatusOr<FrozenGraph> LegalizeForAll(UOp sink, const Placement& placement, Budget* budget) {
+  return Legalizer(sink, std::nullopt, budget, &placement).Run();
 }
 
 }  // namespace telegrad

@@ -35,4 +35,10 @@ struct Placement {
 absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variables, Budget* budget,
                                      const Placement* placement = nullptr);
 
+// The same with a placement, for all values of the variables: they stay, as do the sizes that are
+// computed from them, and what is of such sizes is as the client wrote it. A loop runs up to its
+// bound. UNIMPLEMENTED: this graph has no such form, because a value of a packed type has a size of
+// the run, or because with loops up to their bounds it would be too large.
+absl::StatusOr<FrozenGraph> LegalizeForAll(UOp sink, const Placement& placement, Budget* budget);
+
 }  // namespace telegrad

@@ -1,7 +1,9 @@
 // One node, one instance: sizes become numbers, variables their values, types their carriers, and
-// what may leave its source once sizes are known is clipped.
+// what may leave its source once sizes are known is clipped. Where variables stay, a node with a
+// size of the run stays too: it is legalized again, with the part that it is in.
 #include <algorithm>
 
+#include "engine/base/status.h"
 #include "engine/rules/fold.h"
 #include "engine/schedule/legalizer.h"
 
@@ -9,14 +11,25 @@ namespace telegrad {
 
 absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
   std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
+  std::vector<UOp> sizes;
   if (Is(u.op(), kSymbolic)) {
+    const auto least = static_cast<size_t>(Info(u.op()).min_src);
     for (int64_t& word : arg) {
       if (word >= 0) continue;
       const UOp size = src[static_cast<size_t>(-(word + 1))];
-      if (!size.is_const()) return Internal(Name(u.op()), ": a size is not known at the run");
-      word = size.const_word();
+      if (size.is_const()) {
+        word = size.const_word();
+        continue;
+      }
+      if (!keeps_variables_) return Internal(Name(u.op()), ": a size is not known at the run");
+      auto at = std::ranges::find(sizes, size);
+      if (at == sizes.end()) at = sizes.insert(at, size);
+      word = -(static_cast<int64_t>(least) + (at - sizes.begin())) - 1;
     }
-    src = src.first(static_cast<size_t>(Info(u.op()).min_src));
+    src = src.first(least);
+  }
+  if (!sizes.empty() || std::ranges::any_of(src, [](UOp s) { return s.symbolic(); })) {
+    return Symbolic(u, src, sizes, arg);
   }
   const DType dtype = u.dtype();
   switch (u.op()) {
@@ -65,6 +78,20 @@ absl::StatusOr<UOp> Legalizer::Node(UOp u, std::span<const UOp> src) {
     clipped_.insert(out);
   }
   return out;
+}
+
+absl::StatusOr<UOp> Legalizer::Symbolic(UOp u, std::span<const UOp> src, std::span<const UOp> sizes,
+                                        std::span<const int64_t> arg) {
+  bool packed = IsPacked(u.dtype());
+  for (int i = 0; i < u.num_src(); ++i) packed |= IsPacked(u.src(i).dtype());
+  if (packed) {
+    return Unimplemented(Name(u.op()),
+                         ": a value of a packed type with a size that a variable decides");
+  }
+  if (u.is(Op::kCat)) return Concatenate(&g_, {src.begin(), src.end()}, arg[0]);
+  std::vector<UOp> sources(src.begin(), src.end());
+  sources.insert(sources.end(), sizes.begin(), sizes.end());
+  return g_.Make(u.op(), u.dtype(), sources, arg);
 }
 
 absl::StatusOr<UOp> Legalizer::Param(UOp u) {
@@ -143,6 +170,10 @@ absl::StatusOr<UOp> Legalizer::Store(UOp u, std::span<const UOp> src) {
 // A variable of the run is its value; a device scalar is clamped and rounded down.
 absl::StatusOr<UOp> Legalizer::Var(UOp u, std::span<const UOp> src) {
   const int64_t id = u.var_id(), min = u.var_min(), max = u.var_max(), multiple = u.var_multiple();
+  if (src.empty() && keeps_variables_) {
+    if (min == max) return g_.Index(min);
+    return g_.Make(Op::kVar, DType::kVoid, {}, {id, min, max, multiple});
+  }
   if (src.empty()) {
     const auto it = std::ranges::lower_bound(variables_, id, {}, &VarValue::id);
     if (it == variables_.end() || it->id != id) {

@@ -25,16 +25,19 @@ struct InstanceRef {
 
 class Legalizer {
  public:
-  Legalizer(UOp sink, std::span<const VarValue> variables, Budget* budget,
+  // `variables`: none where they stay.
+  Legalizer(UOp sink, std::optional<std::span<const VarValue>> variables, Budget* budget,
             const Placement* placement)
       : from_(*sink.graph()),
         sink_(sink),
         order_(PostOrder(sink)),
-        variables_(variables.begin(), variables.end()),
+        keeps_variables_(!variables),
         budget_(budget),
         placement_(placement),
         top_(sink.id() + 1),
-        held_(budget) {}
+        held_(budget) {
+    if (variables) variables_.assign(variables->begin(), variables->end());
+  }
 
   absl::StatusOr<FrozenGraph> Run();
 
@@ -67,6 +70,10 @@ class Legalizer {
 
   absl::StatusOr<InstanceRef> Instances(const Frame& frame, UOp u);
   absl::StatusOr<UOp> Node(UOp u, std::span<const UOp> src);
+  // One whose sizes, or those of its sources, only the run knows: `sizes` are those that `arg`
+  // names.
+  absl::StatusOr<UOp> Symbolic(UOp u, std::span<const UOp> src, std::span<const UOp> sizes,
+                               std::span<const int64_t> arg);
   // The value of an integer that the engine computes with.
   UOp Integer(UOp old, UOp x) {
     return IsPacked(old.dtype()) ? CarriedCast(&g_, x, old.dtype(), DType::kInt8) : x;
@@ -121,6 +128,7 @@ class Legalizer {
   const Graph& from_;
   const UOp sink_;
   const std::vector<uint32_t> order_;
+  const bool keeps_variables_;
   std::vector<VarValue> variables_;
   Budget* budget_;
   const Placement* const placement_;  // null: all on one device

@@ -8,13 +8,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/ir/text.h"
+#include "engine/rules/fold.h"
 #include "engine/schedule/partition_stages.h"
 #include "engine/schedule/shard.h"
+#include "engine/schedule/size_words.h"
 
 namespace telegrad {
 namespace {
 
-constexpr int64_t kTableBytes = 128;  // of a node, in the tables of PartStages and here
+constexpr int64_t kTableBytes = 128;     // of a node, in the tables of PartStages and here
+constexpr uint32_t kMostSizeNodes = 64;  // of a size that each run computes
 
 class Partitioner {
  public:
@@ -119,8 +122,7 @@ class Partitioner {
       if (g_.op(id) == Op::kStore) roots.push_back(value);
     }
     for (const uint32_t id : part->made) {
-      const UOp slot = Slot(part, {PartMemory::Kind::kBuffer, buffer_[id]}, id);
-      roots.push_back(to.Make(Op::kStore, {slot, made.at(id)}));
+      roots.push_back(to.Make(Op::kStore, {Buffer(part, id, made), made.at(id)}));
     }
     part->root = to.Make(Op::kSink, DType::kVoid, roots).id();
     TG_RETURN_IF_ERROR(to.status());
@@ -138,9 +140,29 @@ class Partitioner {
       if (!seen.try_emplace(id, true).second) continue;
       nodes.push_back(id);
       for (const uint32_t s : Sources(part, id)) stack.push_back(s);
+      AddSizes(part, id, &stack);
     }
     std::ranges::sort(nodes);  // ids ascend from sources to users
     return nodes;
+  }
+
+  bool IsBuffer(const Part& part, uint32_t id) const {
+    return stages_.BaseOf(id) == id && stages_.DeviceOf(id) >= 0 && FromBuffer(id, part.stage);
+  }
+
+  // Adds what computes the sizes of the run that a node needs beside its sources: those of a value
+  // that is in a buffer, or goes into one, and those of the view that a STORE writes.
+  void AddSizes(const Part& part, uint32_t id, std::vector<uint32_t>* out) const {
+    if (IsBuffer(part, id) || std::ranges::binary_search(part.made, id)) {
+      for (const uint32_t dim : g_.symbolic_dims(id)) {
+        if (dim != kStaticDim) out->push_back(dim);
+      }
+    }
+    if (g_.op(id) != Op::kStore) return;
+    for (uint32_t view = g_.src(id)[0]; Is(g_.op(view), kMovement); view = g_.src(view)[0]) {
+      const std::span<const uint32_t> sizes = g_.src(view).subspan(1);
+      out->insert(out->end(), sizes.begin(), sizes.end());
+    }
   }
 
   // The sources of a node that belong to the part with it.
@@ -167,20 +189,19 @@ class Partitioner {
     return stores;
   }
 
-  UOp Copied(Part* part, uint32_t id, const absl::flat_hash_map<uint32_t, UOp>& made) {
+  using Made = absl::flat_hash_map<uint32_t, UOp>;
+
+  UOp Copied(Part* part, uint32_t id, const Made& made) {
     Graph& to = *part->graph;
     const UOp u = g_.at(id);
     std::vector<UOp> src;
     for (const uint32_t s : Sources(*part, id)) src.push_back(made.at(s));
     if (u.is(Op::kCopy)) part->copies.push_back(id);
-    const bool is_view = stages_.BaseOf(id) != id;
-    if (!is_view && stages_.DeviceOf(id) >= 0 && FromBuffer(id, part->stage)) {
-      return Slot(part, {PartMemory::Kind::kBuffer, buffer_[id]}, id);
-    }
+    if (IsBuffer(*part, id)) return Buffer(part, id, made);
     if (u.is(Op::kStore)) {
       const UOp value = src.back();
       src.pop_back();
-      return to.Make(Op::kStore, {Target(part, u.src(0), src), value});
+      return to.Make(Op::kStore, {Target(part, u.src(0), src, made), value});
     }
     if (IsSlot(id)) return Behind(part, id, src);
     return to.Make(u.op(), u.dtype(), src, u.arg());
@@ -197,14 +218,31 @@ class Partitioner {
   }
 
   // The view that a STORE writes: of the slot, whatever a reader would find elsewhere by now.
-  UOp Target(Part* part, UOp view, std::vector<UOp> stores) {
+  UOp Target(Part* part, UOp view, std::vector<UOp> stores, const Made& made) {
     std::vector<UOp> views;
     for (; Is(view.op(), kMovement); view = view.src(0)) views.push_back(view);
     UOp out = Behind(part, view.id(), std::move(stores));
     for (; !views.empty(); views.pop_back()) {
-      out = part->graph->Make(views.back().op(), {out}, views.back().arg());
+      std::vector<UOp> sources{out};
+      for (const uint32_t size : views.back().src_ids().subspan(1))
+        sources.push_back(made.at(size));
+      out = part->graph->Make(views.back().op(), DType::kVoid, sources, views.back().arg());
     }
     return out;
+  }
+
+  // The value of a node as the part finds it in its buffer, or puts it there.
+  UOp Buffer(Part* part, uint32_t id, const Made& made) {
+    const UOp memory = Slot(part, {PartMemory::Kind::kBuffer, buffer_[id]}, id);
+    const std::span<const uint32_t> dims = g_.symbolic_dims(id);
+    if (dims.empty()) return memory;
+    SizeWords words(memory);
+    std::vector<int64_t> pairs;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      const UOp size = dims[i] == kStaticDim ? UOp() : made.at(dims[i]);
+      pairs.insert(pairs.end(), {0, words.Of(g_.shape(id)[i], size)});
+    }
+    return part->graph->Make(Op::kShrink, DType::kVoid, words.sources(), pairs);
   }
 
   // The part's PARAM for a memory with the elements of `like`.
@@ -226,7 +264,9 @@ class Partitioner {
     std::ranges::sort(copies);
     auto next = copies.begin();
     for (auto& [at, part] : parts_) {
-      for (; next != copies.end() && next->first <= at.first; ++next) AddTransfer(next->second);
+      for (; next != copies.end() && next->first <= at.first; ++next) {
+        TG_RETURN_IF_ERROR(AddTransfer(next->second));
+      }
       TG_RETURN_IF_ERROR(AddPart(&part));
     }
     return absl::OkStatus();
@@ -236,7 +276,7 @@ class Partitioner {
     return parts_.at({stage, device}).step;
   }
 
-  void AddTransfer(uint32_t copy) {
+  absl::Status AddTransfer(uint32_t copy) {
     const PartStages::Sent& sent = stages_.SentBy(copy);
     PartitionStep step;
     step.kind = PartitionStep::Kind::kTransfer;
@@ -246,6 +286,7 @@ class Partitioner {
     step.to = buffer_[copy];
     step.bytes = out_.buffers[step.to].bytes;
     step.from_offset = BytesOf(g_.dtype(copy), sent.offset);
+    TG_RETURN_IF_ERROR(SetRows(g_.at(copy), &step));
     const auto index = static_cast<int32_t>(out_.steps.size());
     if (IsSlot(sent.node) && stages_.StaysBetweenParts(sent.node)) {
       const UOp node = g_.at(sent.node), param = node.is(Op::kAfter) ? node.src(0) : node;
@@ -264,6 +305,27 @@ class Partitioner {
     }
     transfer_.emplace(copy, index);
     out_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  // Of a value of which the run has the first rows. What takes long to compute is not worth it.
+  absl::Status SetRows(UOp value, PartitionStep* step) {
+    if (!value.symbolic() || !IsPrefix(value) || NumElements(value.shape()) == 0) {
+      return absl::OkStatus();
+    }
+    size_t outermost = 0;
+    while (!value.dim(static_cast<int>(outermost)).valid()) ++outermost;
+    const UOp size = value.dim(static_cast<int>(outermost));
+    const auto [rows, added] = rows_.try_emplace(size.id());
+    if (added) {
+      TG_RETURN_IF_ERROR(budget_->SpendSteps(g_.size()));
+      rows->second = Freeze(size);
+      TG_RETURN_IF_ERROR(held_.Grow(rows->second.graph->bytes()));
+    }
+    if (rows->second.graph->size() > kMostSizeNodes) return absl::OkStatus();
+    step->rows = rows->second;
+    step->row_bytes = BytesOf(value.dtype(), NumElements(value.shape()) / value.shape()[outermost]);
+    return absl::OkStatus();
   }
 
   absl::Status AddPart(Part* part) {
@@ -296,6 +358,7 @@ class Partitioner {
   NodeMap<int32_t> buffer_;  // by node
   std::map<PartKey, Part> parts_;
   absl::flat_hash_map<uint32_t, int32_t> transfer_;      // step, by COPY
+  absl::flat_hash_map<uint32_t, FrozenGraph> rows_;      // by size
   std::map<PartKey, std::vector<int32_t>> read_before_;  // transfers that the part overwrites
   absl::flat_hash_map<int64_t, int32_t> last_part_;      // step, by device
   Partition out_;
@@ -312,6 +375,47 @@ absl::StatusOr<Partition> PartitionGraph(UOp sink, std::span<const VarValue> var
                       Legalize(sharded.root(), variables, budget, &placement));
   TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
   return Partitioner(legal, budget).Run();
+}
+
+absl::StatusOr<Partition> PartitionForAll(UOp sink, const Placement& placement, Budget* budget) {
+  TG_ASSIGN_OR_RETURN(const FrozenGraph sharded, ShardGraph(sink, budget));
+  Budget::Held held(budget);
+  TG_RETURN_IF_ERROR(held.Grow(sharded.graph->bytes()));
+  TG_ASSIGN_OR_RETURN(const FrozenGraph legal, LegalizeForAll(sharded.root(), placement, budget));
+  TG_RETURN_IF_ERROR(held.Grow(legal.graph->bytes()));
+  return Partitioner(legal, budget).Run();
+}
+
+int64_t BytesNeeded(const PartitionStep& transfer, std::span<const VarValue> values) {
+  if (!transfer.rows) return transfer.bytes;
+  const Graph& g = *transfer.rows->graph;
+  NodeMap<int64_t> words(g);
+  std::vector<DType> types;
+  std::vector<int64_t> sources;
+  for (const uint32_t id : PostOrder(transfer.rows->root())) {
+    const UOp u = g.at(id);
+    if (u.is_const()) {
+      words[id] = u.const_word();
+      continue;
+    }
+    if (u.is(Op::kVar)) {
+      const auto it = std::ranges::lower_bound(values, u.var_id(), {}, &VarValue::id);
+      if (it == values.end() || it->id != u.var_id()) return transfer.bytes;
+      words[id] = it->value;
+      continue;
+    }
+    types.clear();
+    sources.clear();
+    for (const uint32_t s : u.src_ids()) {
+      types.push_back(g.dtype(s));
+      sources.push_back(words[s]);
+    }
+    const std::optional<int64_t> word = Fold(u.op(), u.dtype(), types, sources);
+    if (!word) return transfer.bytes;
+    words[id] = *word;
+  }
+  const int64_t most = transfer.bytes / transfer.row_bytes;
+  return std::clamp<int64_t>(words[transfer.rows->root()], 0, most) * transfer.row_bytes;
 }
 
 int Partition::num_parts() const {
@@ -344,9 +448,9 @@ std::string Print(const Partition& partition) {
   for (size_t i = 0; i < partition.steps.size(); ++i) {
     const PartitionStep& step = partition.steps[i];
     if (step.kind == PartitionStep::Kind::kTransfer) {
-      StrAppend(&out, "step ", i, ": ", step.bytes, " bytes of ", name(step.from), " from ",
-                step.from_offset, " on device ", step.device, " to buffer", step.to, " on device ",
-                step.to_device, waits(step), "\n");
+      StrAppend(&out, "step ", i, ": ", step.rows ? "up to " : "", step.bytes, " bytes of ",
+                name(step.from), " from ", step.from_offset, " on device ", step.device,
+                " to buffer", step.to, " on device ", step.to_device, waits(step), "\n");
       continue;
     }
     StrAppend(&out, "step ", i, ": part of stage ", step.stage, " on device ", step.device,

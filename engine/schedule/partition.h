@@ -12,11 +12,16 @@
 // a slot starts after the last STORE before it has ended, and ends before the part with the next
 // one starts. Steps name what they wait for, so a run needs no order but that.
 //
+// Variables. A partition is for one set of their values, or for all: then parts are graphs with
+// variables, and what is handed over between them lies in memory for the bounds of its sizes. Where
+// the run has the first part of that, as many bytes as it has are sent.
+//
 // Deterministic: the same graph, placement and variables give the same partition, and devices that
 // do the same have equal part graphs.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,14 +62,22 @@ struct PartitionStep {
   PartMemory from;
   int64_t from_offset = 0;  // bytes
   int32_t to = 0;           // a buffer, whole
-  int64_t bytes = 0;
+  int64_t bytes = 0;        // at most
+  // If a variable decides how many bytes a run needs, the first of these: so many rows (an i64
+  // scalar over VARs), each of so many bytes.
+  std::optional<FrozenGraph> rows = {};
+  int64_t row_bytes = 0;
 };
+
+// How many bytes of a transfer a run with these values needs, at most `transfer.bytes`. `values`
+// are sorted, and all variables are among them.
+int64_t BytesNeeded(const PartitionStep& transfer, std::span<const VarValue> values);
 
 struct Partition {
   std::vector<PartitionStep> steps;
   std::vector<PartBuffer> buffers;
   int num_parts() const;
-  // By device: what it sends in a run.
+  // By device: what it sends in a run, at most.
   std::vector<int64_t> BytesSent(int64_t devices) const;
 };
 
@@ -72,6 +85,10 @@ struct Partition {
 // which device each of its device numbers is.
 absl::StatusOr<Partition> PartitionGraph(UOp sink, std::span<const VarValue> variables,
                                          const Placement& placement, Budget* budget);
+
+// A partition for all values of the variables. UNIMPLEMENTED and RESOURCE_EXHAUSTED: there is none,
+// but one for each set of values may be; others as PartitionGraph.
+absl::StatusOr<Partition> PartitionForAll(UOp sink, const Placement& placement, Budget* budget);
 
 // The steps as text: a line for each, and the graphs of the parts.
 std::string Print(const Partition& partition);

@@ -1,5 +1,6 @@
 // Views that are a piece of memory: what they show lies together, in the order in which they show
-// it, so that copying bytes moves it.
+// it, so that copying bytes moves it. Memory of a value with symbolic sizes has room for their
+// bounds, and a piece does too.
 #pragma once
 
 #include <cstdint>

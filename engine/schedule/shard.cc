@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/schedule/size_words.h"
+
 namespace telegrad {
 namespace {
 
@@ -18,7 +20,7 @@ struct Sharded {
 };
 
 Sharded AsSharded(UOp u) {
-  if (!u.is(Op::kUnshard) || u.symbolic()) return {};
+  if (!u.is(Op::kUnshard)) return {};  // the axis has a fixed size
   const auto count = static_cast<int64_t>(u.src(0).devices().size());
   if (count < 2) return {};
   return {u.src(0), u.axis(), count};
@@ -36,10 +38,7 @@ class Sharder {
 
   // The node that `u` becomes over `src`, which are of the new graph.
   UOp Rewrite(UOp u, std::span<const UOp> src) {
-    UOp out;
-    if (!u.symbolic() && std::ranges::none_of(src, [](UOp s) { return s.symbolic(); })) {
-      out = ByShard(u, src);
-    }
+    const UOp out = ByShard(u, src);
     return out.valid() ? out : g_.Make(u.op(), u.dtype(), src, u.arg());
   }
 
@@ -48,14 +47,14 @@ class Sharder {
   UOp ByShard(UOp u, std::span<const UOp> src) {
     if (src.empty()) return {};
     if (u.is(Op::kShrink)) {
-      if (const UOp one = OneShard(u, src[0]); one.valid()) return one;
+      if (const UOp one = OneShard(u, src); one.valid()) return one;
     }
     if (u.is(Op::kGather)) return Gather(src[0], src[1]);
     const auto first = std::ranges::find_if(src, [](UOp s) { return AsSharded(s).valid(); });
     if (first == src.end()) return {};
     const Sharded shards = AsSharded(*first);
     if (Is(u.op(), kAlu)) return Elementwise(u, shards, src);
-    if (Is(u.op(), kMovement)) return View(u, shards);
+    if (Is(u.op(), kMovement)) return View(u, shards, src);
     switch (u.op()) {
       case Op::kContiguous:
       case Op::kDetach:
@@ -91,17 +90,23 @@ class Sharder {
     if (s.place() != 0 && s.place() != like.x.place()) return {};
     const auto axis = static_cast<size_t>(like.axis);
     if (s.is(Op::kExpand) && s.src(0).shape()[axis] == 1) {  // the same for all
-      return g_.Make(Op::kExpand, {s.src(0)}, WithDim(s.shape(), like.axis, like.local()));
+      SizeWords words(s.src(0));
+      std::vector<int64_t> dims;
+      for (size_t i = 0; i < s.shape().size(); ++i) {
+        dims.push_back(i == axis ? like.local() : words.Dim(s, i));
+      }
+      return g_.Make(Op::kExpand, DType::kVoid, words.sources(), dims);
     }
     std::vector<UOp> parts;
     for (int64_t k = 0; k < like.count; ++k) {
+      const UOp whole = s.place() == 0 ? s : g_.Make(Op::kMSelect, DType::kVoid, {s}, {k});
+      SizeWords words(whole);
       std::vector<int64_t> pairs;
       for (size_t i = 0; i < s.shape().size(); ++i) {
         pairs.push_back(i == axis ? k * like.local() : 0);
-        pairs.push_back(i == axis ? like.local() : s.shape()[i]);
+        pairs.push_back(i == axis ? like.local() : words.Dim(s, i));
       }
-      const UOp whole = s.place() == 0 ? s : g_.Make(Op::kMSelect, DType::kVoid, {s}, {k});
-      UOp part = g_.Make(Op::kShrink, {whole}, pairs);
+      UOp part = g_.Make(Op::kShrink, DType::kVoid, words.sources(), pairs);
       const int64_t device = like.x.devices()[static_cast<size_t>(k)];
       if (s.place() == 0) part = g_.Make(Op::kCopy, DType::kVoid, {part}, {device});
       parts.push_back(part);
@@ -109,26 +114,46 @@ class Sharder {
     return g_.Make(Op::kMStack, DType::kVoid, parts);
   }
 
-  UOp View(UOp u, const Sharded& s) {
+  // The movement op with this argument of the shards, with the sizes of the run that it names.
+  UOp Moved(UOp u, const Sharded& s, std::span<const UOp> src, std::span<const int64_t> arg,
+            int64_t axis) {
+    std::vector<UOp> sources(src.begin(), src.end());
+    sources[0] = s.x;
+    return Joined(g_.Make(u.op(), DType::kVoid, sources, arg), axis);
+  }
+
+  // `src`: the node's, of which all but the first are sizes.
+  UOp View(UOp u, const Sharded& s, std::span<const UOp> src) {
     const std::span<const int64_t> arg = u.arg();
     const auto axis = static_cast<size_t>(s.axis);
     const int64_t whole = s.local() * s.count;
     switch (u.op()) {
       case Op::kReshape: {
-        // The axis whose outer part the shards are: as much lies before it as before.
+        // The axis whose outer part the shards are: as much lies before it as before. Sizes of the
+        // run may be among what stays as it is in front.
+        const auto same = [&](size_t i) {
+          const UOp dim = s.x.dim(static_cast<int>(i));
+          return arg[i] < 0 ? dim == src[static_cast<size_t>(-(arg[i] + 1))]
+                            : !dim.valid() && arg[i] == s.x.shape()[i];
+        };
+        size_t kept = 0;
+        while (kept < std::min(axis, arg.size()) && same(kept)) ++kept;
         int64_t before = 1, after = 1;
-        for (size_t i = 0; i < axis; ++i) before *= s.x.shape()[i];
-        for (size_t j = 0; j < arg.size(); ++j) {
+        for (size_t i = kept; i < axis; ++i) {
+          if (s.x.dim(static_cast<int>(i)).valid()) return {};
+          before *= s.x.shape()[i];
+        }
+        for (size_t j = kept; j < arg.size() && arg[j] >= 0; ++j) {
           if (after == before && arg[j] > 1 && arg[j] % s.count == 0) {
             const auto to = static_cast<int64_t>(j);
-            return Joined(g_.Make(Op::kReshape, {s.x}, WithDim(arg, to, arg[j] / s.count)), to);
+            return Moved(u, s, src, WithDim(arg, to, arg[j] / s.count), to);
           }
           after *= arg[j];
         }
         return {};
       }
       case Op::kExpand:
-        return Joined(g_.Make(Op::kExpand, {s.x}, WithDim(arg, s.axis, s.local())), s.axis);
+        return Moved(u, s, src, WithDim(arg, s.axis, s.local()), s.axis);
       case Op::kPermute: {
         const auto to = std::ranges::find(arg, s.axis) - arg.begin();
         return Joined(g_.Make(Op::kPermute, {s.x}, arg), to);
@@ -137,30 +162,30 @@ class Sharder {
         if (std::ranges::find(arg, s.axis) != arg.end()) return {};
         return Joined(g_.Make(Op::kFlip, {s.x}, arg), s.axis);
       case Op::kPad:
-      case Op::kShrink: {
+      case Op::kShrink:
         if (arg[2 * axis] != 0 || arg[2 * axis + 1] != whole) return {};
-        std::vector<int64_t> pairs(arg.begin(), arg.end());
-        pairs[2 * axis + 1] = s.local();
-        return Joined(g_.Make(u.op(), {s.x}, pairs), s.axis);
-      }
+        return Moved(u, s, src, WithDim(arg, 2 * s.axis + 1, s.local()), s.axis);
       default:
         return {};
     }
   }
 
   // A part within one shard is taken from there, for all instances or for the selected one.
-  UOp OneShard(UOp u, UOp from) {
+  UOp OneShard(UOp u, std::span<const UOp> src) {
+    const UOp from = src[0];
     const UOp whole = from.is(Op::kMSelect) ? from.src(0) : from;
     const Sharded s = AsSharded(whole);
     if (!s.valid() || s.local() == 0) return {};
     const auto axis = static_cast<size_t>(s.axis);
     std::vector<int64_t> pairs(u.arg().begin(), u.arg().end());
     const int64_t begin = pairs[2 * axis], size = pairs[2 * axis + 1];
+    if (begin < 0 || size <= 0) return {};
     const int64_t shard = begin / s.local();
-    if (size == 0 || (begin + size - 1) / s.local() != shard) return {};
+    if ((begin + size - 1) / s.local() != shard) return {};
     pairs[2 * axis] -= shard * s.local();
-    const UOp one = g_.Make(Op::kMSelect, DType::kVoid, {s.x}, {shard});
-    const UOp part = g_.Make(Op::kShrink, {one}, pairs);
+    std::vector<UOp> sources(src.begin(), src.end());
+    sources[0] = g_.Make(Op::kMSelect, DType::kVoid, {s.x}, {shard});
+    const UOp part = g_.Make(Op::kShrink, DType::kVoid, sources, pairs);
     if (from.is(Op::kMSelect) && from.number() == shard) return part;
     const std::vector<int64_t> devices(from.devices().begin(), from.devices().end());
     return g_.Make(Op::kCopy, {part}, devices);

@@ -12,8 +12,11 @@
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
+#include "engine/rewrite/generalize.h"
 #include "engine/schedule/shard.h"
+#include "engine/schedule/size_words.h"
 #include "tests/conformance/random_graph.h"
+#include "tests/conformance/random_values.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
 
@@ -42,7 +45,18 @@ size_t PickNext(const Partition& p, const std::vector<bool>& done, std::mt19937_
   return ready[rng() % ready.size()];
 }
 
-absl::Status RunPart(const PartitionStep& step, Slots* slots, Slots* buffers) {
+reference::Variables VariablesFor(UOp sink, std::span<const VarValue> values) {
+  reference::Variables out;
+  for (const VarRange& range : RangesOf(sink)) {
+    for (const VarValue& v : values) {
+      if (v.id == range.id) out[v.id] = v.value;
+    }
+  }
+  return out;
+}
+
+absl::Status RunPart(const PartitionStep& step, std::span<const VarValue> values, Slots* slots,
+                     Slots* buffers) {
   TG_RETURN_IF_ERROR(Verify(step.graph.root(), kTensorLevel));
   const auto memory = [&](PartMemory m) -> std::vector<uint8_t>& {
     return m.kind == PartMemory::Kind::kSlot ? (*slots)[m.index] : (*buffers)[m.index];
@@ -55,13 +69,16 @@ absl::Status RunPart(const PartitionStep& step, Slots* slots, Slots* buffers) {
   Slots bound;
   for (const PartMemory m : step.slots) bound.push_back(memory(m));
   Budget budget;
-  TG_RETURN_IF_ERROR(reference::Evaluate(step.graph.root(), bound, &budget));
+  TG_RETURN_IF_ERROR(reference::Evaluate(step.graph.root(), bound, &budget,
+                                         VariablesFor(step.graph.root(), values)));
   for (size_t i = 0; i < bound.size(); ++i) memory(step.slots[i]) = bound[i];
   return absl::OkStatus();
 }
 
-absl::Status RunPartition(const Partition& p, std::mt19937_64& rng, Slots* slots) {
-  Slots buffers;
+// `values`: of a partition for all of them; sorted.
+absl::Status RunPartition(const Partition& p, std::mt19937_64& rng, Slots* slots,
+                          std::span<const VarValue> values = {}, int64_t* sent = nullptr) {
+  Slots buffers;  // what no step has put there is a NaN, and no index of anything
   for (const PartBuffer& b : p.buffers) buffers.emplace_back(b.bytes, 0xcd);
   std::vector<bool> done(p.steps.size(), false);
   for (size_t n = 0; n < p.steps.size(); ++n) {
@@ -69,7 +86,7 @@ absl::Status RunPartition(const Partition& p, std::mt19937_64& rng, Slots* slots
     const PartitionStep& step = p.steps[i];
     done[i] = true;
     if (step.kind == PartitionStep::Kind::kPart) {
-      TG_RETURN_IF_ERROR(RunPart(step, slots, &buffers));
+      TG_RETURN_IF_ERROR(RunPart(step, values, slots, &buffers));
       continue;
     }
     const std::vector<uint8_t>& from = step.from.kind == PartMemory::Kind::kSlot
@@ -80,7 +97,10 @@ absl::Status RunPartition(const Partition& p, std::mt19937_64& rng, Slots* slots
         step.bytes != static_cast<int64_t>(to.size())) {
       return Internal("step ", i, " leaves its memory");
     }
-    std::copy_n(from.begin() + step.from_offset, step.bytes, to.begin());
+    const int64_t needed = BytesNeeded(step, values);
+    if (needed < 0 || needed > step.bytes) return Internal("step ", i, " needs ", needed);
+    std::copy_n(from.begin() + step.from_offset, needed, to.begin());
+    if (sent != nullptr) *sent += needed;
   }
   return absl::OkStatus();
 }
@@ -130,6 +150,58 @@ void ExpectAgrees(uint64_t seed, const RandomGraph& random, const std::vector<Va
   *out = *std::move(partition);
 }
 
+// How often the partition for all values was compared, and what it sent of what it may.
+struct ForAll {
+  int graphs = 0, none = 0, runs = 0;
+  int64_t sent = 0, most = 0;
+};
+
+// One partition for all values does what the graph does, and bit for bit what the partition with
+// the values put in does.
+void ExpectOneForAll(uint64_t seed, const RandomGraph& random, const std::vector<VarValue>& given,
+                     AllReduceAlgorithm algorithm, std::mt19937_64& rng, ForAll* counts) {
+  const std::vector<VarRange> ranges = RangesOf(random.sink);
+  if (ranges.empty()) return;
+  Budget budget;
+  const Placement placement = EachItsOwn(algorithm);
+  const auto all = PartitionForAll(random.sink, placement, &budget);
+  if (absl::IsUnimplemented(all.status())) {
+    ++counts->none;
+    return;
+  }
+  ASSERT_TRUE(all.ok()) << "seed " << seed << ": " << all.status() << "\n" << Print(random.sink);
+  ASSERT_TRUE(CheckShape(*all).ok()) << "seed " << seed << CheckShape(*all);
+  ++counts->graphs;
+  std::vector<VarValue> values = given;
+  std::ranges::sort(values);
+  for (int set = 0; set < 4; ++set, values = testing::RandomValues(ranges, rng)) {
+    reference::Variables variables;
+    for (const VarValue& v : values) variables[v.id] = v.value;
+    Slots want = random.slots, got = random.slots, one = random.slots;
+    if (!reference::Evaluate(random.sink, want, &budget, variables).ok()) continue;
+    const auto status = RunPartition(*all, rng, &got, values, &counts->sent);
+    std::string text;
+    for (const VarValue& v : values) text = StrCat(text, " ", v.id, "=", v.value);
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status << text << "\n"
+                             << Print(random.sink) << "\n"
+                             << Print(*all);
+    for (const int64_t bytes : all->BytesSent(kDevices)) counts->most += bytes;
+    ++counts->runs;
+    const auto put_in = PartitionGraph(random.sink, values, placement, &budget);
+    ASSERT_TRUE(put_in.ok()) << "seed " << seed << ": " << put_in.status();
+    ASSERT_TRUE(RunPartition(*put_in, rng, &one).ok());
+    for (size_t i = 0; i < want.size(); ++i) {
+      const bool exact = random.exact[i] && algorithm != AllReduceAlgorithm::kRing;
+      const std::string difference = testing::Difference(random.dtypes[i], exact, want[i], got[i]);
+      ASSERT_EQ(difference, "") << "seed " << seed << text << ", slot " << i << "\n"
+                                << Print(random.sink) << "\n"
+                                << Print(*all);
+      if (algorithm == AllReduceAlgorithm::kRing) continue;
+      ASSERT_EQ(got[i], one[i]) << "seed " << seed << text << ", slot " << i;
+    }
+  }
+}
+
 class PartitionDifferential : public ::testing::TestWithParam<AllReduceAlgorithm> {};
 
 TEST_P(PartitionDifferential, PartsAgreeWithTheWhole) {
@@ -153,6 +225,28 @@ TEST_P(PartitionDifferential, PartsAgreeWithTheWhole) {
   }
   EXPECT_GT(several, 200);
   EXPECT_GT(transfers, 1000);
+}
+
+TEST_P(PartitionDifferential, OnePartitionIsForAllValues) {
+  ForAll all;
+  for (uint64_t seed = 1; seed <= 5000; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph, spread;
+    RandomGraph random = testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 40), &graph,
+                                                  testing::Vocabulary::kAll);
+    if (!random.sink.valid() || random.variables.empty()) continue;
+    random.sink = testing::Spread(random.sink, kDevices, rng, &spread);
+    if (!random.sink.valid() || !Verify(random.sink, kTensorLevel).ok()) continue;
+    const std::vector<VarValue> values = testing::VariablesOf(random.sink, random.variables);
+    ExpectOneForAll(seed, random, values, GetParam(), rng, &all);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(all.graphs, 300);
+  EXPECT_LT(all.none, all.graphs / 10);
+  EXPECT_LT(all.sent, all.most) << "a run sends what it has";
+  RecordProperty("graphs", all.graphs);
+  RecordProperty("none", all.none);
+  RecordProperty("runs", all.runs);
 }
 
 // Chains of in-place STOREs on few slots, whose old and new contents are all read again, here and
@@ -215,7 +309,8 @@ TEST(PartitionHazards, InPlaceStoresBetweenDevices) {
 }
 
 // Values sharded over all devices under ops that work shard by shard, and some that do not.
-RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
+// `variables`: some have sizes that a run gives.
+RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g, bool variables = false) {
   RandomGraph out;
   const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % n); };
   const int64_t n = 2 + below(3);
@@ -252,7 +347,10 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
     const auto rank = static_cast<int64_t>(dims.size());
     const int64_t axis = rank > 0 ? below(rank) : 0;
     UOp y;
-    switch (below(10)) {
+    const auto length = [&](int64_t most) {
+      return g->Make(Op::kVar, DType::kVoid, {}, {most, 0, most, 1});
+    };
+    switch (below(variables ? 13 : 10)) {
       case 0:
         y = g->Make(Op::kAdd, {x, g->Const(DType::kInt32, 1)});
         if (x.dtype() != DType::kInt32) y = g->Make(Op::kMax, {x, g->ConstFloat(dtype, 1.5)});
@@ -318,6 +416,34 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
         y = g->Make(Op::kShrink, {x}, pairs);
         break;
       }
+      case 10:
+      case 11: {  // as many as the run says, from some place on
+        if (rank == 0 || x.dim(static_cast<int>(axis)).valid() || dims[axis] == 0) break;
+        SizeWords words(x);
+        Shape pairs;
+        for (int64_t k = 0; k < rank; ++k) {
+          const bool here = k == axis;
+          pairs.push_back(!here || below(2) == 0 ? 0
+                          : below(2) == 0        ? below(dims[k])
+                                                 : words.Of(0, length(dims[k])));
+          pairs.push_back(here ? words.Of(0, length(dims[k])) : words.Dim(x, k));
+        }
+        y = g->Make(Op::kShrink, DType::kVoid, words.sources(), pairs);
+        break;
+      }
+      case 12: {  // an axis more, a column or a row for each element of it
+        if (rank == 0 || rank > 3) break;
+        SizeWords same(x);
+        Shape to;
+        for (int64_t k = 0; k < rank; ++k) to.push_back(same.Dim(x, k));
+        to.insert(to.begin() + axis, 1);
+        const UOp more = g->Make(Op::kReshape, DType::kVoid, same.sources(), to);
+        SizeWords words(more);
+        for (int64_t k = 0; k <= rank; ++k) to[k] = words.Dim(more, k);
+        to[axis] = below(2) == 0 ? 2 : words.Of(0, length(3));
+        y = g->Make(Op::kExpand, DType::kVoid, words.sources(), to);
+        break;
+      }
       default:
         if (rank > 0) y = g->Make(Op::kCat, DType::kVoid, {x, x}, {axis});
         break;
@@ -329,10 +455,35 @@ RandomGraph MakeSharded(std::mt19937_64& rng, int size, Graph* g) {
   for (int64_t d = 0; d < n; ++d) {
     const UOp value = pool[pool.size() - 1 - below(std::min<int64_t>(pool.size(), 3))];
     const UOp one = g->Make(Op::kMSelect, DType::kVoid, {value}, {d});
-    stores.push_back(g->Make(Op::kStore, {slot(one.shape(), d, one.dtype()), one}));
+    const UOp all = slot(one.shape(), d, one.dtype());
+    stores.push_back(g->Make(Op::kStore, {ShrinkLike(g, all, one), one}));
   }
   out.sink = g->Make(Op::kSink, DType::kVoid, stores);
   return out;
+}
+
+TEST_P(PartitionDifferential, OnePartitionOfShardsIsForAllValues) {
+  ForAll all;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    std::mt19937_64 rng(seed);
+    Graph graph;
+    const RandomGraph random = MakeSharded(rng, 3 + static_cast<int>(seed % 12), &graph, true);
+    ASSERT_TRUE(random.sink.valid()) << "seed " << seed << ": " << graph.status();
+    ASSERT_TRUE(Verify(random.sink, kTensorLevel).ok()) << Verify(random.sink, kTensorLevel);
+    Budget budget;
+    const auto by_shard = ShardGraph(random.sink, &budget);
+    ASSERT_TRUE(by_shard.ok()) << "seed " << seed << ": " << by_shard.status();
+    const absl::Status verified = Verify(by_shard->root(), kTensorLevel);
+    ASSERT_TRUE(verified.ok()) << "seed " << seed << ": " << verified;
+    const std::vector<VarValue> values = testing::RandomValues(RangesOf(random.sink), rng);
+    ExpectOneForAll(seed, random, values, GetParam(), rng, &all);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(all.graphs, 800);
+  EXPECT_EQ(all.none, 0);
+  EXPECT_LT(all.sent, all.most);
+  RecordProperty("graphs", all.graphs);
+  RecordProperty("runs", all.runs);
 }
 
 TEST(PartitionSharding, ShardByShardAgreesWithTheWhole) {

@@ -13,6 +13,7 @@
 #include "engine/ir/verify.h"
 #include "engine/reference/tensor_eval.h"
 #include "tests/conformance/random_graph.h"
+#include "tests/conformance/random_values.h"
 #include "tests/conformance/run_graph.h"
 #include "tests/conformance/spread_graph.h"
 #include "tests/devices/fixture.h"
@@ -38,8 +39,7 @@ class SeveralDevices : public ::testing::Test {
     for (int i = 0; i + 1 < kDevices; ++i) owned_.push_back(Cpu(i));
     LoopbackOptions options;
     options.inner = Cpu(kDevices);
-    options.load =
-        MakeGraphLoader(std::make_shared<ExecutableCache>(ExecutableCache::Limits{}), {});
+    options.load = MakeGraphLoader(beyond_, {});
     owned_.push_back(OpenLoopback(std::move(options)));
     for (const auto& device : owned_) devices_.push_back(device.get());
   }
@@ -83,9 +83,12 @@ class SeveralDevices : public ::testing::Test {
     return absl::OkStatus();
   }
 
+  // No value is so frequent that a form is made for it alone.
+  const std::shared_ptr<ExecutableCache> beyond_ =
+      std::make_shared<ExecutableCache>(ExecutableCache::Limits{.specializations = 0});
   std::vector<std::unique_ptr<Device>> owned_;
   std::vector<Device*> devices_;
-  ExecutableCache parts_{ExecutableCache::Limits{}};
+  ExecutableCache parts_{ExecutableCache::Limits{.specializations = 0}};
   PartitionedCache cache_{&parts_, {}};
 };
 
@@ -120,6 +123,65 @@ TEST_F(SeveralDevices, RunsAgreeWithTheReference) {
   }
   EXPECT_GT(ran, 25);
   EXPECT_GT(cache_.bytes_sent(), 0);
+}
+
+// Everything that is made for a new value.
+struct MadeFor {
+  uint64_t partitions, scheduled, kernels, scheduled_beyond, kernels_beyond;
+  friend bool operator==(const MadeFor&, const MadeFor&) = default;
+};
+
+// A graph with variables runs with other values after the first: nothing is partitioned, scheduled
+// or compiled for them, here or on the device that takes graphs.
+TEST_F(SeveralDevices, OtherValuesAreRunByWhatIsThere) {
+  const auto made = [&] {
+    const ExecutableCache::Stats here = parts_.stats(), beyond = beyond_->stats();
+    return MadeFor{here.partitions, here.misses, here.kernels_compiled, beyond.misses,
+                   beyond.kernels_compiled};
+  };
+  int graphs = 0, values = 0;
+  for (uint64_t seed = 1; graphs < 40; ++seed) {
+    ASSERT_LT(seed, 2000u) << "too few graphs have variables";
+    std::mt19937_64 rng(seed);
+    Graph graph, spread;
+    RandomGraph random = testing::MakeRandomGraph(rng, 6 + static_cast<int>(seed % 25), &graph,
+                                                  testing::Vocabulary::kAll);
+    if (!random.sink.valid() || random.variables.empty()) continue;
+    const UOp sink = testing::Spread(random.sink, 2 + seed % (kDevices - 1), rng, &spread);
+    if (!sink.valid() || !Verify(sink, kTensorLevel).ok()) continue;
+    const std::vector<VarRange> ranges = RangesOf(sink);
+    if (ranges.empty() || DeviceNumbers(sink).size() < 2) continue;
+    bool first = true;
+    MadeFor before{};
+    for (int set = 0; set < 6; ++set) {
+      const std::vector<VarValue> its = testing::RandomValues(ranges, rng);
+      reference::Variables variables;
+      for (const VarValue& v : its) variables[v.id] = v.value;
+      Slots want = random.slots, got = random.slots;
+      Budget budget;
+      bool judged = true;
+      for (int run = 0; run < kRuns; ++run) {
+        judged &= reference::Evaluate(sink, want, &budget, variables).ok();
+      }
+      if (!judged) continue;
+      std::string text = StrCat("seed ", seed, ", values");
+      for (const VarValue& v : its) StrAppend(&text, " ", v.id, "=", v.value);
+      const absl::Status status = Run(sink, its, &got);
+      ASSERT_TRUE(status.ok()) << text << ": " << status << "\n" << Print(sink);
+      for (size_t i = 0; i < want.size(); ++i) {
+        const std::string difference =
+            testing::Difference(random.dtypes[i], random.exact[i], want[i], got[i]);
+        ASSERT_EQ(difference, "") << text << ", slot " << i << "\n" << Print(sink);
+      }
+      if (!first) ASSERT_EQ(made(), before) << text << "\n" << Print(sink);
+      before = made();
+      values += first ? 0 : 1;
+      graphs += first ? 1 : 0;
+      first = false;
+    }
+  }
+  EXPECT_GT(values, 3 * graphs);
+  EXPECT_EQ(parts_.stats().partitions_for_values, 0u);
 }
 
 }  // namespace

@@ -17,7 +17,9 @@
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/scalar.h"
+#include "engine/reference/tensor_eval.h"
 #include "tests/conformance/run_graph.h"
+#include "tests/conformance/sharded_step.h"
 #include "tests/devices/cuda_fixture.h"
 #include "tests/devices/hip_fixture.h"
 #include "tests/nv/nv_fixture.h"
@@ -365,6 +367,64 @@ TEST(GpuGraphs, GoOnAfterALoss) {
   ASSERT_EQ(Copy(*gpus[0], out, bound[1])->Wait(), absl::OkStatus());
   const auto* const results = static_cast<const float*>(out.memory->host());
   EXPECT_THAT(std::vector<float>(results, results + 4), ::testing::ElementsAre(1, 4, 9, 16));
+}
+
+// An attention over two GPUs whose caches grow: no step but the first schedules or compiles
+// anything, and each computes what the interpreter does.
+TEST(GpuGraphs, DecodeOverTwoGpusCompilesOnce) {
+  FakeCuda fake;
+  std::vector<std::string> notes;
+  const auto gpus = OpenCudas(FakeOptions(), &notes);
+  ASSERT_GE(gpus.size(), 2u);
+  const auto host = OpenHost({.index = 7});
+  const std::vector<Device*> devices{gpus[0].get(), gpus[1].get()};
+  ExecutableCache parts{ExecutableCache::Limits{}};
+  PartitionedCache cache{&parts, {}};
+  const testing::ShardedStep step{.positions = 12};
+  std::mt19937_64 rng(1);
+  std::vector<std::vector<uint8_t>> want = step.Contents(rng);
+  std::vector<BufferView> bound;
+  for (int64_t s = 0; s < step.slots(); ++s) {
+    const auto& bytes = want[static_cast<size_t>(s)];
+    Device& device = *devices[static_cast<size_t>(step.device_of(s))];
+    bound.push_back(Whole(*device.Alloc(static_cast<int64_t>(bytes.size()))));
+    const std::string text(bytes.begin(), bytes.end());
+    ASSERT_EQ(Copy(device, bound.back(), HostBuffer(*host, text))->Wait(), absl::OkStatus());
+  }
+  const FrozenGraph graph = step.Graph();
+  uint64_t compiled = 0, scheduled = 0;
+  for (int64_t at = 0; at < step.positions; ++at) {
+    const std::vector<VarValue> values{{testing::ShardedStep::kPosition, at}};
+    Budget budget;
+    const auto made = cache.Get(ContentHash(graph.root()), graph, devices, &budget, values);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const auto point = made->executable->Submit(bound, {});
+    ASSERT_TRUE(point.ok()) << point.status();
+    ASSERT_EQ(point->Wait(), absl::OkStatus());
+    ASSERT_EQ(reference::Evaluate(graph.root(), want, &budget, {{values[0].id, at}}),
+              absl::OkStatus());
+    for (int64_t s = 0; s < step.slots(); ++s) {
+      const auto& expected = want[static_cast<size_t>(s)];
+      const BufferView out = HostBuffer(*host, std::string(expected.size(), '?'));
+      Device& device = *devices[static_cast<size_t>(step.device_of(s))];
+      ASSERT_EQ(Copy(device, out, bound[static_cast<size_t>(s)])->Wait(), absl::OkStatus());
+      const auto* const got = static_cast<const float*>(out.memory->host());
+      for (size_t i = 0; i < expected.size() / sizeof(float); ++i) {
+        float value;
+        std::memcpy(&value, expected.data() + i * sizeof value, sizeof value);
+        ASSERT_NEAR(got[i], value, 1e-5) << "position " << at << ", slot " << s << ", " << i;
+      }
+    }
+    if (at > 0) {
+      EXPECT_TRUE(made->cached) << at;
+      EXPECT_EQ(parts.stats().kernels_compiled, compiled) << at;
+      EXPECT_EQ(parts.stats().misses, scheduled) << at;
+    }
+    compiled = parts.stats().kernels_compiled;
+    scheduled = parts.stats().misses;
+  }
+  EXPECT_EQ(parts.stats().partitions, 1u);
+  EXPECT_EQ(parts.stats().bytes_sent, step.positions * 2 * 4 * step.width);
 }
 
 // Bytes of a file pass the host once: the disk reads into memory from which the GPU copies.

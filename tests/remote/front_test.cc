@@ -4,7 +4,9 @@
 
 #include "engine/base/device_lost.h"
 #include "engine/ir/content_hash.h"
+#include "engine/reference/tensor_eval.h"
 #include "engine/wire/graph_bytes.h"
+#include "tests/conformance/sharded_step.h"
 #include "tests/remote/two_daemons.h"
 
 namespace telegrad {
@@ -272,6 +274,69 @@ TEST_F(TwoDaemons, PartsOfAGraphAreOnBothSides) {
   std::vector<int32_t> out(4);
   ASSERT_TRUE(session->Read(3, 0, Writable(out)).Get().ok());
   EXPECT_THAT(out, ElementsAre(11, 44, 99, 176));
+}
+
+// An attention of which half is on the far device, with caches that grow: its part is put there
+// once, and a run takes the position with it. After the first one nothing is partitioned, scheduled
+// or compiled, here or there.
+TEST_F(TwoDaemons, ADecoderOnBothSidesIsCompiledOnce) {
+  const testing::ShardedStep step{.positions = 8};
+  std::mt19937_64 rng(1);
+  std::vector<std::vector<uint8_t>> want = step.Contents(rng);
+  const FrozenGraph graph = step.Graph();
+  const auto session = *connection_->OpenSession();
+  std::vector<uint64_t> handles;
+  for (int64_t s = 0; s < step.slots(); ++s) {
+    const std::vector<uint8_t>& bytes = want[static_cast<size_t>(s)];
+    handles.push_back(static_cast<uint64_t>(s) + 1);
+    session->Alloc(handles.back(), static_cast<int64_t>(bytes.size()),
+                   step.device_of(s) == 0 ? "CPU:0" : kFar);
+    session->Write(handles.back(), 0, Bytes(bytes));
+  }
+  session->Put(graph.root());
+  const auto made = [&] {
+    std::vector<double> out;
+    for (const auto& connection : {connection_, there_}) {
+      const std::map<std::string, double> stats = *connection->Stats();
+      for (const char* name : {"telegrad_partitions_total", "telegrad_executables_compiled_total",
+                               "telegrad_kernels_compiled_total", "telegrad_graph_puts_total"}) {
+        out.push_back(stats.at(name));
+      }
+    }
+    return out;
+  };
+  std::vector<double> first;
+  for (int64_t at = 0; at < step.positions; ++at) {
+    const VarValue values[] = {{testing::ShardedStep::kPosition, at}};
+    const auto run = session->Run(ContentHash(graph.root()), handles, values);
+    ASSERT_TRUE(run.Get().ok()) << run.Get().status();
+    Budget budget;
+    ASSERT_EQ(reference::Evaluate(graph.root(), want, &budget, {{values[0].id, at}}),
+              absl::OkStatus());
+    for (int64_t s = 0; s < step.slots(); ++s) {
+      const auto& bytes = want[static_cast<size_t>(s)];
+      std::vector<float> expected(bytes.size() / sizeof(float)), got(expected.size());
+      std::memcpy(expected.data(), bytes.data(), bytes.size());
+      ASSERT_TRUE(session->Read(handles[static_cast<size_t>(s)], 0, Writable(got)).Get().ok());
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], expected[i], 1e-5) << "position " << at << ", slot " << s << ", " << i;
+      }
+    }
+    if (at == 0) first = made();
+    ASSERT_EQ(made(), first) << at;
+  }
+  EXPECT_EQ(first[0], 1) << "partitions";
+  EXPECT_EQ(There("telegrad_graph_puts_total"), 1) << "its part";
+  EXPECT_EQ(connection_->Stats()->at("telegrad_partitions_for_values_total"), 0);
+  // The input there, the sum back: rows of the caches stay where they are.
+  EXPECT_EQ(connection_->Stats()->at("telegrad_transfer_bytes_total"),
+            static_cast<double>(step.positions * 2 * 4 * step.width));
+  const VarValue wrong[] = {{testing::ShardedStep::kPosition, step.positions}};
+  const auto refused = session->Run(ContentHash(graph.root()), handles, wrong);
+  EXPECT_EQ(refused.Get().status().code(), absl::StatusCode::kInvalidArgument)
+      << refused.Get().status();
+  EXPECT_THAT(std::string(refused.Get().status().message()),
+              HasSubstr("variable 0 is 8, expected a multiple of 1 in [0, 7]"));
 }
 
 // Numbers that mean one far device are one there, too, whether or not it has as many devices.
