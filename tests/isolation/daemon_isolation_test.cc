@@ -163,6 +163,29 @@ TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
 INSTANTIATE_TEST_SUITE_P(Modes, IsolatedDriver, ::testing::Values("device", "tenant"),
                          [](const auto& info) { return info.param; });
 
+// With its last session a tenant's memory goes, and some time later its worker; its next session
+// starts another, which loads what was compiled before.
+TEST(IsolatedDaemon, ATenantsWorkerOnAGpuEndsWhenItIsIdle) {
+  RunningDaemon daemon({"--isolate", "tenant", "--cuda-library", TELEGRAD_FAKE_CUDA,
+                        "--cuda-devices", "1", "--idle-memory", "1"});
+  const auto connection = *Connection::Connect(daemon.address());
+  std::set<pid_t> before;
+  for (int round = 0; round < 2; ++round) {
+    auto counter = std::make_unique<Counter>(*connection, "CUDA:0");
+    ASSERT_TRUE(counter->Run().Get().ok());
+    const std::set<pid_t> now = DriversOf(daemon.process().pid());
+    EXPECT_EQ(now.size(), 1u);
+    EXPECT_NE(now, before);
+    before = now;
+    EXPECT_EQ(*counter->Value(), 1);
+    counter.reset();
+    EXPECT_TRUE(Becomes([&] { return DriversOf(daemon.process().pid()).empty(); }));
+  }
+  const auto stats = *connection->Stats();
+  EXPECT_EQ(stats.at("telegrad_kernels_compiled_total"), 1);
+  EXPECT_EQ(stats.at("telegrad_device_worker_ends_total"), 0) << "none was lost";
+}
+
 class IsolatedTenants : public AuthTest {
  protected:
   std::unique_ptr<Counter> CounterOf(const std::string& tenant,
