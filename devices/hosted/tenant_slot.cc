@@ -85,7 +85,10 @@ TenantSlot::Use::~Use() {
   if (--slot_->users_ == 0) slot_->unused_.notify_all();
 }
 
-TenantSlot::~TenantSlot() { Close(); }
+TenantSlot::~TenantSlot() {
+  Close();
+  if (recovery_.joinable()) recovery_.join();
+}
 
 void TenantSlot::Close() {
   std::unique_ptr<Device> last;  // without the lock
@@ -302,23 +305,42 @@ absl::StatusOr<int64_t> TenantSlot::GiveBackAll() {
   return idle == nullptr ? 0 : idle->GiveBackAll();
 }
 
-int64_t TenantSlot::Look() {
+int64_t TenantSlot::Look(const std::function<void()>& wake) {
   constexpr int64_t kNever = INT64_MAX;
   const auto use = AtHand();
   if (!use || (*use)->Health().ok()) return kNever;
   BytesIn(**use)->Lose();
   {
     const MutexLock lock(mutex_);
+    if (recovering_) return kNever;
     if (SteadyNs() < next_try_ns_) return next_try_ns_;
+    recovering_ = true;
   }
-  const absl::Status recovered = (*use)->Recover();
-  const MutexLock lock(mutex_);
-  if (recovered.ok() || absl::IsFailedPrecondition(recovered)) {
-    pause_ns_ = next_try_ns_ = 0;
+  if (recovery_.joinable()) recovery_.join();
+  auto thread = StartThread([this, wake] {
+    BringBack();
+    wake();
+  });
+  if (thread.ok()) {
+    recovery_ = *std::move(thread);
     return kNever;
   }
+  const MutexLock lock(mutex_);
+  recovering_ = false;
   PutOff();
   return next_try_ns_;
+}
+
+void TenantSlot::BringBack() {
+  absl::Status recovered;
+  if (const auto use = AtHand()) recovered = (*use)->Recover();
+  const MutexLock lock(mutex_);
+  recovering_ = false;
+  if (recovered.ok() || absl::IsFailedPrecondition(recovered)) {
+    pause_ns_ = next_try_ns_ = 0;
+  } else {
+    PutOff();
+  }
 }
 
 struct TenantKeeper::State {
@@ -327,6 +349,7 @@ struct TenantKeeper::State {
   bool woken TG_GUARDED_BY(mutex) = false, stop TG_GUARDED_BY(mutex) = false;
   std::vector<std::weak_ptr<TenantSlot>> slots TG_GUARDED_BY(mutex);
   std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);  // to be destroyed
+  bool destroying TG_GUARDED_BY(mutex) = false;
 
   void Wake() {
     const MutexLock lock(mutex);
@@ -343,7 +366,7 @@ struct TenantKeeper::State {
   }
   // False: it is over.
   bool Await(int64_t next_ns) {
-    std::vector<std::unique_ptr<TenantSlot>> gone;  // destroyed without the lock
+    std::vector<std::unique_ptr<TenantSlot>> gone;
     ReleasableLock lock(mutex);
     while (!woken && !stop && SteadyNs() < next_ns) {
       if (next_ns == INT64_MAX) {
@@ -354,15 +377,19 @@ struct TenantKeeper::State {
     }
     woken = false;
     gone.swap(unused);
-    const bool goes_on = !stop;
+    destroying = true;
     lock.unlock();
-    return goes_on;
+    gone.clear();
+    lock.lock();
+    destroying = false;
+    rung.notify_all();
+    return !stop;
   }
   void Serve() {
     int64_t next = INT64_MAX;
     while (Await(next)) {
       next = INT64_MAX;
-      for (const auto& slot : Live()) next = std::min(next, slot->Look());
+      for (const auto& slot : Live()) next = std::min(next, slot->Look([this] { Wake(); }));
     }
   }
 };
@@ -405,6 +432,11 @@ std::shared_ptr<TenantSlot> TenantKeeper::Keep(std::unique_ptr<TenantSlot> slot)
 }
 
 std::vector<std::shared_ptr<TenantSlot>> TenantKeeper::slots() const { return state_->Live(); }
+
+void TenantKeeper::AwaitUnused() {
+  ReleasableLock lock(state_->mutex);
+  while (!state_->unused.empty() || state_->destroying) state_->rung.wait(lock);
+}
 
 std::function<void()> TenantKeeper::Waker() const {
   return [state = state_] { state->Wake(); };

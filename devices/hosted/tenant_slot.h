@@ -138,8 +138,10 @@ class TenantSlot {
   // to use it. Waits for the keeper, which may be bringing it back.
   void Close();
 
-  // Brings it back where it is lost; when it is to look again, unless it is woken: SteadyNs.
-  int64_t Look();
+  // By the keeper's thread. Where it is lost, begins to bring it back, on a thread, for that takes
+  // as long as a driver does, and others may need the keeper; `wake` is called at the end. When it
+  // is to look again, unless it is woken: SteadyNs.
+  int64_t Look(const std::function<void()>& wake);
 
  private:
   absl::StatusOr<std::unique_ptr<Device>> Start(uint64_t generation) const;
@@ -147,9 +149,11 @@ class TenantSlot {
   std::optional<int64_t> End();
   std::shared_ptr<TenantBytes> BytesIn(Device& device);
   void PutOff() TG_REQUIRES(mutex_);
+  void BringBack();
 
   const Options options_;
-  Mutex starting_;  // before mutex_
+  std::thread recovery_;  // of the keeper's thread
+  Mutex starting_;        // before mutex_
   mutable Mutex mutex_;
   std::unique_ptr<Device> device_ TG_GUARDED_BY(mutex_);  // null: there is no process
   int users_ TG_GUARDED_BY(mutex_) = 0;
@@ -166,7 +170,7 @@ class TenantSlot {
   size_t sweep_at_ TG_GUARDED_BY(mutex_) = 64;
   std::unordered_map<const TenantCommands*, std::shared_ptr<const CommandBuffer>> encoded_
       TG_GUARDED_BY(mutex_);
-  bool closed_ TG_GUARDED_BY(mutex_) = false;
+  bool closed_ TG_GUARDED_BY(mutex_) = false, recovering_ TG_GUARDED_BY(mutex_) = false;
   absl::Status why_ TG_GUARDED_BY(mutex_);  // none could be started
   int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0, next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
 };
@@ -181,6 +185,8 @@ class TenantKeeper {
 
   std::shared_ptr<TenantSlot> Keep(std::unique_ptr<TenantSlot> slot);
   std::vector<std::shared_ptr<TenantSlot>> slots() const;
+  // Until all are gone that nobody refers to. Not by a thread of a process.
+  void AwaitUnused();
   // Has it look at all slots.
   std::function<void()> Waker() const;
 

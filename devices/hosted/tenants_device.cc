@@ -107,6 +107,7 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
 
   void Close() {
     for (const auto& slot : keeper_->slots()) slot->Close();
+    keeper_->AwaitUnused();
   }
   int64_t Footprint() const {
     int64_t sum = 0;

@@ -3,6 +3,7 @@
 #include "devices/hosted/tenants_device.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -377,6 +378,37 @@ TEST_F(TenantDevices, MemoryStaysWithoutItsDevice) {
   EXPECT_EQ(hers.memory->Health(), absl::OkStatus());
   ASSERT_EQ(Submit(*device_, next, hers).Wait(), absl::OkStatus());
   EXPECT_EQ(device_->memory_used(), 8);
+}
+
+// Her next process hangs in its start, and he, who loses his meanwhile, gets another.
+TEST_F(TenantDevices, AreBroughtBackOneWithoutTheOther) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path program = folder.path() / "worker", slow = folder.path() / "slow",
+                              begun = folder.path() / "begun", go_on = folder.path() / "go_on";
+  for (const auto& fifo : {begun, go_on}) ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  std::ofstream(slow) << "#!/bin/sh\necho begun > " << begun.string() << "\nread line < "
+                      << go_on.string() << "\nexec " DEVICE_WORKER " \"$@\"\n";
+  std::filesystem::permissions(slow, std::filesystem::perms::owner_all);
+  const auto use = [&](const std::filesystem::path& worker) {
+    std::filesystem::remove(program);
+    std::filesystem::create_symlink(worker, program);
+  };
+  use(DEVICE_WORKER);
+  auto options = Fake();
+  options.executable = program;
+  Open(options);
+  const BufferView hers = Buffer(*alice_), his = Buffer(*bob_);
+  use(slow);
+  kill(Event(0).pid, SIGKILL);
+  std::string line;
+  std::getline(std::ifstream(begun), line);  // waits for it
+  use(DEVICE_WORKER);
+  kill(Event(1).pid, SIGKILL);
+  AwaitGeneration(*bob_, 2);
+  EXPECT_FALSE(alice_->Health().ok());
+  EXPECT_EQ(alice_->generation(), 1u);
+  std::ofstream(go_on) << "now\n";
+  AwaitGeneration(*alice_, 2);
 }
 
 // A tenant is not told where programs are on the server.
