@@ -177,6 +177,7 @@ Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptio
   setup.driver = std::string(driver.name);
   auto devices = OpenHosted({.prefix = std::string(driver.prefix),
                              .setup = std::move(setup),
+                             .by_tenant = options.isolate == Isolation::kTenant,
                              .assembler = options.cuda_assembler,
                              .hang_limit = absl::Milliseconds(options.worker_hang_ms),
                              .on_event = options.on_worker},
@@ -184,8 +185,8 @@ Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptio
   if (options.isolate != Isolation::kTenant) return devices;
   for (const auto& device : devices) {
     notes->push_back(StrCat(device->name(),
-                            ": one worker process serves all tenants; --isolate=tenant keeps "
-                            "tenants apart on CPU devices only"));
+                            ": each tenant that uses it has a worker process of its own, with "
+                            "its own memory (--isolate=tenant)"));
   }
   return devices;
 }
@@ -214,8 +215,9 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   return all;
 }
 
-absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std::string>* notes) {
-  DriverOptions options{.only = {setup.only, setup.generation},
+absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std::string>* notes,
+                                      int64_t* shown) {
+  DriverOptions options{.only = {setup.only, setup.generation, shown},
                         .cuda_library = setup.library,
                         .cuda_devices = setup.devices,
                         .cuda_memory = setup.memory_limit,

@@ -24,7 +24,7 @@ namespace telegrad {
 enum class Isolation : uint8_t {
   kNone,    // in this process
   kDevice,  // in a worker process for each device
-  kTenant,  // in one for each tenant on each processor; for a GPU as kDevice
+  kTenant,  // in one for each tenant on each device
 };
 
 struct DriverOptions {
@@ -82,6 +82,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
 
 // What telegrad-device-worker opens for a daemon: see HostedOpener.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenForDaemon(const HostedSetup& setup,
-                                                                   std::vector<std::string>* notes);
+                                                                   std::vector<std::string>* notes,
+                                                                   int64_t* shown);
 
 }  // namespace telegrad

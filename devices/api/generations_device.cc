@@ -109,7 +109,7 @@ class GenerationsQueue final : public Queue {
 class GenerationsDevice final : public Device {
  public:
   GenerationsDevice(std::unique_ptr<Generation> first, GenerationOpener open,
-                    std::shared_ptr<Sensors> sensors)
+                    std::shared_ptr<Sensors> sensors, uint64_t number)
       : open_(std::move(open)),
         sensors_(std::move(sensors)),
         name_(first->device().name()),
@@ -118,7 +118,7 @@ class GenerationsDevice final : public Device {
         memory_limit_(first->device().memory_limit()),
         peers_(first->peers()),
         kinds_(KindsOf(first->device())),
-        now_{1, std::move(first)} {
+        now_{number, std::move(first)} {
     for (const Queue* const queue : now_.device().queues()) {
       owned_.push_back(std::make_unique<GenerationsQueue>(*this, queues_.size(), *queue));
       queues_.push_back(owned_.back().get());
@@ -292,8 +292,9 @@ absl::StatusOr<TimelinePoint> GenerationsQueue::Enqueue(QueueWork work,
 
 std::unique_ptr<Device> MakeGenerationsDevice(std::unique_ptr<Generation> first,
                                               GenerationOpener open,
-                                              std::shared_ptr<Sensors> sensors) {
-  return std::make_unique<GenerationsDevice>(std::move(first), std::move(open), std::move(sensors));
+                                              std::shared_ptr<Sensors> sensors, uint64_t number) {
+  return std::make_unique<GenerationsDevice>(std::move(first), std::move(open), std::move(sensors),
+                                             number);
 }
 
 }  // namespace telegrad

@@ -37,17 +37,23 @@ class Generation {
 struct OneDevice {
   int64_t number = -1;
   uint64_t generation = 1;
+  // Set while the devices are opened, unless it is null: how many of them there are.
+  int64_t* shown = nullptr;
 
   bool Has(int64_t device) const { return number < 0 || number == device; }
+  void Show(int64_t devices) const {
+    if (shown != nullptr) *shown = devices;
+  }
 };
 
 using GenerationOpener =
     std::function<absl::StatusOr<std::unique_ptr<Generation>>(uint64_t number)>;
 
 // The device as it is for the first time, and how it is opened each time after, on any thread.
-// `sensors`, which may be null, are those of all generations.
+// `sensors`, which may be null, are those of all generations; `number` is the first one's.
 std::unique_ptr<Device> MakeGenerationsDevice(std::unique_ptr<Generation> first,
                                               GenerationOpener open,
-                                              std::shared_ptr<Sensors> sensors = nullptr);
+                                              std::shared_ptr<Sensors> sensors = nullptr,
+                                              uint64_t number = 1);
 
 }  // namespace telegrad

@@ -80,10 +80,10 @@ absl::StatusOr<HostedAnswer> DriverProcess::Ask(HostedOrder kind,
   NoteWork();
   // A worker that is sent more than it reads would end, with what all others have there.
   const absl::Status sent =
-      frame.size() <= kMaxHostedOrder
+      frame.size() <= options_.longest_order
           ? Send(frame)
           : ResourceExhausted(options_.whose, ": an order of ", frame.size(),
-                              " bytes is longer than the limit of ", kMaxHostedOrder);
+                              " bytes is longer than the limit of ", options_.longest_order);
   ReleasableLock lock(mutex_);
   if (!sent.ok()) {
     requests_.erase(number);
@@ -438,6 +438,7 @@ void DriverProcess::End(std::string_view why) {
   Settle();
   RingAll();
   Wake();
+  if (options_.on_over) options_.on_over();
 }
 
 }  // namespace telegrad

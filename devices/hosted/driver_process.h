@@ -55,14 +55,16 @@ class DriverProcess {
     HostedSetup setup;
     std::vector<std::string> environment = {};  // NAME=VALUE, beside what drivers read
     // How long it may answer nothing while work is awaited of it before it is taken for hung,
-    // without
-    // the time for which it waits for a processor; see PatienceLeft.
+    // without the time for which it waits for a processor; see PatienceLeft.
     absl::Duration hang_limit = absl::Seconds(1);
     // How long it may end nothing of what it has been given, nor answer a request.
     absl::Duration stuck_limit = absl::Minutes(5);
     // How long it may take to open the driver, without the time for which it waits for a processor;
     // see PatienceLeft.
     std::chrono::nanoseconds patience = std::chrono::seconds(60);
+    size_t longest_order = kMaxHostedOrder;  // bytes of what it is asked and sent
+    // Called by a thread of this when it has ended, also where that was wanted.
+    std::function<void()> on_over = {};
   };
 
   // Starts one and waits until it has opened the driver. UNAVAILABLE, naming the executable and

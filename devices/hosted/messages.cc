@@ -251,9 +251,9 @@ std::string EncodeHostedOpened(const HostedOpened& opened) {
   const size_t notes = std::min(opened.notes.size(), kMaxNotes);
   out.Word(static_cast<uint64_t>(notes));
   for (size_t i = 0; i < notes; ++i) out.Text(opened.notes[i].substr(0, kMaxText));
-  const size_t devices = std::min(opened.devices.size(), kMaxHostedDevices);
-  out.Word(static_cast<uint64_t>(devices));
-  for (size_t i = 0; i < devices; ++i) WriteFacts(opened.devices[i], &out);
+  out.Word(opened.shown);
+  out.Word(static_cast<uint8_t>(opened.device.has_value()));
+  if (opened.device) WriteFacts(*opened.device, &out);
   return out.Take();
 }
 
@@ -264,9 +264,9 @@ absl::StatusOr<HostedOpened> DecodeHostedOpened(std::string_view bytes) {
   const size_t notes = in.Count();
   if (notes > kMaxNotes) in.Fail();
   for (size_t i = 0; i < notes && in.ok(); ++i) opened.notes.push_back(ReadText(&in, kMaxText));
-  const size_t devices = in.Count();
-  if (devices > kMaxHostedDevices) in.Fail();
-  for (size_t i = 0; i < devices && in.ok(); ++i) opened.devices.push_back(ReadFacts(&in));
+  opened.shown = in.Word<int64_t>();
+  if (opened.shown < 0) in.Fail();
+  if (in.Bool()) opened.device = ReadFacts(&in);
   if (!in.Done()) return absl::DataLossError("a malformed description of its devices");
   return opened;
 }

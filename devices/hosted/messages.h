@@ -22,7 +22,7 @@
 
 namespace telegrad {
 
-inline constexpr uint32_t kHostedProtocol = 1;
+inline constexpr uint32_t kHostedProtocol = 2;
 inline constexpr size_t kMaxHostedHello = 64;
 inline constexpr size_t kMaxHostedOpened = 1 << 20;
 inline constexpr size_t kMaxHostedOrder = size_t{512} << 20;
@@ -34,7 +34,7 @@ inline constexpr size_t kMaxHostedTimes = (kMaxHostedAnswer - 64) / 16;
 // What a driver's process is to open.
 struct HostedSetup {
   std::string driver = {};  // its row in devices/drivers.cc
-  int64_t only = -1;        // the number of the device; -1: all that the driver has, to be listed
+  int64_t only = 0;         // the number of the device
   uint64_t generation = 1;
   std::string library = {};  // of the driver; see the options of each
   int64_t devices = -1;
@@ -59,16 +59,17 @@ struct HostedFacts {
 };
 
 struct HostedOpened {
-  absl::Status status;  // why nothing was opened
-  std::vector<std::string> notes;
-  std::vector<HostedFacts> devices;
+  absl::Status status = {};  // why nothing was opened
+  std::vector<std::string> notes = {};
+  std::optional<HostedFacts> device = {};  // none: it cannot be used
+  int64_t shown = 0;                       // how many devices the driver has
 };
 
 enum class HostedOrder : uint8_t {
   kAlloc,     // request, id, bytes
   kLoad,      // request, id, image
   kEncode,    // request, id, commands
-  kGiveBack,  // request: idle memory, to the driver
+  kGiveBack,  // request: idle memory, to the driver; whether all of it, at once
   kSense,     // request: the sensors
   kDrop,      // how many ids, and each, of any of these
   kRun,       // HostedRun

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "devices/api/futex.h"
+#include "devices/api/idle_at_once.h"
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
 #include "devices/worker/lockdown.h"
@@ -301,9 +302,12 @@ class DriverServer {
       case HostedOrder::kEncode:
         return Encode(in);
       case HostedOrder::kGiveBack: {
+        const bool all = in->Bool();
         const auto idle = device_.idle_memory();
         if (idle == nullptr) return absl::OkStatus();
-        TG_ASSIGN_OR_RETURN(answer->value, idle->GiveBack());
+        const auto at_once = std::dynamic_pointer_cast<IdleMemoryAtOnce>(idle);
+        TG_ASSIGN_OR_RETURN(answer->value,
+                            all && at_once != nullptr ? at_once->GiveBackAll() : idle->GiveBack());
         return absl::OkStatus();
       }
       case HostedOrder::kSense: {
@@ -393,13 +397,13 @@ int ServeDriver(int socket, const HostedOpener& open) {
   // Before anything of the driver is loaded.
   if (opened.status.ok()) opened.status = RefuseNetwork();
   if (opened.status.ok()) {
-    auto found = open(*setup, &opened.notes);
+    auto found = open(*setup, &opened.notes, &opened.shown);
     opened.status = found.status();
     if (found.ok()) devices = *std::move(found);
   }
-  for (const auto& device : devices) opened.devices.push_back(FactsOf(*device));
+  if (devices.size() == 1) opened.device = FactsOf(*devices[0]);
   if (!WriteFrame(socket, EncodeHostedOpened(opened)).ok() || !opened.status.ok()) return kBroken;
-  if (setup->only < 0 || devices.size() != 1) {
+  if (!opened.device) {
     (void)ReadFrame(socket, kMaxHostedHello);  // until the daemon has read it
     return 0;
   }

@@ -12,9 +12,10 @@
 
 namespace telegrad {
 
-// The devices that the setup is of; `notes` get what is left out and why.
+// The device that the setup is of, or none; `notes` get what is left out and why, and `shown` how
+// many devices the driver has.
 using HostedOpener = std::function<absl::StatusOr<std::vector<std::unique_ptr<Device>>>(
-    const HostedSetup& setup, std::vector<std::string>* notes)>;
+    const HostedSetup& setup, std::vector<std::string>* notes, int64_t* shown)>;
 
 // Until the daemon closes its end; then the process ends with the code.
 int ServeDriver(int socket, const HostedOpener& open);

@@ -68,6 +68,7 @@ std::vector<std::unique_ptr<Device>> OpenNvs(const NvOptions& options,
                 " (--ptxas)"));
     return out;
   }
+  options.only.Show(options.devices);
   for (int i = 0; i < options.devices; ++i) {
     if (!options.only.Has(i)) continue;
     const std::string name = StrCat("NV:", i);

@@ -178,8 +178,10 @@ std::vector<std::unique_ptr<Device>> OpenOpenCls(const OpenClOptions& options,
   }
   for (const std::string& left_out : listing->left_out) note(StrCat("OPENCL: ", left_out));
   const auto& devices = listing->devices;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (options.devices > 0 && i >= static_cast<size_t>(options.devices)) break;
+  size_t count = devices.size();
+  if (options.devices > 0) count = std::min(count, static_cast<size_t>(options.devices));
+  options.only.Show(static_cast<int64_t>(count));
+  for (size_t i = 0; i < count; ++i) {
     if (!options.only.Has(static_cast<int64_t>(i))) continue;
     const std::string name = StrCat("OPENCL:", i);
     const auto open = [library = *library, device = devices[i], name,

@@ -399,6 +399,15 @@ absl::StatusOr<int64_t> Memories::GiveBack() {
   return bytes;
 }
 
+absl::StatusOr<int64_t> Memories::GiveBackAll() {
+  const int64_t before = footprint();
+  absl::Status status;
+  TG_RETURN_IF_ERROR(context_->health());
+  context_->ReleaseUnlocked([&] { status = GiveBackKept(); });
+  TG_RETURN_IF_ERROR(status);
+  return std::max<int64_t>(before - footprint(), 0);
+}
+
 absl::StatusOr<uint64_t> Memories::Zero(const Block& block, int64_t bytes) {
   const MutexLock lock(zeroing_mutex_);
   if (bytes == 0) return 0;

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
+#include "devices/api/idle_at_once.h"
 #include "devices/stream/context.h"
 #include "devices/stream/virtual_arena.h"
 #include "engine/base/mutex.h"
@@ -68,7 +69,7 @@ class PinnedMemory final : public Memory {
 };
 
 // Thread-safe.
-class Memories final : public IdleMemory, public std::enable_shared_from_this<Memories> {
+class Memories final : public IdleMemoryAtOnce, public std::enable_shared_from_this<Memories> {
  public:
   // `limit` bytes can be in use at once. `is_virtual`: the GPU has virtual memory management.
   static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
@@ -104,6 +105,7 @@ class Memories final : public IdleMemory, public std::enable_shared_from_this<Me
   bool has_arena() const { return arena_ != nullptr; }
   // Of the arena.
   absl::StatusOr<int64_t> GiveBack() override;
+  absl::StatusOr<int64_t> GiveBackAll() override;
 
  private:
   friend class StreamMemory;

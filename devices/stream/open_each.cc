@@ -54,6 +54,7 @@ std::vector<std::unique_ptr<Device>> OpenEach(const Opening& opening,
   };
   const auto group = std::make_shared<Group>();
   std::vector<std::shared_ptr<Context>> opened;
+  opening.only.Show(opening.count);
   for (int i = 0; i < opening.count; ++i) {
     if (!opening.only.Has(i)) continue;
     const std::string name = StrCat(opening.kind, ":", i);

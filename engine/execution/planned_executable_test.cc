@@ -200,6 +200,26 @@ TEST_F(SmallDeviceTest, RunsAtTheSameTimeDoNotOvercommit) {
   for (std::thread& t : threads) t.join();
 }
 
+// Devices that keep tenants apart are other objects for each, with one limit.
+TEST(AllTemporariesTest, AreThoseOfEveryTenantOfADevice) {
+  const auto open = [](int index) {
+    return *OpenCpu({.index = index, .threads = 1, .memory_limit = 1 << 20});
+  };
+  const auto alice = open(0), bob = open(0), other = open(1);
+  const auto all = std::make_shared<AllTemporaries>();
+  std::vector<std::shared_ptr<Temporaries>> kept;
+  for (Device* const device : {alice.get(), bob.get(), other.get()}) {
+    kept.push_back(std::make_shared<Temporaries>(device, nullptr, all));
+    all->Add(kept.back());
+    ASSERT_TRUE(kept.back()->Shared(4096).ok());
+    EXPECT_EQ(device->memory_used(), 4096);
+  }
+  all->Release(*alice);
+  EXPECT_EQ(alice->memory_used(), 0);
+  EXPECT_EQ(bob->memory_used(), 0);
+  EXPECT_EQ(other->memory_used(), 4096);
+}
+
 TEST_F(SmallDeviceTest, GivesBackTemporariesThatNoRunUses) {
   ExecutableCache cache({});
   const auto e = Make(cache, ThroughTemporary(64 << 10));

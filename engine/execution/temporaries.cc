@@ -24,7 +24,7 @@ void AllTemporaries::Release(const Device& device) {
     }
   }
   for (const auto& temporaries : live) {
-    if (&temporaries->device_ == &device) temporaries->Release();
+    if (temporaries->device_name_ == device.name()) temporaries->Release();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,7 +27,8 @@ class Temporaries;
 class AllTemporaries {
  public:
   void Add(std::weak_ptr<Temporaries> temporaries);
-  // Releases the memory on that device that no run uses.
+  // Releases the memory on that device that no run uses, also of tenants that have the device as
+  // another object (Device::ForTenant).
   void Release(const Device& device);
 
  private:
@@ -40,7 +42,11 @@ class Temporaries {
   // Both may be null: then no account is charged, and no other temporaries are known.
   explicit Temporaries(Device* device, std::shared_ptr<Account> account = nullptr,
                        std::shared_ptr<AllTemporaries> all = nullptr)
-      : device_(*device), account_(account), all_(std::move(all)), copies_(device, account) {}
+      : device_(*device),
+        device_name_(device->name()),
+        account_(account),
+        all_(std::move(all)),
+        copies_(device, account) {}
 
   // Kept like the memory of the temporaries.
   PackedCopies& copies() { return copies_; }
@@ -62,6 +68,7 @@ class Temporaries {
   bool HasRoom(int64_t bytes) const;
 
   Device& device_;
+  const std::string device_name_;  // for others, who may outlive a tenant's device
   const std::shared_ptr<Account> account_;
   const std::shared_ptr<AllTemporaries> all_;
   PackedCopies copies_;

@@ -232,7 +232,7 @@ std::unique_ptr<Device> OpenInWorker(HostedOptions options, const QueueLimits& l
 
 // As the row of the driver itself, but for what a fake tells and does in this process only.
 TestedDriver InWorker(TestedDriver row, const HostedOptions& options) {
-  row.name += "_in_worker";
+  row.name += options.by_tenant ? "_in_worker_of_tenant" : "_in_worker";
   row.open = [options](const QueueLimits& limits) { return OpenInWorker(options, limits); };
   row.fault = [] { DriverWorkers().Fault(); };
   row.repair = [] { DriverWorkers().Repair(); };
@@ -416,6 +416,10 @@ std::vector<TestedDriver> AllDrivers() {
 #ifdef DEVICE_WORKER
       InWorker(FakeNvidia("cuda_fake", /*is_virtual=*/false),
                {.prefix = "CUDA", .setup = {.driver = "cuda", .library = TELEGRAD_FAKE_CUDA}}),
+      InWorker(FakeNvidia("cuda_fake", /*is_virtual=*/false),
+               {.prefix = "CUDA",
+                .setup = {.driver = "cuda", .library = TELEGRAD_FAKE_CUDA},
+                .by_tenant = true}),
       InWorker(FakeAmd("hip_fake_wave64", 0x942, "gfx942", /*is_virtual=*/false),
                {.prefix = "HIP", .setup = {.driver = "hip", .library = TELEGRAD_FAKE_HIP}}),
       InWorker({.name = "opencl",
@@ -429,6 +433,17 @@ std::vector<TestedDriver> AllDrivers() {
                 .setup = {.driver = "opencl",
                           .library = OpenClLibrary(),
                           .inexact = OpenClIsInexact()}}),
+      InWorker(
+          {.name = "opencl",
+           .open = nullptr,
+           .next = &OpenClNext,
+           .place = &OpenClPlace,
+           .absent = [] { return WhyNoOpenCl(); },
+           .no_tensor_maps = "OpenCL C has none",
+           .queues = 2},
+          {.prefix = "OPENCL",
+           .setup = {.driver = "opencl", .library = OpenClLibrary(), .inexact = OpenClIsInexact()},
+           .by_tenant = true}),
 #endif
 #ifdef TELEGRAD_FAILING_OPENCL
       {.name = "opencl_faulty",

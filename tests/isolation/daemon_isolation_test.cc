@@ -82,7 +82,11 @@ class IsolatedDriver : public ::testing::TestWithParam<std::string> {
     connection_ = *Connection::Connect(daemon_->address());
   }
   pid_t daemon() { return daemon_->process().pid(); }
-  // The one process that hosts the GPU's driver.
+  // How errors call it.
+  static std::string Whose() {
+    return GetParam() == "tenant" ? "CUDA:0's worker of tenant local" : "CUDA:0's worker";
+  }
+  // The one process that hosts the GPU's driver. Tenants have theirs from their first use on.
   pid_t Driver() {
     std::set<pid_t> all;
     EXPECT_TRUE(Becomes([&] { return (all = DriversOf(daemon())).size() == 1; }));
@@ -98,6 +102,8 @@ class IsolatedDriver : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(IsolatedDriver, IsLoadedInItsWorkerOnly) {
+  Counter counter(*connection_, "CUDA:0");
+  ASSERT_TRUE(counter.Run().Get().ok());
   const pid_t driver = Driver();
   EXPECT_TRUE(Maps(driver));
   EXPECT_FALSE(Maps(daemon()));
@@ -105,14 +111,14 @@ TEST_P(IsolatedDriver, IsLoadedInItsWorkerOnly) {
   EXPECT_THAT(status, AllOf(HasSubstr("Seccomp:\t2"), HasSubstr("NoNewPrivs:\t1")));
   EXPECT_THAT(ReadAll(StrCat("/proc/", driver, "/limits")),
               ::testing::ContainsRegex("Max core file size +0 "));
-  Counter counter(*connection_, "CUDA:0");
-  ASSERT_TRUE(counter.Run().Get().ok());
   EXPECT_EQ(*counter.Value(), 1);
   EXPECT_FALSE(Maps(daemon()));
-  // Who asks for tenants to be kept apart hears of what keeps them apart by no process.
   std::vector<std::string> notes;
-  ASSERT_TRUE(connection_->ListDevices(&notes).ok());
-  const auto of_gpu = ::testing::Contains(HasSubstr("CUDA:0: one worker process serves all"));
+  const auto devices = connection_->ListDevices(&notes);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->size(), 2u) << "a GPU has one row";
+  const auto of_gpu =
+      ::testing::Contains(HasSubstr("CUDA:0: each tenant that uses it has a worker"));
   if (GetParam() == "tenant") {
     EXPECT_THAT(notes, of_gpu);
   } else {
@@ -126,9 +132,9 @@ TEST_P(IsolatedDriver, IsLoadedInItsWorkerOnly) {
 TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
   Counter bystander(*connection_);
   for (const int death : {SIGKILL, SIGABRT, SIGSTOP}) {
-    const pid_t driver = Driver();
     auto counter = std::make_unique<Counter>(*connection_, "CUDA:0");
     ASSERT_TRUE(counter->Run().Get().ok());
+    const pid_t driver = Driver();
     kill(driver, death);
     ASSERT_TRUE(Becomes([&] { return HasEndedOrStopped(driver); }));
     std::vector<Future<RunInfo>> runs, others;
@@ -140,7 +146,7 @@ TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
       const absl::Status status = run.Get().status();
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
       EXPECT_THAT(std::string(status.message()),
-                  HasSubstr(StrCat("CUDA:0's worker (process ", driver, ")")));
+                  HasSubstr(StrCat(Whose(), " (process ", driver, ")")));
     }
     for (const auto& run : others) EXPECT_TRUE(run.Get().ok());
     EXPECT_TRUE(Becomes([&] {
@@ -157,13 +163,37 @@ TEST_P(IsolatedDriver, RunsGoOnAfterItsWorkerHasEnded) {
 INSTANTIATE_TEST_SUITE_P(Modes, IsolatedDriver, ::testing::Values("device", "tenant"),
                          [](const auto& info) { return info.param; });
 
+// With its last session a tenant's memory goes, and some time later its worker; its next session
+// starts another, which loads what was compiled before.
+TEST(IsolatedDaemon, ATenantsWorkerOnAGpuEndsWhenItIsIdle) {
+  RunningDaemon daemon({"--isolate", "tenant", "--cuda-library", TELEGRAD_FAKE_CUDA,
+                        "--cuda-devices", "1", "--idle-memory", "1"});
+  const auto connection = *Connection::Connect(daemon.address());
+  std::set<pid_t> before;
+  for (int round = 0; round < 2; ++round) {
+    auto counter = std::make_unique<Counter>(*connection, "CUDA:0");
+    ASSERT_TRUE(counter->Run().Get().ok());
+    const std::set<pid_t> now = DriversOf(daemon.process().pid());
+    EXPECT_EQ(now.size(), 1u);
+    EXPECT_NE(now, before);
+    before = now;
+    EXPECT_EQ(*counter->Value(), 1);
+    counter.reset();
+    EXPECT_TRUE(Becomes([&] { return DriversOf(daemon.process().pid()).empty(); }));
+  }
+  const auto stats = *connection->Stats();
+  EXPECT_EQ(stats.at("telegrad_kernels_compiled_total"), 1);
+  EXPECT_EQ(stats.at("telegrad_device_worker_ends_total"), 0) << "none was lost";
+}
+
 class IsolatedTenants : public AuthTest {
  protected:
-  std::unique_ptr<Counter> CounterOf(const std::string& tenant) {
+  std::unique_ptr<Counter> CounterOf(const std::string& tenant,
+                                     const std::string& device = "CPU:0") {
     auto connection = Connect(address_, keys_->WithToken(keys_->Token(tenant)));
     EXPECT_TRUE(connection.ok()) << connection.status();
     connections_.push_back(*connection);
-    return std::make_unique<Counter>(**connection);
+    return std::make_unique<Counter>(**connection, device);
   }
   std::vector<std::shared_ptr<Connection>> connections_;
 };
@@ -233,6 +263,86 @@ TEST_F(IsolatedTenants, NoticeNothingOfEachOthersDeaths) {
   EXPECT_EQ(*bob->Value(), bobs);
   EXPECT_EQ(WorkersOf(daemon).count(*his.begin()), 1u) << "his worker is the one that it was";
 }
+
+struct TestedGpu {
+  std::string device;
+  std::vector<std::string> flags;
+};
+
+class IsolatedTenantsOnGpus : public IsolatedTenants,
+                              public ::testing::WithParamInterface<TestedGpu> {};
+
+// The same on a GPU: her buffers go with her process, and his stay. Her next one is there without
+// anybody asking for it, and the GPU is never lost to others.
+TEST_P(IsolatedTenantsOnGpus, NoticeNothingOfEachOthersDeaths) {
+  const std::string& gpu = GetParam().device;
+  std::vector<std::string> flags = GetParam().flags;
+  flags.insert(flags.end(), {"--jwt-keys", keys_->path("jwt"), "--isolate", "tenant"});
+  Start(flags);
+  const pid_t daemon = daemon_->pid();
+  EXPECT_TRUE(DriversOf(daemon).empty()) << "none is started before it is used";
+  auto alice = CounterOf("alice", gpu);
+  if (absl::IsNotFound(alice->Run().Get().status())) GTEST_SKIP() << "no " << gpu << " here";
+  ASSERT_TRUE(alice->Run().Get().ok());
+  std::set<pid_t> hers = DriversOf(daemon);
+  ASSERT_EQ(hers.size(), 1u);
+  const auto bob = CounterOf("bob", gpu);
+  ASSERT_TRUE(bob->Run().Get().ok());
+  std::set<pid_t> his = DriversOf(daemon);
+  ASSERT_EQ(his.size(), 2u);
+  his.erase(*hers.begin());
+
+  int32_t bobs = 1;
+  uint64_t generation = 0;
+  for (const int death : {SIGKILL, SIGSEGV, SIGSTOP, SIGKILL}) {
+    SCOPED_TRACE(death);
+    ++generation;
+    const pid_t dying = *hers.begin();
+    std::vector<Future<RunInfo>> runs, others;
+    for (int i = 0; i < 60; ++i) {
+      if (i == 20) kill(dying, death);
+      runs.push_back(alice->Run());
+      others.push_back(bob->Run());
+    }
+    absl::Status last;
+    for (const auto& run : runs) last = run.Get().status();
+    EXPECT_EQ(last.code(), absl::StatusCode::kUnavailable) << last;
+    EXPECT_THAT(std::string(last.message()),
+                AllOf(HasSubstr(StrCat(gpu, "'s worker of tenant alice (process ", dying, ")")),
+                      HasSubstr(StrCat("(generation ", generation, ")"))));
+    for (const auto& run : others) {
+      const absl::Status status = run.Get().status();
+      EXPECT_TRUE(status.ok()) << status;
+      bobs += status.ok() ? 1 : 0;
+    }
+    EXPECT_TRUE(Becomes([&] {
+      hers = DriversOf(daemon);
+      hers.erase(*his.begin());
+      return hers.size() == 1 && !hers.contains(dying);
+    }));
+    const auto devices = connections_.back()->ListDevices();
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    ASSERT_EQ(devices->size(), 2u);
+    EXPECT_TRUE((*devices)[1].healthy);
+    EXPECT_TRUE(Becomes([&] {
+      alice = CounterOf("alice", gpu);
+      return alice->Run().Get().ok();
+    }));
+    EXPECT_EQ(*alice->Value(), 1);
+  }
+  EXPECT_EQ(*bob->Value(), bobs);
+  EXPECT_EQ(DriversOf(daemon).count(*his.begin()), 1u) << "his worker is the one that it was";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Gpus, IsolatedTenantsOnGpus,
+    ::testing::Values(TestedGpu{"CUDA:0",
+                                {"--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1",
+                                 "--cuda-memory", "100000000"}},
+                      TestedGpu{"OPENCL:0",
+                                {"--opencl-devices", "1", "--opencl-memory", "100000000",
+                                 "--cuda-devices", "0"}}),
+    [](const auto& info) { return info.param.device.substr(0, info.param.device.find(':')); });
 
 }  // namespace
 }  // namespace telegrad

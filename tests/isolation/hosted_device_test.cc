@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/hosted/hosted_control.h"
 #include "engine/base/device_lost.h"
 #include "tests/devices/cuda_fixture.h"
 
@@ -271,12 +272,57 @@ TEST_F(HostedDevices, ALibraryThatEndsItsProcessAtWork) {
   EXPECT_EQ(Submit(next, Buffer()).Wait(), absl::OkStatus());
 }
 
+// One order that no worker would read costs the one who gives it, and not the worker.
+TEST_F(HostedDevices, AnOrderThatIsTooLongIsRefused) {
+  auto options = Fake();
+  options.longest_order = 4096;
+  Open(options);
+  const auto next = Next();
+  const BufferView buffer = Buffer(1);
+  ProgramImage image = NextImage();
+  image.binary.insert(0, std::string(5000, '\n'));
+  const absl::Status refused = device_->Load(image).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("longer than the limit of 4096"));
+  const auto program = device_->Load(NextImage());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(device_->Encode(std::vector<Command>(100, NextCommand(*program))).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Health(), absl::OkStatus());
+  EXPECT_EQ(Submit(next, buffer).Wait(), absl::OkStatus());
+  EXPECT_EQ(Read(buffer), "\1");
+  EXPECT_EQ(events_.size(), 1u) << "it is the process that it was";
+}
+
+// A start opens one device in one process, and none to look which there are.
+TEST_F(HostedDevices, AreOpenedOnce) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path worker = folder.path() / "worker", starts = folder.path() / "starts";
+  std::ofstream(worker) << "#!/bin/sh\necho start >> " << starts.string()
+                        << "\nexec " DEVICE_WORKER " \"$@\"\n";
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  auto options = Fake();
+  options.executable = worker;
+  options.setup.devices = -1;
+  for (const bool by_tenant : {false, true}) {
+    SCOPED_TRACE(by_tenant);
+    std::filesystem::remove(starts);
+    options.by_tenant = by_tenant;
+    EXPECT_EQ(OpenHosted(options, &notes_).size(), 2u);
+    EXPECT_THAT(notes_, IsEmpty());
+    std::ifstream in(starts);
+    int lines = 0;
+    for (std::string line; std::getline(in, line);) ++lines;
+    EXPECT_EQ(lines, 2);
+  }
+}
+
 TEST_F(HostedDevices, ALibraryThatEndsItsProcessAtOnce) {
   auto options = Fake();
   options.setup.library = ABORTING_LIBRARY;
   Open(options);
   EXPECT_EQ(device_, nullptr);
-  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("CUDA: cannot start CUDA's worker"),
+  EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("CUDA: cannot start CUDA:0's worker"),
                                         HasSubstr("was ended by signal 6 (Aborted)"),
                                         HasSubstr("no device would have me"))));
 }
@@ -467,12 +513,19 @@ class HostileDrivers : public HostedDevices {
 
 TEST_F(HostileDrivers, WhatTheySayOfTheirDeviceIsChecked) {
   for (const char* attack : {"no_queues", "too_many_queues", "queue_of_another", "another_device",
-                             "rates", "negative_limit", "twice"}) {
+                             "rates", "negative_limit", "negative"}) {
     SCOPED_TRACE(attack);
     OpenFor(attack);
     EXPECT_EQ(device_, nullptr);
-    EXPECT_THAT(notes_, ElementsAre(HasSubstr("EVIL:0 is left out: ")));
+    EXPECT_THAT(notes_, ElementsAre(AllOf(HasSubstr("EVIL:0"), HasSubstr("EVIL"))));
   }
+}
+
+// Of one that says that there are more than there can be, not all are looked for.
+TEST_F(HostileDrivers, TheirNumberIsLimited) {
+  OpenFor("endless");
+  EXPECT_NE(device_, nullptr);
+  EXPECT_EQ(notes_.size(), kMaxHostedDevices - 1) << "the others say that they are EVIL:0, too";
 }
 
 TEST_F(HostileDrivers, AListThatIsCutAnywhereIsNone) {
@@ -500,6 +553,25 @@ TEST_F(HostileDrivers, AStatusThatThereIsNot) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
   EXPECT_EQ(status.message().size(), 484u);
   EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
+}
+
+// The length of an error's text is another each time that it is read.
+TEST_F(HostileDrivers, ALengthIsReadOnce) {
+  OpenFor("flips_length");
+  ASSERT_NE(device_, nullptr);
+  const auto memory = device_->Alloc(8);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto program = device_->Load(NextImage());
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto commands = device_->Encode({NextCommand(*program)});
+  ASSERT_TRUE(commands.ok()) << commands.status();
+  for (int i = 0; i < 1000; ++i) {
+    const auto point = device_->queue().Submit(*commands, {Whole(*memory)}, {});
+    ASSERT_TRUE(point.ok()) << point.status();
+    const absl::Status status = point->Wait(absl::Seconds(60));
+    ASSERT_FALSE(status.ok());
+    ASSERT_LE(status.message().size(), kHostedMessage);
+  }
 }
 
 TEST_F(HostileDrivers, WildTimesAreTamed) { EXPECT_EQ(RunOn("wild_times"), absl::OkStatus()); }

@@ -2,10 +2,13 @@
 // the attack.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
@@ -44,8 +47,9 @@ std::string Opened(const std::string& attack) {
   if (attack == "another_device") facts.name = "CPU:0";
   if (attack == "rates") facts.rates.bytes = std::numeric_limits<double>::quiet_NaN();
   if (attack == "negative_limit") facts.memory_limit = -1;
-  opened.devices.push_back(facts);
-  if (attack == "twice") opened.devices.push_back(facts);
+  opened.device = facts;
+  opened.shown = attack == "endless" ? std::numeric_limits<int64_t>::max() : 1;
+  if (attack == "negative") opened.shown = -1;
   return EncodeHostedOpened(opened);
 }
 
@@ -126,9 +130,24 @@ class Attacker {
       std::memcpy(static_cast<void*>(&words), bytes.data(), bytes.size());
       return;
     }
+    // Another length each time that somebody looks.
+    if (attack_ == "flips_length") {
+      outcome.code = 13;
+      if (!std::exchange(flips_, true)) std::thread([&words] { Flip(words); }).detach();
+    }
     words.ended.value.store(ended);
   }
 
+  static void Flip(HostedQueueWords& words) {
+    for (uint32_t value = 4;; value = ~value) {
+      for (HostedOutcome& outcome : words.outcomes) {
+        auto& length = reinterpret_cast<std::atomic<uint32_t>&>(outcome.message_bytes);
+        length.store(value, std::memory_order_relaxed);
+      }
+    }
+  }
+
+  bool flips_ = false;
   const int socket_;
   const std::string attack_;
   HostedControl& control_;
@@ -147,11 +166,10 @@ int Serve(int socket) {
   const auto setup = DecodeHostedSetup(*frame);
   auto mapping = SharedMapping::Map((*descriptors)[0].get(), sizeof(HostedControl));
   if (!setup.ok() || !mapping.ok()) return 1;
-  // The list of devices is harmless, so that there is one to be opened.
-  const std::string attack = setup->only < 0 ? "" : setup->library;
-  if (setup->only < 0 && setup->library.starts_with("list_")) {
+  const std::string& attack = setup->library;
+  if (attack.starts_with("list_")) {
     const std::string bytes = Opened("");
-    const auto at = std::stoull(setup->library.substr(5));
+    const auto at = std::stoull(attack.substr(5));
     (void)WriteFrame(socket, at < bytes.size() ? bytes.substr(0, at) : bytes + "more");
     return 0;
   }

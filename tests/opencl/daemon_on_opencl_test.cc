@@ -94,13 +94,14 @@ TEST_P(DaemonOnOpenCl, RunsGoOnAfterItsWorkerWasKilled) {
     Double();
     const auto drivers = DriversOf(daemon_->pid());
     ASSERT_EQ(drivers.size(), 1u);
+    const std::string whose = GetParam() == "tenant" ? "worker of tenant local" : "worker";
     kill(*drivers.begin(), SIGKILL);
     while (!HasEndedOrStopped(*drivers.begin())) std::this_thread::yield();
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = TryDouble();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr(StrCat("OPENCL:0's worker (process ", *drivers.begin(),
+                HasSubstr(StrCat("OPENCL:0's ", whose, " (process ", *drivers.begin(),
                                  ") was ended by signal 9 (Killed)")));
     while (!status.ok()) status = TryDouble();
     const auto took = std::chrono::steady_clock::now() - begin;
@@ -109,7 +110,7 @@ TEST_P(DaemonOnOpenCl, RunsGoOnAfterItsWorkerWasKilled) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isolation, DaemonOnOpenCl, ::testing::Values("none", "device"),
+INSTANTIATE_TEST_SUITE_P(Isolation, DaemonOnOpenCl, ::testing::Values("none", "device", "tenant"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,8 +1,14 @@
 // Models with instances on several devices, of this machine and of others: which device an
 // instance group selects, that a request goes to the device that ends first, and that a lost
 // machine loses no request.
-#include <future>
+#include <signal.h>
 
+#include <atomic>
+#include <future>
+#include <set>
+#include <thread>
+
+#include "tests/server/device_workers.h"
 #include "tests/server/serving_fixture.h"
 
 namespace telegrad {
@@ -171,43 +177,83 @@ TEST_F(ServingPlacesTest, AMachineThatIsGoneLosesNoRequest) {
   EXPECT_EQ(WrongOfMany("there", 2, 5), 0);
 }
 
+// A model whose weights are on CUDA:0 of the fake.
+class ServingOnALostGpu : public ServingPlacesTest {
+ protected:
+  void Serve(std::vector<std::string> flags) {
+    for (size_t i = 0; i < weight_.size(); ++i) weight_[i] = static_cast<float>(i % 7);
+    WriteModel("sum",
+               onnx::test::ModelWriter()
+                   .Input("x", DType::kFloat32, {-1, 4096})
+                   .Output("y", DType::kFloat32, {-1, 4096})
+                   .Initializer("w", HostTensor::Of<float>({4096}, weight_))
+                   .Node("Add", {"x", "w"}, {"y"})
+                   .File(13),
+               std::string(kBatch));
+    flags.insert(flags.end(), {"--cuda-library", TELEGRAD_FAKE_CUDA, "--hip-devices", "0",
+                               "--models-device", "CUDA:0"});
+    StartServing(flags);
+    ASSERT_TRUE(BecomesReady("sum")) << ReasonOf("sum");
+  }
+  // Until it has answered `count` requests behind one that failed with the GPU.
+  void ExpectAnswersBehindTheLoss(int count) {
+    const std::vector<float> x(4096, 1);
+    int answered = 0, failed = 0;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (failed == 0 || answered < count) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << answered << " " << failed;
+      const auto response = Infer(Floats("sum", {1, 4096}, x));
+      if (!response.ok()) {
+        ASSERT_TRUE(absl::IsUnavailable(response.status())) << response.status();
+        // Until the daemon has looked; never for the weights that are gone.
+        ASSERT_THAT(std::string(response.status().message()), Not(HasSubstr("memory of")));
+        ++failed;
+        continue;
+      }
+      ASSERT_EQ(response->raw_output_contents(0).size(), 4096 * sizeof(float));
+      std::vector<float> y(4096);
+      std::memcpy(y.data(), response->raw_output_contents(0).data(), 4096 * sizeof(float));
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], 1 + weight_[i]) << i;
+      answered += failed > 0 ? 1 : 0;
+    }
+  }
+
+  std::vector<float> weight_ = std::vector<float>(4096);
+};
+
 // A kernel faults, and the GPU loses the weights with everything else. Once the daemon has opened
 // it again, the model puts them there anew, and no request has to know.
-TEST_F(ServingPlacesTest, AGpuThatComesBackServesAgain) {
-  std::vector<float> weight(4096);
-  for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 7);
-  WriteModel("sum",
-             onnx::test::ModelWriter()
-                 .Input("x", DType::kFloat32, {-1, 4096})
-                 .Output("y", DType::kFloat32, {-1, 4096})
-                 .Initializer("w", HostTensor::Of<float>({4096}, weight))
-                 .Node("Add", {"x", "w"}, {"y"})
-                 .File(13),
-             std::string(kBatch));
+TEST_F(ServingOnALostGpu, ServesAgainAfterAFault) {
   setenv("FAKE_CUDA_FAULT_LAUNCH", "3", 1);
-  StartServing(
-      {"--cuda-library", TELEGRAD_FAKE_CUDA, "--hip-devices", "0", "--models-device", "CUDA:0"});
+  Serve({});
   unsetenv("FAKE_CUDA_FAULT_LAUNCH");
-  ASSERT_TRUE(BecomesReady("sum")) << ReasonOf("sum");
+  ExpectAnswersBehindTheLoss(8);
+}
+
+// Models are one tenant, whose process is killed. What fails is what it was running.
+TEST_F(ServingOnALostGpu, ServesAgainWithoutTheProcessThatHadItsWeights) {
+  Serve({"--isolate", "tenant"});
   const std::vector<float> x(4096, 1);
-  int answered = 0, failed = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (failed == 0 || answered < 8) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << answered << " " << failed;
-    const auto response = Infer(Floats("sum", {1, 4096}, x));
-    if (!response.ok()) {
-      ASSERT_TRUE(absl::IsUnavailable(response.status())) << response.status();
-      // Until the daemon has looked; never for the weights that are gone.
-      ASSERT_THAT(std::string(response.status().message()), Not(HasSubstr("memory of")));
-      ++failed;
-      continue;
+  ASSERT_TRUE(Infer(Floats("sum", {1, 4096}, x)).ok());
+  const std::set<pid_t> workers = DriversOf(daemon_->pid());
+  ASSERT_EQ(workers.size(), 1u);
+  const pid_t process = *workers.begin();
+  std::atomic<bool> stop{false};
+  std::atomic<int> unexpected{0};
+  std::thread caller([&] {
+    while (!stop.load()) {
+      const auto response = Infer(Floats("sum", {1, 4096}, x));
+      if (!response.ok() && !absl::IsUnavailable(response.status())) ++unexpected;
     }
-    ASSERT_EQ(response->raw_output_contents(0).size(), 4096 * sizeof(float));
-    std::vector<float> y(4096);
-    std::memcpy(y.data(), response->raw_output_contents(0).data(), 4096 * sizeof(float));
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], 1 + weight[i]) << i;
-    answered += failed > 0 ? 1 : 0;
-  }
+  });
+  kill(process, SIGSTOP);  // so that something is under way when it ends
+  ExpectAnswersBehindTheLoss(8);
+  stop = true;
+  caller.join();
+  EXPECT_EQ(unexpected.load(), 0);
+  const std::set<pid_t> now = DriversOf(daemon_->pid());
+  EXPECT_EQ(now.size(), 1u);
+  EXPECT_EQ(now.count(process), 0u);
 }
 
 }  // namespace

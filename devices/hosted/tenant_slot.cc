@@ -1,0 +1,445 @@
+// Whoever uses the process at hand is counted, and it is ended by choice only while nobody does.
+// Drivers are asked without the lock.
+#include "devices/hosted/tenant_slot.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "devices/api/idle_at_once.h"
+#include "devices/api/trace.h"
+#include "engine/base/device_lost.h"
+#include "engine/base/status.h"
+#include "engine/base/thread.h"
+
+namespace telegrad {
+namespace {
+
+// Between tries to start a process that does not start.
+constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
+constexpr size_t kFewPrograms = 64;
+
+// A tenant's memory, with what has to stay for as long.
+struct HeldMemory {
+  std::shared_ptr<TenantSlot> slot;
+  std::shared_ptr<TenantBytes> bytes;
+  std::shared_ptr<Memory> memory;
+
+  HeldMemory(std::shared_ptr<TenantSlot> s, std::shared_ptr<TenantBytes> b,
+             std::shared_ptr<Memory> m)
+      : slot(std::move(s)), bytes(std::move(b)), memory(std::move(m)) {}
+  HeldMemory(const HeldMemory&) = delete;
+  HeldMemory& operator=(const HeldMemory&) = delete;
+  ~HeldMemory() {
+    const int64_t size = memory->size();
+    memory = nullptr;
+    bytes->Return(size);
+  }
+};
+
+}  // namespace
+
+void TenantBytes::Add(int64_t size) {
+  const MutexLock lock(mutex_);
+  ++count_;
+  if (lost_) {
+    used_->fetch_sub(size);
+  } else {
+    bytes_ += size;
+  }
+}
+
+void TenantBytes::Return(int64_t size) {
+  const MutexLock lock(mutex_);
+  --count_;
+  if (lost_) return;
+  bytes_ -= size;
+  used_->fetch_sub(size);
+}
+
+void TenantBytes::Lose() {
+  const MutexLock lock(mutex_);
+  if (!lost_) used_->fetch_sub(bytes_);
+  lost_ = true;
+}
+
+bool TenantBytes::none() const {
+  const MutexLock lock(mutex_);
+  return lost_ || count_ == 0;
+}
+
+absl::StatusOr<std::shared_ptr<const TenantCommands>> TenantCommands::Encode(
+    std::shared_ptr<TenantSlot> slot, const void* device, std::vector<Command> commands) {
+  auto out = std::make_shared<TenantCommands>(slot, device, std::move(commands));
+  TG_ASSIGN_OR_RETURN(const TenantSlot::Use use, slot->Open());
+  TG_ASSIGN_OR_RETURN(const auto encoded, slot->Encode(*use, *out));
+  out->scalars_ = encoded->scalars();
+  out->needs_ = encoded->needs();
+  return out;
+}
+
+TenantCommands::~TenantCommands() { slot_->Forget(*this); }
+
+TenantSlot::Use::~Use() {
+  if (slot_ == nullptr) return;
+  const MutexLock lock(slot_->mutex_);
+  if (--slot_->users_ == 0) slot_->unused_.notify_all();
+}
+
+TenantSlot::~TenantSlot() {
+  Close();
+  if (recovery_.joinable()) recovery_.join();
+}
+
+void TenantSlot::Close() {
+  std::unique_ptr<Device> last;  // without the lock
+  ReleasableLock lock(mutex_);
+  closed_ = true;
+  while (users_ > 0) unused_.wait(lock);
+  if (bytes_ != nullptr) bytes_->Lose();
+  last.swap(device_);
+  lock.unlock();
+}
+
+absl::StatusOr<std::unique_ptr<Device>> TenantSlot::Start(uint64_t generation) const {
+  TG_ASSIGN_OR_RETURN(auto first, options_.opening->Open(generation));
+  auto device = MakeGenerationsDevice(
+      std::move(first),
+      [opening = options_.opening](uint64_t number) { return opening->Open(number); }, nullptr,
+      generation);
+  if (std::ranges::equal(device->queues(), options_.queues, {}, &Queue::takes)) return device;
+  return absl::UnavailableError(StrCat(options_.opening->whose(), " came with other queues"));
+}
+
+void TenantSlot::PutOff() {
+  pause_ns_ = std::clamp(2 * pause_ns_, kFirstPauseNs, kLongestPauseNs);
+  next_try_ns_ = SteadyNs() + pause_ns_;
+}
+
+std::optional<TenantSlot::Use> TenantSlot::AtHand() {
+  const MutexLock lock(mutex_);
+  if (device_ == nullptr) return std::nullopt;
+  ++users_;
+  return Use(this, device_.get());
+}
+
+absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
+  {
+    const MutexLock lock(mutex_);
+    ++uses_;
+  }
+  if (auto use = AtHand()) return *std::move(use);
+  const MutexLock one(starting_);
+  if (auto use = AtHand()) return *std::move(use);
+  uint64_t next;
+  {
+    const MutexLock lock(mutex_);
+    if (closed_) return absl::CancelledError("the device was closed");
+    if (!why_.ok() && SteadyNs() < next_try_ns_) return why_;
+    next = generation_ + 1;
+  }
+  auto device = Start(next);
+  const MutexLock lock(mutex_);
+  if (!device.ok()) {
+    why_ = DeviceLostError(StrCat("the server cannot start ", options_.opening->whose(),
+                                  " (generation ", next,
+                                  "); its log says why: ask its operator, and try again"));
+    PutOff();
+    return why_;
+  }
+  device_ = *std::move(device);
+  why_ = absl::OkStatus();
+  pause_ns_ = next_try_ns_ = 0;
+  ++users_;
+  return Use(this, device_.get());
+}
+
+absl::Status TenantSlot::Health() const {
+  const MutexLock lock(mutex_);
+  if (device_ != nullptr) return device_->Health();
+  return SteadyNs() < next_try_ns_ ? why_ : absl::OkStatus();
+}
+
+uint64_t TenantSlot::generation() const {
+  const MutexLock lock(mutex_);
+  return device_ != nullptr ? device_->generation() : std::max<uint64_t>(generation_, 1);
+}
+
+absl::Status TenantSlot::Recover() {
+  const auto use = AtHand();
+  if (!use) return FailedPrecondition(options_.opening->whose(), " has not ended");
+  return (*use)->Recover();
+}
+
+int64_t TenantSlot::footprint() {
+  const auto use = AtHand();
+  return use ? (*use)->memory_footprint() : 0;
+}
+
+std::shared_ptr<TenantBytes> TenantSlot::BytesIn(Device& device) {
+  const uint64_t generation = device.generation();
+  const MutexLock lock(mutex_);
+  if (bytes_ == nullptr || bytes_->generation() < generation) {
+    if (bytes_ != nullptr) bytes_->Lose();
+    bytes_ = std::make_shared<TenantBytes>(options_.used, generation);
+  }
+  return bytes_;
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> TenantSlot::Alloc(const std::shared_ptr<TenantSlot>& slot,
+                                                          int64_t size) {
+  const auto use = slot->Open();
+  if (!use.ok()) {
+    slot->options_.used->fetch_sub(size);
+    return use.status();
+  }
+  auto bytes = slot->BytesIn(**use);
+  bytes->Add(size);
+  auto memory = (*use)->Alloc(size);
+  if (!memory.ok()) {
+    bytes->Return(size);
+    return memory.status();
+  }
+  Memory* const raw = memory->get();
+  return std::shared_ptr<Memory>(
+      std::make_shared<HeldMemory>(slot, std::move(bytes), *std::move(memory)), raw);
+}
+
+absl::StatusOr<std::shared_ptr<LoadedProgram>> TenantSlot::Load(
+    Device& device, const std::shared_ptr<const TenantProgram>& program) {
+  {
+    const MutexLock lock(mutex_);
+    const auto known = programs_.find(program.get());
+    if (known != programs_.end() && !known->second.of.expired()) return known->second.program;
+  }
+  TG_ASSIGN_OR_RETURN(auto loaded, device.Load(program->image()));
+  std::vector<std::shared_ptr<LoadedProgram>> dropped;  // without the lock
+  const MutexLock lock(mutex_);
+  Loaded& place = programs_[program.get()];
+  dropped.push_back(std::move(place.program));
+  place = {program, loaded};
+  if (programs_.size() < sweep_at_) return loaded;
+  std::erase_if(programs_, [&](auto& entry) {
+    if (!entry.second.of.expired()) return false;
+    dropped.push_back(std::move(entry.second.program));
+    return true;
+  });
+  sweep_at_ = 2 * programs_.size() + kFewPrograms;
+  return loaded;
+}
+
+absl::StatusOr<std::shared_ptr<const CommandBuffer>> TenantSlot::Encode(
+    Device& device, const TenantCommands& commands) {
+  {
+    const MutexLock lock(mutex_);
+    const auto known = encoded_.find(&commands);
+    if (known != encoded_.end()) return known->second;
+  }
+  std::vector<Command> list = commands.commands();
+  for (size_t i = 0; i < list.size(); ++i) {
+    std::shared_ptr<LoadedProgram>& given = list[i].launch.program;
+    if (list[i].kind != CommandKind::kLaunch || given == nullptr) continue;
+    const auto program = std::dynamic_pointer_cast<const TenantProgram>(given);
+    if (program == nullptr || program->device() != commands.device()) {
+      return InvalidArgument("command ", i, ": the program was not loaded on ", device.name());
+    }
+    TG_ASSIGN_OR_RETURN(given, Load(device, program));
+  }
+  TG_ASSIGN_OR_RETURN(auto encoded, device.Encode(std::move(list)));
+  const MutexLock lock(mutex_);
+  return encoded_.emplace(&commands, std::move(encoded)).first->second;
+}
+
+void TenantSlot::Forget(const TenantCommands& commands) {
+  std::shared_ptr<const CommandBuffer> dropped;  // without the lock
+  const MutexLock lock(mutex_);
+  const auto known = encoded_.find(&commands);
+  if (known == encoded_.end()) return;
+  dropped = std::move(known->second);
+  encoded_.erase(known);
+}
+
+std::optional<int64_t> TenantSlot::End() {
+  std::unique_ptr<Device> device;
+  decltype(programs_) programs;
+  decltype(encoded_) encoded;
+  {
+    const MutexLock lock(mutex_);
+    const bool used = uses_ != std::exchange(uses_seen_, uses_);
+    if (device_ == nullptr || users_ > 0 || used) return std::nullopt;
+    if (bytes_ != nullptr && !bytes_->none()) return std::nullopt;
+    device.swap(device_);
+    programs.swap(programs_);
+    encoded.swap(encoded_);
+    generation_ = device->generation();
+  }
+  const int64_t held = device->memory_footprint();
+  encoded.clear();
+  programs.clear();
+  device = nullptr;
+  options_.opening->Forget();
+  return held;
+}
+
+absl::StatusOr<int64_t> TenantSlot::GiveBack() {
+  uint64_t seen;
+  {
+    const MutexLock lock(mutex_);
+    seen = uses_seen_;
+  }
+  if (const auto held = End()) return *held;
+  const auto use = AtHand();
+  const auto idle = use ? (*use)->idle_memory() : nullptr;
+  if (idle == nullptr) return 0;
+  auto bytes = idle->GiveBack();
+  if (absl::IsFailedPrecondition(bytes.status())) {  // as if it had not been asked
+    const MutexLock lock(mutex_);
+    uses_seen_ = seen;
+  }
+  return bytes;
+}
+
+absl::StatusOr<int64_t> TenantSlot::GiveBackAll() {
+  const auto use = AtHand();
+  if (!use || (*use)->memory_footprint() <= (*use)->memory_used()) return 0;
+  const auto idle = std::dynamic_pointer_cast<IdleMemoryAtOnce>((*use)->idle_memory());
+  return idle == nullptr ? 0 : idle->GiveBackAll();
+}
+
+int64_t TenantSlot::Look(const std::function<void()>& wake) {
+  constexpr int64_t kNever = INT64_MAX;
+  const auto use = AtHand();
+  if (!use || (*use)->Health().ok()) return kNever;
+  BytesIn(**use)->Lose();
+  {
+    const MutexLock lock(mutex_);
+    if (recovering_) return kNever;
+    if (SteadyNs() < next_try_ns_) return next_try_ns_;
+    recovering_ = true;
+  }
+  if (recovery_.joinable()) recovery_.join();
+  auto thread = StartThread([this, wake] {
+    BringBack();
+    wake();
+  });
+  if (thread.ok()) {
+    recovery_ = *std::move(thread);
+    return kNever;
+  }
+  const MutexLock lock(mutex_);
+  recovering_ = false;
+  PutOff();
+  return next_try_ns_;
+}
+
+void TenantSlot::BringBack() {
+  absl::Status recovered;
+  if (const auto use = AtHand()) recovered = (*use)->Recover();
+  const MutexLock lock(mutex_);
+  recovering_ = false;
+  if (recovered.ok() || absl::IsFailedPrecondition(recovered)) {
+    pause_ns_ = next_try_ns_ = 0;
+  } else {
+    PutOff();
+  }
+}
+
+struct TenantKeeper::State {
+  Mutex mutex;
+  ConditionVariable rung;
+  bool woken TG_GUARDED_BY(mutex) = false, stop TG_GUARDED_BY(mutex) = false;
+  std::vector<std::weak_ptr<TenantSlot>> slots TG_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);  // to be destroyed
+  bool destroying TG_GUARDED_BY(mutex) = false;
+
+  void Wake() {
+    const MutexLock lock(mutex);
+    woken = true;
+    rung.notify_all();
+  }
+  std::vector<std::shared_ptr<TenantSlot>> Live() {
+    std::vector<std::shared_ptr<TenantSlot>> out;
+    const MutexLock lock(mutex);
+    for (const auto& known : slots) {
+      if (auto slot = known.lock()) out.push_back(std::move(slot));
+    }
+    return out;
+  }
+  // False: it is over.
+  bool Await(int64_t next_ns) {
+    std::vector<std::unique_ptr<TenantSlot>> gone;
+    ReleasableLock lock(mutex);
+    while (!woken && !stop && SteadyNs() < next_ns) {
+      if (next_ns == INT64_MAX) {
+        rung.wait(lock);
+      } else {
+        rung.wait_for(lock, std::chrono::nanoseconds(next_ns - SteadyNs()));
+      }
+    }
+    woken = false;
+    gone.swap(unused);
+    destroying = true;
+    lock.unlock();
+    gone.clear();
+    lock.lock();
+    destroying = false;
+    rung.notify_all();
+    return !stop;
+  }
+  void Serve() {
+    int64_t next = INT64_MAX;
+    while (Await(next)) {
+      next = INT64_MAX;
+      for (const auto& slot : Live()) next = std::min(next, slot->Look([this] { Wake(); }));
+    }
+  }
+};
+
+TenantKeeper::TenantKeeper() : state_(std::make_shared<State>()) {}
+
+absl::StatusOr<std::unique_ptr<TenantKeeper>> TenantKeeper::Start() {
+  std::unique_ptr<TenantKeeper> out(new TenantKeeper());
+  TG_ASSIGN_OR_RETURN(out->thread_, StartThread([state = out->state_] { state->Serve(); }));
+  return out;
+}
+
+// Destroyed by the last slot's owner, it is so by its own thread.
+TenantKeeper::~TenantKeeper() {
+  {
+    const MutexLock lock(state_->mutex);
+    state_->stop = true;
+    state_->rung.notify_all();
+  }
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+std::shared_ptr<TenantSlot> TenantKeeper::Keep(std::unique_ptr<TenantSlot> slot) {
+  std::shared_ptr<TenantSlot> out(slot.release(), [state = state_](TenantSlot* unused) {
+    {
+      const MutexLock lock(state->mutex);
+      state->unused.emplace_back(unused);
+    }
+    state->Wake();
+  });
+  const MutexLock lock(state_->mutex);
+  std::erase_if(state_->slots, [](const auto& known) { return known.expired(); });
+  state_->slots.push_back(out);
+  return out;
+}
+
+std::vector<std::shared_ptr<TenantSlot>> TenantKeeper::slots() const { return state_->Live(); }
+
+void TenantKeeper::AwaitUnused() {
+  ReleasableLock lock(state_->mutex);
+  while (!state_->unused.empty() || state_->destroying) state_->rung.wait(lock);
+}
+
+std::function<void()> TenantKeeper::Waker() const {
+  return [state = state_] { state->Wake(); };
+}
+
+}  // namespace telegrad

@@ -1,0 +1,266 @@
+// A queue of the device hands each submission to the same queue in the tenant's process. Work of
+// one tenant follows in that queue; where the tenant changes, it waits here until what was
+// submitted before has ended, however: so the GPU has work of one tenant at a time on each queue,
+// as when one process serves all, and the time of a slice is its own.
+#include "devices/hosted/tenants_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "devices/api/idle_at_once.h"
+#include "devices/hosted/tenant_slot.h"
+#include "engine/base/mutex.h"
+#include "engine/base/status.h"
+
+namespace telegrad {
+namespace {
+
+class TenantsQueue final : public Queue {
+ public:
+  // Number `index` of the queues of `device`.
+  TenantsQueue(const HostedQueueFacts& facts, const void* device, size_t index)
+      : Queue(facts.name, facts.takes), device_(device), index_(index) {}
+
+  TimelinePoint last() const override {
+    const MutexLock lock(mutex_);
+    return last_;
+  }
+
+ private:
+  absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
+                                        std::span<const TimelinePoint> waits) override {
+    const auto* const own = dynamic_cast<const TenantCommands*>(work.commands.get());
+    if (own == nullptr || own->device() != device_) {
+      return InvalidArgument(name(), ": the commands were not encoded for its device");
+    }
+    TenantSlot& slot = own->slot();
+    const std::shared_ptr<const CommandBuffer> kept = std::move(work.commands);  // and so the slot
+    TG_ASSIGN_OR_RETURN(const TenantSlot::Use use, slot.Open());
+    TG_ASSIGN_OR_RETURN(auto encoded, slot.Encode(*use, *own));
+    work.commands = std::move(encoded);
+    std::vector<TimelinePoint> all;
+    const MutexLock lock(mutex_);
+    for (const TimelinePoint& wait : waits) {
+      if (wait.timeline == last_.timeline && wait.value > last_.value) {
+        return InvalidArgument(name(), ": a wait for point ", wait.value, " of a queue that is at ",
+                               last_.value);
+      }
+    }
+    // First of all, so that no failure lets the work pass what is before it.
+    if (last_of_ != &slot && last_.timeline->value() < last_.value) {
+      const auto turn = std::make_shared<Timeline>();
+      last_.timeline->OnReached(last_.value, [turn](const absl::Status&) { turn->Signal(1); });
+      all.push_back({turn, 1});
+    }
+    all.insert(all.end(), waits.begin(), waits.end());
+    TG_ASSIGN_OR_RETURN(last_, use->queues()[index_]->Submit(std::move(work), all));
+    last_of_ = &slot;
+    return last_;
+  }
+
+  const void* const device_;
+  const size_t index_;
+  mutable Mutex mutex_;
+  TimelinePoint last_ TG_GUARDED_BY(mutex_) = {std::make_shared<Timeline>(), 0};
+  // To be compared only: one that has gone has ended its work.
+  const TenantSlot* last_of_ TG_GUARDED_BY(mutex_) = nullptr;
+};
+
+// What is the same for a device and all its tenants.
+class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
+ public:
+  TenantsCore(const HostedOptions& options, HostedFacts given, int64_t number,
+              std::unique_ptr<TenantKeeper> keeper)
+      : facts(std::move(given)), options_(options), number_(number), keeper_(std::move(keeper)) {
+    options_.setup.memory_limit = facts.memory_limit;
+    options_.on_over = keeper_->Waker();
+    for (size_t i = 0; i < facts.queues.size(); ++i) {
+      owned_.push_back(std::make_unique<TenantsQueue>(facts.queues[i], this, i));
+      queues.push_back(owned_.back().get());
+    }
+  }
+
+  std::shared_ptr<TenantSlot> NewSlot(std::string_view tenant) {
+    TenantSlot::Options slot{
+        .opening = std::make_shared<HostedOpening>(options_, facts.name, number_, tenant),
+        .used = used,
+        .keeps = shared_from_this()};
+    for (const HostedQueueFacts& queue : facts.queues) slot.queues.push_back(queue.takes);
+    return keeper_->Keep(std::make_unique<TenantSlot>(std::move(slot)));
+  }
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(const std::shared_ptr<TenantSlot>& slot,
+                                                int64_t size) {
+    if (size < 0) return InvalidArgument(facts.name, ": an allocation of ", size, " bytes");
+    if (Footprint() > facts.memory_limit - size) HaveOthersGiveBack(*slot);
+    TG_RETURN_IF_ERROR(Charge(size));
+    auto memory = TenantSlot::Alloc(slot, size);
+    if (!absl::IsResourceExhausted(memory.status())) return memory;
+    // It is within the limit: others keep what they have freed.
+    HaveOthersGiveBack(*slot);
+    TG_RETURN_IF_ERROR(Charge(size));
+    return TenantSlot::Alloc(slot, size);
+  }
+
+  void Close() {
+    for (const auto& slot : keeper_->slots()) slot->Close();
+    keeper_->AwaitUnused();
+  }
+  int64_t Footprint() const {
+    int64_t sum = 0;
+    for (const auto& slot : keeper_->slots()) sum += slot->footprint();
+    return sum;
+  }
+  // Those that were at work at the call before, if there are any; else all.
+  absl::StatusOr<int64_t> GiveBack() {
+    std::vector<std::shared_ptr<TenantSlot>> asked, again;
+    {
+      const MutexLock lock(mutex_);
+      for (const auto& known : at_work_) {
+        if (auto slot = known.lock()) asked.push_back(std::move(slot));
+      }
+    }
+    if (asked.empty()) asked = keeper_->slots();
+    int64_t sum = 0;
+    absl::Status first;
+    for (const auto& slot : asked) {
+      const auto bytes = slot->GiveBack();
+      sum += bytes.value_or(0);
+      if (absl::IsFailedPrecondition(bytes.status())) again.push_back(slot);
+      // What was lost has given everything back.
+      if (!absl::IsUnavailable(bytes.status())) first.Update(bytes.status());
+    }
+    const MutexLock lock(mutex_);
+    at_work_ = {again.begin(), again.end()};
+    if (!first.ok()) return first;
+    return sum;
+  }
+  // Of any process that tells: they have the same hardware.
+  Readings Sense() const {
+    for (const auto& slot : keeper_->slots()) {
+      const auto sensors = slot->sensors();
+      if (sensors == nullptr) continue;
+      Readings readings = sensors->Read();
+      for (int i = 0; i < kNumSensors; ++i) {
+        if (readings[static_cast<Sensor>(i)]) return readings;
+      }
+    }
+    return {};
+  }
+
+  const HostedFacts facts;
+  std::vector<Queue*> queues;
+  const std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
+
+ private:
+  absl::Status Charge(int64_t size) {
+    int64_t before = used->load();
+    do {
+      if (size > facts.memory_limit - before) {
+        return ResourceExhausted(facts.name, ": allocating ", size, " bytes with ", before,
+                                 " in use would exceed the memory limit of ", facts.memory_limit,
+                                 " bytes");
+      }
+    } while (!used->compare_exchange_weak(before, before + size));
+    return absl::OkStatus();
+  }
+  // What cannot be asked, or refuses, keeps it.
+  void HaveOthersGiveBack(const TenantSlot& but) {
+    for (const auto& slot : keeper_->slots()) {
+      if (slot.get() != &but) (void)slot->GiveBackAll();
+    }
+  }
+
+  HostedOptions options_;
+  const int64_t number_;
+  std::vector<std::unique_ptr<TenantsQueue>> owned_;
+  const std::unique_ptr<TenantKeeper> keeper_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<TenantSlot>> at_work_ TG_GUARDED_BY(mutex_);
+};
+
+class TenantsIdleMemory final : public IdleMemory {
+ public:
+  explicit TenantsIdleMemory(std::shared_ptr<TenantsCore> core) : core_(std::move(core)) {}
+  absl::StatusOr<int64_t> GiveBack() override { return core_->GiveBack(); }
+
+ private:
+  const std::shared_ptr<TenantsCore> core_;
+};
+
+class TenantsSensors final : public Sensors {
+ public:
+  explicit TenantsSensors(std::shared_ptr<TenantsCore> core) : core_(std::move(core)) {}
+
+ private:
+  Readings Ask() override { return core_->Sense(); }
+
+  const std::shared_ptr<TenantsCore> core_;
+};
+
+// As one tenant uses it; "": the device itself, with which all that it runs for anybody ends.
+class TenantsDevice final : public Device {
+ public:
+  TenantsDevice(std::shared_ptr<TenantsCore> core, std::string_view tenant)
+      : core_(std::move(core)), whole_(tenant.empty()), slot_(core_->NewSlot(tenant)) {}
+  ~TenantsDevice() override {
+    if (whole_) core_->Close();
+  }
+
+  const std::string& name() const override { return core_->facts.name; }
+  const Target& target() const override { return core_->facts.target; }
+  int64_t memory_limit() const override { return core_->facts.memory_limit; }
+  int64_t memory_used() const override { return core_->used->load(); }
+  Rates rates() const override { return core_->facts.rates; }
+  int64_t memory_footprint() const override { return core_->Footprint(); }
+  std::shared_ptr<IdleMemory> idle_memory() override {
+    return std::make_shared<TenantsIdleMemory>(core_);
+  }
+  std::shared_ptr<Sensors> sensors() override {
+    return core_->facts.senses ? std::make_shared<TenantsSensors>(core_) : nullptr;
+  }
+  bool host_visible() const override { return false; }
+
+  std::shared_ptr<Device> ForTenant(std::string_view tenant) override {
+    return std::make_shared<TenantsDevice>(core_, tenant);
+  }
+
+  absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override {
+    return core_->Alloc(slot_, size);
+  }
+  absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
+    auto program = std::make_shared<TenantProgram>(core_.get(), image);
+    TG_ASSIGN_OR_RETURN(const TenantSlot::Use use, slot_->Open());
+    TG_RETURN_IF_ERROR(slot_->Load(*use, program).status());
+    return program;
+  }
+  absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(
+      std::vector<Command> commands) override {
+    return TenantCommands::Encode(slot_, core_.get(), std::move(commands));
+  }
+  std::span<Queue* const> queues() override { return core_->queues; }
+  absl::Status Health() const override { return slot_->Health(); }
+  uint64_t generation() const override { return slot_->generation(); }
+  absl::Status Recover() override { return slot_->Recover(); }
+
+ private:
+  const std::shared_ptr<TenantsCore> core_;
+  const bool whole_;
+  const std::shared_ptr<TenantSlot> slot_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenForTenants(const HostedOptions& options,
+                                                       const std::string& name, int64_t number,
+                                                       HostedOpened* said) {
+  TG_ASSIGN_OR_RETURN(HostedFacts facts, HostedOpening(options, name, number).Describe(said));
+  TG_ASSIGN_OR_RETURN(auto keeper, TenantKeeper::Start());
+  return std::make_unique<TenantsDevice>(
+      std::make_shared<TenantsCore>(options, std::move(facts), number, std::move(keeper)), "");
+}
+
+}  // namespace telegrad
