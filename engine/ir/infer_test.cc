@@ -369,8 +369,10 @@ TEST(Infer, GoodAndBadUsesOfEveryOp) {
     }
   }
   for (const OpInfo& row : AllOps()) {
-    EXPECT_TRUE(good.contains(std::string(row.name))) << "no good use of " << std::string(row.name);
-    EXPECT_TRUE(bad.contains(std::string(row.name))) << "no bad use of " << std::string(row.name);
+    EXPECT_TRUE(good.contains(std::string(row.name)))
+        << "kCases has no good use of " << std::string(row.name);
+    EXPECT_TRUE(bad.contains(std::string(row.name)))
+        << "kCases has no bad use of " << std::string(row.name);
   }
 }
 

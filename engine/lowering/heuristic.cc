@@ -113,10 +113,11 @@ class CpuHeuristic {
             s_.d.ranges, [&](UOp range) { return range.range_id() == m.range; });
         const auto r = static_cast<int>(at - s_.d.ranges.begin());
         if (at == s_.d.ranges.end() || !Has(work.all, r)) continue;
-        if (m.kind == Move::Kind::kVectorize) {
+        const MovePart part = RowOf(m.kind).part;
+        if (part == MovePart::kLanes) {
           tile.lanes = r;
           tile.width = m.amount;
-        } else if (m.kind == Move::Kind::kUpcast && parts < std::size(tile.parts)) {
+        } else if (part == MovePart::kReplicas && parts < std::size(tile.parts)) {
           tile.parts[parts++] = {r, m.amount};
         }
       }

@@ -264,5 +264,16 @@ TEST(DecompositionsTest, AByteOfAnIntegerIsItsLowestBits) {
   EXPECT_EQ(through(DType::kUInt8, DType::kInt64).op(), Op::kCast);
 }
 
+// An elementwise op that no program has is gone before programs are made.
+TEST(DecompositionsTest, OpsOfNoProgramAreExpressedByOthers) {
+  for (const OpInfo& info : AllOps()) {
+    if (!Is(info.op, kAlu) || IsAt(info.op, kProgramLevel)) continue;
+    const bool found = std::ranges::any_of(kDecompositions.rules(), [&](const Rule& rule) {
+      return rule.lhs[0].kind == Token::kOp && rule.lhs[0].op == info.op;
+    });
+    EXPECT_TRUE(found) << "decompositions.cc has no rule for " << info.name;
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -213,6 +213,10 @@ TEST_P(RowsTest, EveryRowKeepsTheValue) {
   std::mt19937_64 random(seed);
   constexpr int kHits = 25, kTrials = 3000;
   for (const Rule& rule : table.rules()) {
+    // Functions of floats have a bound in ulp: decompositions_test.
+    const bool bounded =
+        rule.lhs[0].kind == Token::kOp && Info(rule.lhs[0].op).elements == Elements::kFloatOnly;
+    if (&table == &kDecompositions && bounded) continue;
     int hits = 0;
     for (DType type : kTypes) {
       if (!Has(rule.when.types, type)) continue;
@@ -255,7 +259,8 @@ TEST_P(RowsTest, EveryRowKeepsTheValue) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tables, RowsTest, ::testing::Values(&kAlgebra, &kDivMod, &kStrength),
+INSTANTIATE_TEST_SUITE_P(Tables, RowsTest,
+                         ::testing::Values(&kAlgebra, &kDivMod, &kDecompositions, &kStrength),
                          [](const auto& info) { return std::string(info.param->name()); });
 
 }  // namespace

@@ -96,7 +96,7 @@ inline Value EvalFloat(Op op, DType t, double x, double y, double z) {
       }
       return {t, 0, std::fma(x, y, z)};
     default:
-      ADD_FAILURE() << "no float semantics for " << Name(op);
+      ADD_FAILURE() << "EvalFloat of test_evaluator.h has no case for " << Name(op);
       return {t};
   }
 }
@@ -174,7 +174,7 @@ inline Value EvalInt(Op op, DType t, Int x, Int y, Int z) {
       if (y < 0 || y >= bits) return WrapInt(t, x < 0 ? -1 : 0);
       return WrapInt(t, FloorQuotient(x, Int{1} << static_cast<int>(y)));
     default:
-      ADD_FAILURE() << "no integer semantics for " << Name(op);
+      ADD_FAILURE() << "EvalInt of test_evaluator.h has no case for " << Name(op);
       return {t};
   }
 }

@@ -30,7 +30,7 @@ Result MaskWhereRowsStay(FrozenGraph graph, const Options& options, Budget* budg
 
 constexpr auto kAlways = [](const Options&) { return true; };
 
-constexpr GraphStep kSteps[kGraphSteps] = {
+constexpr GraphStep kSteps[] = {
     {"collapse", "turns masked reductions into iota, gather and scatter", kAlways,
      [](FrozenGraph graph, const Options&, Budget* budget) -> Result {
        return CollapseReductions(graph.root(), budget);
@@ -102,7 +102,9 @@ Result MaskWhereRowsStay(FrozenGraph graph, const Options& options, Budget* budg
 
 }  // namespace
 
-std::span<const GraphStep, kGraphSteps> GraphSteps() { return kSteps; }
+static_assert(std::size(kSteps) <= kMostGraphSteps,
+              "kMostGraphSteps of graph_steps.h is too small");
+std::span<const GraphStep> GraphSteps() { return kSteps; }
 
 absl::StatusOr<FrozenGraph> RunGraphSteps(FrozenGraph legal, std::span<const GraphStep> steps,
                                           const ScheduleOptions& options, Budget* budget) {

@@ -22,8 +22,8 @@ struct GraphStep {
   absl::StatusOr<FrozenGraph> (*run)(FrozenGraph, const ScheduleOptions&, Budget*);
 };
 
-inline constexpr size_t kGraphSteps = 12;
-std::span<const GraphStep, kGraphSteps> GraphSteps();
+inline constexpr size_t kMostGraphSteps = 32;  // of which telegrad-opt makes passes
+std::span<const GraphStep> GraphSteps();
 
 // Runs those of `steps` that apply.
 absl::StatusOr<FrozenGraph> RunGraphSteps(FrozenGraph legal, std::span<const GraphStep> steps,

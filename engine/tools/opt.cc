@@ -64,9 +64,13 @@ constexpr FlagRow kFlags[] = {
      "(asm)"},
     {"target", 0, FlagKind::kString, "", "KEY",
      "Target that programs are lowered and compiled for: the key of a reproducer, host for this "
-     "machine, sm_80 or sm_90a for an A100 or H100, gfx90a, gfx942, gfx1100 or gfx1201 for an AMD "
-     "GPU, opencl for an OpenCL device (default: a generic target that --vector-bytes, "
-     "--vector-registers and --threads describe)"},
+     "machine, sm_80 or sm_90a for an A100 or H100, opencl for an OpenCL device, the arch of "
+     "another "
+     "row of engine/types/targets.def, or an AMD GPU:"
+#define AMD_PROCESSOR(name, ...) " " #name
+#include "engine/types/amd_processors.def"
+#undef AMD_PROCESSOR
+     " (default: a generic target that --vector-bytes, --vector-registers and --threads describe)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N",
      "Width of the vector registers of the generic target in bytes", Between(1, 65'536)},
     {"vector-registers", 0, FlagKind::kInt, "32", "N",
@@ -161,6 +165,15 @@ std::optional<Target> KnownTarget(std::string_view name, int threads) {
   if (const AmdProcessor* amd = FindAmdProcessor(name)) {
     return AmdTarget(*amd, amd->multiprocessors);
   }
+  // Of other rows one processor, with what all of the kind have.
+  constexpr std::pair<std::string_view, TargetKind> kRows[] = {
+#define TARGET(kind, arch, ...) {arch, TargetKind::kind},
+#include "engine/types/targets.def"
+#undef TARGET
+  };
+  for (const auto& [arch, kind] : kRows) {
+    if (arch == name) return TargetOf(kind);
+  }
   return std::nullopt;
 }
 
@@ -196,8 +209,8 @@ absl::StatusOr<Target> TargetOf(const Flags& flags) {
     const auto target = Target::FromKey(key);
     if (!target) {
       return InvalidArgument("--target: \"", key,
-                             "\" is none of host, sm_80, sm_90a, the AMD processors, opencl and no "
-                             "key; --help lists them");
+                             "\" is none of host, sm_80, sm_90a, the AMD processors, opencl, "
+                             "the other targets and no key; --help lists them");
     }
     return *target;
   }

@@ -116,14 +116,15 @@ constexpr PassRow kOwnPasses[] = {
      SplitPass{ForAllValues}},
 };
 
+// A function for each step that there may be, because a pass is a function and no object.
 template <size_t... kStep>
 std::vector<PassRow> MakeStepRows(std::index_sequence<kStep...>) {
-  return {{GraphSteps()[kStep].name,
-           GraphSteps()[kStep].what,
-           kTensorLevel,
-           kTensorLevel,
-           {},
-           SplitPass{OneStep<kStep>}}...};
+  constexpr SplitPass kRun[] = {OneStep<kStep>...};
+  std::vector<PassRow> rows;
+  for (const GraphStep& step : GraphSteps()) {
+    rows.push_back({step.name, step.what, kTensorLevel, kTensorLevel, {}, kRun[rows.size()]});
+  }
+  return rows;
 }
 
 // The steps of the scheduler; the last one makes kernels.
@@ -135,7 +136,7 @@ const std::vector<PassRow>& ScheduleRows() {
                                            kTensorLevel,
                                            {},
                                            SplitPass{LegalizePiece}}};
-    const auto steps = MakeStepRows(std::make_index_sequence<kGraphSteps>());
+    const auto steps = MakeStepRows(std::make_index_sequence<kMostGraphSteps>());
     rows->insert(rows->end(), steps.begin(), steps.end());
     rows->push_back({"kernels",
                      "splits a tensor graph into kernels",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "engine/ir/product_tile.h"
 #include "engine/lowering/heuristic.h"
@@ -16,17 +17,27 @@ namespace {
 using Kind = Move::Kind;
 
 constexpr Kind kPeels[] = {Kind::kPeel};
-constexpr Kind kSplits[] = {Kind::kVectorize, Kind::kVectorize, Kind::kUpcast, Kind::kUpcast,
-                            Kind::kUnroll};
 constexpr Kind kShares[] = {Kind::kLocal, Kind::kLocal, Kind::kUpcast, Kind::kUnroll, Kind::kGroup};
 constexpr Kind kThreads[] = {Kind::kThread};
 constexpr Kind kOrders[] = {Kind::kOuter, Kind::kOuter, Kind::kBlock};
-// Now and then what no kernel for this target can have.
-constexpr Kind kAll[] = {Kind::kVectorize,  Kind::kUpcast, Kind::kUnroll, Kind::kThread,
-                         Kind::kOuter,      Kind::kPeel,   Kind::kLocal,  Kind::kGroup,
-                         Kind::kTensorcore, Kind::kStage,  Kind::kBlock,  Kind::kSeparate,
-                         Kind::kJoin};
 constexpr Kind kJoins[] = {Kind::kJoin};
+
+// Now and then what no kernel for this target can have.
+std::vector<Kind> All() {
+  std::vector<Kind> all;
+  for (const MoveRow& row : AllMoves()) all.push_back(row.kind);
+  return all;
+}
+
+// What every target splits ranges by, the most frequent ones twice.
+std::vector<Kind> Splits() {
+  std::vector<Kind> splits;
+  for (const MoveRow& row : AllMoves()) {
+    if (!row.splits() || row.levels != ParallelLevels()) continue;
+    splits.insert(splits.end(), row.kind == Kind::kUnroll ? 1 : 2, row.kind);
+  }
+  return splits;
+}
 
 class Drawer {
  public:
@@ -48,12 +59,12 @@ class Drawer {
         if (Below(3) == 0) TG_RETURN_IF_ERROR(Draw(kPeels, 2));
         if (kernel_.peeled) TG_RETURN_IF_ERROR(Add({}));
       }
-      TG_RETURN_IF_ERROR(Draw(kAll, Below(3)));
+      TG_RETURN_IF_ERROR(Draw(all_, Below(3)));
       if (kernel_.peeled) TG_RETURN_IF_ERROR(Add({}));
-      TG_RETURN_IF_ERROR(Draw(kSplits, Below(6)));
+      TG_RETURN_IF_ERROR(Draw(splits_, Below(6)));
       if (workgroups) {
         TG_RETURN_IF_ERROR(Draw(kShares, Below(8)));
-        TG_RETURN_IF_ERROR(Draw(kSplits, Below(3)));
+        TG_RETURN_IF_ERROR(Draw(splits_, Below(3)));
       } else {
         TG_RETURN_IF_ERROR(Draw(kThreads, Below(3)));
         TG_RETURN_IF_ERROR(Draw(kOrders, Below(6)));
@@ -83,19 +94,20 @@ class Drawer {
   absl::Status Draw(std::span<const Kind> kinds, int64_t tries) {
     for (; tries > 0; --tries) {
       Move move{.kind = kinds[static_cast<size_t>(Below(std::ssize(kinds)))]};
-      if (move.kind != Kind::kSeparate) {
+      const MoveRow& row = RowOf(move.kind);
+      if (row.range) {
         const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
         if (!shape || shape->d.ranges.empty()) return absl::OkStatus();
         const auto r = static_cast<size_t>(Below(std::ssize(shape->d.ranges)));
         move.range = shape->d.ranges[r].range_id();
-        move.amount = Amount(move.kind, shape->size[r]);
+        if (row.amount) move.amount = Amount(move.kind, shape->size[r]);
       }
-      if (move.kind == Kind::kJoin) {
+      if (row.inner) {
         const std::optional<KernelShape> shape = ReadShape(kernel_.root, space_.target());
         const auto& ranges = shape->d.ranges;
         move.inner = ranges[static_cast<size_t>(Below(std::ssize(ranges)))].range_id();
       }
-      if (move.kind == Kind::kLocal) move.axis = static_cast<int>(Below(kMaxThreadAxes));
+      if (row.axis) move.axis = static_cast<int>(Below(kMaxThreadAxes));
       TG_RETURN_IF_ERROR(Add(move));
     }
     return absl::OkStatus();
@@ -103,8 +115,6 @@ class Drawer {
 
   int64_t Amount(Kind kind, int64_t size) {
     constexpr int64_t kSome[] = {2, 3, 4, 5, 7, 8, 16, 32};
-    if (kind == Kind::kThread || kind == Kind::kOuter || kind == Kind::kGroup) return 0;
-    if (kind == Kind::kJoin) return 0;
     if (kind == Kind::kVectorize) return int64_t{2} << Below(4);
     if (Below(2) == 0) {  // a divisor
       for (int i = 0; i < 8; ++i) {
@@ -162,6 +172,7 @@ class Drawer {
     return absl::OkStatus();
   }
 
+  const std::vector<Kind> all_ = All(), splits_ = Splits();
   MoveSpace& space_;
   std::mt19937_64& rng_;
   RandomMoveCounts& counts_;

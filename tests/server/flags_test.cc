@@ -1,9 +1,13 @@
-// The rows of telegradd's table of flags: defaults, ranges, unique names, and help that stands
-// alone.
+// The rows of telegradd's table of flags: defaults, ranges, unique names, help that stands alone,
+// and that each is read.
 #include "server/flags.h"
 
+#include <filesystem>
 #include <set>
+#include <string>
 
+#include "engine/base/files.h"
+#include "engine/base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -37,6 +41,22 @@ TEST(DaemonFlags, NamesAreUniqueAndHelpStandsAlone) {
     for (const std::string_view leaning : {"the same", " such ", "of them", "these ", "likewise"}) {
       EXPECT_EQ(row.help.find(leaning), std::string_view::npos) << row.name << ": " << row.help;
     }
+  }
+}
+
+// Flags of budgets are read by the names of these.
+TEST(DaemonFlags, EveryFlagIsReadSomewhere) {
+  std::string sources;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("server")) {
+    if (entry.path().extension() != ".cc") continue;
+    const auto file = ReadFile(entry.path().string());
+    ASSERT_TRUE(file.ok()) << file.status();
+    sources += *file;
+  }
+  for (const FlagRow& row : kDaemonFlags) {
+    if (row.name.starts_with("job-")) continue;
+    EXPECT_NE(sources.find(StrCat("\"", row.name, "\"")), std::string::npos)
+        << "no source below server reads --" << row.name;
   }
 }
 

@@ -67,27 +67,26 @@ class GroupCost {
                                          [&](UOp range) { return range.range_id() == move.range; });
     if (at == s_.d.ranges.end()) return;
     RangeSplit& split = splits_[static_cast<size_t>(at - s_.d.ranges.begin())];
-    switch (move.kind) {
-      case Move::Kind::kLocal:
+    switch (RowOf(move.kind).part) {
+      case MovePart::kThreads:
         split.threads *= move.amount;
         split.axis = move.axis;
         break;
-      case Move::Kind::kUpcast:
-      case Move::Kind::kUnroll:
-      case Move::Kind::kTensorcore:
+      case MovePart::kReplicas:
+      case MovePart::kUnrolled:
         split.copies *= move.amount;
-        instructions_ |= move.kind == Move::Kind::kTensorcore;
         break;
-      case Move::Kind::kVectorize:
+      case MovePart::kInstruction:
+        split.copies *= move.amount;
+        instructions_ = true;
+        break;
+      case MovePart::kLanes:
         split.lanes *= move.amount;
         break;
-      case Move::Kind::kGroup:
-        split.groups = true;
-        break;
-      case Move::Kind::kStage:
-        stage_ = move;
-        break;
-      default:  // these divide a range among no threads
+      case MovePart::kLoop:
+      case MovePart::kNone:  // these divide a range among no threads
+        split.groups |= move.kind == Move::Kind::kGroup;
+        if (move.kind == Move::Kind::kStage) stage_ = move;
         break;
     }
   }

@@ -157,11 +157,18 @@ class Checker {
 
   int64_t TileOf(int64_t range) const {
     int64_t tile = 1;
-    for (const Move& m : before_) tile *= m.range == range && RowOf(m.kind).splits ? m.amount : 1;
+    for (const Move& m : before_) tile *= m.range == range && RowOf(m.kind).splits() ? m.amount : 1;
     return tile;
   }
   bool Had(Kind kind) const {
     return std::ranges::any_of(before_, [&](const Move& m) { return m.kind == kind; });
+  }
+  bool Had(MovePart part) const {
+    return std::ranges::any_of(before_, [&](const Move& m) { return RowOf(m.kind).part == part; });
+  }
+  bool Had(MovePart part, int64_t range) const {
+    return std::ranges::any_of(
+        before_, [&](const Move& m) { return RowOf(m.kind).part == part && m.range == range; });
   }
   bool Had(Kind kind, int64_t range) const {
     return std::ranges::any_of(before_,
@@ -172,7 +179,9 @@ class Checker {
   absl::Status Room(int more) const {
     if (target_.has(ParallelLevel::kGroups)) return absl::OkStatus();
     int ranges = static_cast<int>(s_.size.size()) + more;
-    for (const Move& m : before_) ranges += RowOf(m.kind).splits && m.kind != Kind::kBlock ? 1 : 0;
+    for (const Move& m : before_) {
+      ranges += RowOf(m.kind).splits() && m.kind != Kind::kBlock ? 1 : 0;
+    }
     return ranges > kMaxRanges ? No("the kernel would have more than ", kMaxRanges, " ranges")
                                : absl::OkStatus();
   }
@@ -190,7 +199,8 @@ class Checker {
   absl::Status FewReplicas() const {
     if (Has(s_.around_nests, r_)) return No("a nest inside of the loop is done once at a time");
     const auto replicated = [](Kind kind) {
-      return kind == Kind::kUpcast || kind == Kind::kUnroll;
+      const MovePart part = RowOf(kind).part;
+      return part == MovePart::kReplicas || part == MovePart::kUnrolled;
     };
     for (const Work& work : s_.works) {
       if (!Has(work.all, r_)) continue;
@@ -221,7 +231,7 @@ class Checker {
       if (!Has(work.all, r_)) continue;
       for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
         if (Has(work.all, static_cast<int>(i)) &&
-            Had(Kind::kVectorize, s_.d.ranges[i].range_id())) {
+            Had(MovePart::kLanes, s_.d.ranges[i].range_id())) {
           return No("what depends on the range has lanes already");
         }
       }
@@ -242,10 +252,10 @@ class Checker {
     TG_RETURN_IF_ERROR(Split());
     if (IsFold() && !PaddingOf(target_).gates_reductions) TG_RETURN_IF_ERROR(Divides());
     if (KeptInOrder()) TG_RETURN_IF_ERROR(InOrder());
-    if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+    if (Had(MovePart::kLanes, move_.range)) return No("lanes are the last split of a range");
     if (Had(Kind::kTensorcore, move_.range)) return No("TENSORCORE is the last split");
-    if (move_.kind == Kind::kVectorize) return Lanes();
-    if (move_.kind == Kind::kUnroll && !IsFold()) {
+    if (part_ == MovePart::kLanes) return Lanes();
+    if (part_ == MovePart::kUnrolled && !IsFold()) {
       return No("only the range of a reduction is unrolled");
     }
     if (move_.amount < 2) return No("the amount is not at least 2");
@@ -255,10 +265,10 @@ class Checker {
   // Lanes are added one after the other; what is unrolled is added before the next iteration of any
   // loop outside of it.
   absl::Status InOrder() const {
-    if (move_.kind == Kind::kUpcast) {
+    if (part_ == MovePart::kReplicas) {
       return No("a float sum of a deterministic target has one accumulator");
     }
-    if (move_.kind == Kind::kVectorize) {
+    if (part_ == MovePart::kLanes) {
       if (Has(s_.summed_alone, r_) && move_.amount == s_.size[Index()]) return absl::OkStatus();
       return No("lanes of a float sum of a deterministic target are all of its terms");
     }
@@ -322,7 +332,7 @@ class Checker {
   absl::Status Local() const {
     TG_RETURN_IF_ERROR(Split());
     if (Had(Kind::kLocal, move_.range)) return No("the range has threads already");
-    if (Had(Kind::kVectorize, move_.range)) return No("lanes are the last split of a range");
+    if (Had(MovePart::kLanes, move_.range)) return No("lanes are the last split of a range");
     if (s_.in_place && !Has(s_.parallel, r_)) {
       return No("memory is both read and written, and some store does not depend on the range");
     }
@@ -379,7 +389,7 @@ class Checker {
                            : move_.range == p->k.range_id() ? mma.k
                                                             : 0;
     if (move_.amount != wanted) return No("the instruction has ", wanted, " iterations of it");
-    if (Had(Kind::kVectorize)) return No("an instruction's operands are not lanes");
+    if (Had(MovePart::kLanes)) return No("an instruction's operands are not lanes");
     return Had(Kind::kTensorcore, move_.range) ? No("the range has it already") : absl::OkStatus();
   }
 
@@ -387,6 +397,7 @@ class Checker {
   const MoveList& before_;
   const Move& move_;
   const Target& target_;
+  const MovePart part_ = RowOf(move_.kind).part;
   int r_ = -1;  // the move's range
 };
 
@@ -413,11 +424,12 @@ absl::Status CheckProduct(const KernelShape& s, const MoveList& moves, const Tar
       of_tile = true;
       if (m.kind != Kind::kGroup) tile[i] *= m.amount;
     }
+    const MovePart part = RowOf(m.kind).part;
     const bool replicates =
-        m.kind == Kind::kUpcast || m.kind == Kind::kVectorize || m.kind == Kind::kUnroll;
+        part == MovePart::kReplicas || part == MovePart::kUnrolled || part == MovePart::kLanes;
     replicated |= replicates && !of_tile && m.amount > 1;
     folds_by_threads |=
-        m.range == number[2] && (m.kind == Kind::kLocal || m.kind == Kind::kVectorize);
+        m.range == number[2] && (part == MovePart::kThreads || part == MovePart::kLanes);
   }
   if (stages != 1) return no("TENSORCORE needs one STAGE");
   if (instructions != 0 && instructions != 3) return no("TENSORCORE is for all three ranges");

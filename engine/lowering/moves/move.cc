@@ -7,47 +7,27 @@
 namespace telegrad {
 namespace {
 
-using MoveKind = Move::Kind;
-
 constexpr ParallelLevels kEvery = {}, kWorkers = {ParallelLevel::kWorkers},
                          kGroups = {ParallelLevel::kGroups, ParallelLevel::kThreads};
 
-constexpr MoveRow kMoves[] = {
-    {MoveKind::kVectorize, "VECTORIZE", true, true, false, false, false, true, kEvery,
-     "the innermost iterations become lanes"},
-    {MoveKind::kUpcast, "UPCAST", true, true, false, false, false, true, kEvery,
-     "iterations are computed together in registers"},
-    {MoveKind::kUnroll, "UNROLL", true, true, false, false, false, true, kEvery,
-     "iterations of a reduction are written out"},
-    {MoveKind::kThread, "THREAD", true, false, false, false, false, false, kWorkers,
-     "workers share the iterations"},
-    {MoveKind::kOuter, "OUTER", true, false, false, false, false, false, kWorkers,
-     "the loop is moved outside of the others so far"},
-    {MoveKind::kPeel, "PEEL", true, true, false, false, false, false, kEvery,
-     "the first iterations become a separate loop"},
-    {MoveKind::kLocal, "LOCAL", true, true, true, false, false, true, kGroups,
-     "threads of a workgroup share the iterations"},
-    {MoveKind::kGroup, "GROUP", true, false, false, false, false, false, kGroups,
-     "what is left of the range becomes workgroups"},
-    {MoveKind::kTensorcore, "TENSORCORE", true, true, false, false, false, true, kGroups,
-     "iterations become those of a matrix instruction"},
-    {MoveKind::kStage, "STAGE", true, true, false, false, true, false, kGroups,
-     "a product's operands go through local memory"},
-    {MoveKind::kBlock, "BLOCK", true, true, false, false, false, true, kWorkers,
-     "a reduction is computed in blocks, a loop in parts"},
-    {MoveKind::kSeparate, "SEPARATE", false, false, false, false, false, false, kEvery,
-     "each reduction gets separate ranges"},
-    {MoveKind::kJoin, "JOIN", true, false, false, true, false, false, kGroups,
-     "two ranges become the second one of them"},
-};
+// What the text of a move has.
+constexpr int kRange = 1, kAmount = 2, kAxis = 4, kInner = 8, kRing = 16;
 
-constexpr bool InOrder() {
-  for (size_t i = 0; i < std::size(kMoves); ++i) {
-    if (static_cast<size_t>(kMoves[i].kind) != i) return false;
-  }
-  return std::size(kMoves) == static_cast<size_t>(MoveKind::kJoin) + 1;
-}
-static_assert(InOrder(), "a row for each Move::Kind, in their order");
+constexpr MoveRow kMoves[] = {
+#define MOVE(kind, name, takes, part, levels, what) \
+  {Move::Kind::kind,                                \
+   name,                                            \
+   ((takes) & kRange) != 0,                         \
+   ((takes) & kAmount) != 0,                        \
+   ((takes) & kAxis) != 0,                          \
+   ((takes) & kInner) != 0,                         \
+   ((takes) & kRing) != 0,                          \
+   MovePart::part,                                  \
+   levels,                                          \
+   what},
+#include "engine/lowering/moves/moves.def"
+#undef MOVE
+};
 
 // A number without sign or blanks.
 bool ParseCount(absl::string_view text, int64_t* out) {

@@ -21,20 +21,9 @@ namespace telegrad {
 
 struct Move {
   enum class Kind {
-    kVectorize,  // the innermost `amount` iterations become the lanes of vectors
-    kUpcast,     // `amount` iterations are computed together in registers
-    kUnroll,     // the same for a range that is reduced; `amount` divides its size
-    kThread,     // the iterations are sliced over workers; the range becomes the outermost
-    kOuter,      // the range is moved outside of all others so far
-    kPeel,       // the first `amount` iterations of a reduction, or of a loop, are one of their own
-    kLocal,      // `amount` iterations are done by as many threads of a workgroup
-    kGroup,      // what the other moves leave of the range becomes workgroups
-    kTensorcore,  // `amount` iterations are a matrix instruction's: rows, columns or reduced
-    kStage,       // of a reduced range: a matrix product's operands come by way of local memory
-    kBlock,     // of a reduced range: `amount` iterations are reduced at a time, in loops inside of
-                // those that are moved before, see block.h; of a loop: in parts of `amount`
-    kSeparate,  // after PEELs: each reduction gets ranges of its own
-    kJoin,      // the iterations of `inner` are done for each of the range: one range of both
+#define MOVE(kind, ...) kind,
+#include "engine/lowering/moves/moves.def"
+#undef MOVE
   };
   Kind kind = Kind::kSeparate;
   int64_t range = -1;  // the number of a RANGE; -1: SEPARATE
@@ -52,14 +41,27 @@ inline constexpr int kMaxThreadAxes = 3;
 inline constexpr size_t kMaxMoves = 256;       // of a list
 inline constexpr size_t kMaxMoveText = 8'192;  // characters of one
 
-// One row for each kind, in the order of Move::Kind.
+// What `amount` iterations of a range become, as a part of what is then a sum (split.h).
+enum class MovePart : uint8_t {
+  kNone,
+  kLanes,        // of vectors: the innermost part
+  kReplicas,     // computed together in registers
+  kUnrolled,     // the same of what is reduced
+  kLoop,         // around the parts of the other moves
+  kThreads,      // of a workgroup, on the axis that the move names
+  kInstruction,  // a matrix instruction's
+};
+
+// A row of moves.def.
 struct MoveRow {
   Move::Kind kind;
   std::string_view name;
   bool range, amount, axis, inner, ring;  // what the text has after the name; `ring` if not 1
-  bool splits;                            // `amount` iterations become a part of the range
-  ParallelLevels levels;                  // that a target has on which it can be
-  std::string_view what;                  // for --list-moves
+  MovePart part;
+  ParallelLevels levels;  // that a target has on which it can be
+  std::string_view what;  // for --list-moves
+
+  constexpr bool splits() const { return part != MovePart::kNone; }
 };
 std::span<const MoveRow> AllMoves();
 const MoveRow& RowOf(Move::Kind kind);

@@ -13,16 +13,20 @@ AxisType OuterAxis(const SplitRange& s) {
 }
 
 AxisType PartAxis(const RangeMove& m) {
-  switch (m.kind) {
-    case Move::Kind::kVectorize:
+  switch (RowOf(m.kind).part) {
+    case MovePart::kLanes:
       return AxisType::kVector;
-    case Move::Kind::kUnroll:
+    case MovePart::kUnrolled:
       return AxisType::kUnroll;
-    case Move::Kind::kBlock:
+    case MovePart::kLoop:
       return m.range.axis_type();
-    default:
-      return AxisType::kUpcast;
+    case MovePart::kReplicas:
+    case MovePart::kThreads:      // has a range already
+    case MovePart::kInstruction:  // has none
+    case MovePart::kNone:
+      break;
   }
+  return AxisType::kUpcast;
 }
 
 }  // namespace
@@ -38,10 +42,12 @@ std::vector<SplitRange> PlanSplits(const std::vector<RangeMove>& moves) {
     }
     s->group |= m.kind == Move::Kind::kGroup;
     s->thread |= m.kind == Move::Kind::kThread;
-    s->block |= m.kind == Move::Kind::kBlock;
-    if (!RowOf(m.kind).splits) continue;
+    const MoveRow& row = RowOf(m.kind);
+    if (!row.splits()) continue;
+    const bool loop = row.part == MovePart::kLoop;
+    s->block |= loop;
     // A block is around the tile that other moves make.
-    s->parts.insert(m.kind == Move::Kind::kBlock ? s->parts.begin() : s->parts.end(), m);
+    s->parts.insert(loop ? s->parts.begin() : s->parts.end(), m);
     s->tile *= m.amount;
   }
   for (SplitRange& s : splits) s.count = (s.size + s.tile - 1) / s.tile;
@@ -90,7 +96,7 @@ absl::Status MakeParts(Rewriter& b, const Parallel& parallel, const Padding& pad
     value = back ? b.Make(Op::kAdd, {value, times(part, step)}) : add(value);
     if (s.staged) s.within = add(s.within);
     const bool together = padding.gates_vectors && s.size % m.amount == 0;
-    if (m.kind == Move::Kind::kVectorize && together) {
+    if (RowOf(m.kind).part == MovePart::kLanes && together) {
       lanes = m.amount;
     } else {
       whole = value;

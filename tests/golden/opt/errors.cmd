@@ -54,9 +54,9 @@ $ telegrad-opt --emit=llvm tests/golden/opt/row_sum.uop
 [stderr]
 telegrad-opt: --emit: piece0 is not a program; run --passes=lower
 [exit 1]
-$ telegrad-opt --target=x86-64 tests/golden/opt/two_programs.uop
+$ telegrad-opt --target=sm_81 tests/golden/opt/two_programs.uop
 [stderr]
-telegrad-opt: --target: "x86-64" is none of host, sm_80, sm_90a, the AMD processors, opencl and no key; --help lists them
+telegrad-opt: --target: "sm_81" is none of host, sm_80, sm_90a, the AMD processors, opencl, the other targets and no key; --help lists them
 [exit 2]
 $ telegrad-opt --emit=llvm tests/golden/opt/two_programs.uop
 [stderr]

@@ -78,3 +78,38 @@ $ telegrad-opt --search=1 --passes=schedule tests/golden/opt/row_sum.uop
 [stderr]
 telegrad-opt: --search: this program has no device to measure on
 [exit 1]
+$ telegrad-opt --passes=schedule,lower --target=invented tests/golden/opt/row_sum.uop
+--- kernel0(slot1, slot0): writes slot 1
+# moves: LOCAL r0 2 axis 0, GROUP r0
+program kernel0 iterations=1 flops=6 bytes=32 warp=48 arguments=[f32 2 write, f32 6 read]
+%0 = const i32 1
+%1 = range i32 %0 id=3 type=group
+%2 = const i32 2
+%3 = range i32 %2 id=2 type=local
+%4 = param f32 [2] slot=0
+%5 = param f32 [6] slot=1
+%6 = buffer f32 [1] space=register slot=0
+%7 = const f32 0
+%8 = const i32 3
+%9 = const i32 0
+%10 = index f32 %4 %3
+%11 = mul i32 %3 %8
+%12 = after f32 [1] %6 %3
+%13 = index f32 %12 %9
+%14 = store %13 %7
+%15 = range i32 %8 id=1 type=reduce
+%16 = add i32 %15 %11
+%17 = index f32 %5 %16
+%18 = load f32 %17
+%19 = after f32 [1] %12 %14 %15
+%20 = index f32 %19 %9
+%21 = load f32 %20
+%22 = add f32 %18 %21
+%23 = store %20 %22
+%24 = end %15
+%25 = after f32 [1] %12 %24
+%26 = index f32 %25 %9
+%27 = load f32 %26
+%28 = store %10 %27
+%29 = end %3
+%30 = end %1
