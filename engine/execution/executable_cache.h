@@ -47,10 +47,11 @@ class ExecutableCache {
     uint64_t lower_ns = 0;
     uint64_t compile_ns = 0;
     uint64_t submissions = 0;
-    uint64_t launches = 0;   // of kernels, submitted
-    uint64_t segments = 0;   // that they were cut into
-    int64_t bytes_sent = 0;  // from one device to another
-    BoundsStats bounds;      // of the kernels compiled
+    uint64_t launches = 0;               // of kernels, submitted
+    uint64_t segments = 0;               // that they were cut into
+    int64_t bytes_sent = 0;              // from one device to another
+    BoundsStats bounds;                  // of the kernels compiled
+    uint64_t kernels_lowered_again = 0;  // see KernelStats
   };
   struct Result {
     std::shared_ptr<const Executable> executable;

@@ -4,14 +4,17 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/status.h"
 #include "engine/lowering/evaluated_accesses.h"
 #include "engine/lowering/program_accesses.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/repeated_values.h"
 #include "engine/lowering/same_element.h"
 
 namespace telegrad {
@@ -25,6 +28,10 @@ struct Verdict {
   Outcome outcome = Outcome::kUnproved;
   UOp range;            // that may differ
   bool within = false;  // it is one of the threads of one workgroup
+  // Where elements are repeated: what of both indices may differ, in parts, and the
+  // RANGEs that have the same value in both, and that have it at the same position.
+  std::optional<std::pair<std::vector<LinearForm>, std::vector<LinearForm>>> positions = {};
+  std::shared_ptr<const absl::flat_hash_set<uint32_t>> same = {}, at_position = {};
 };
 
 // Accesses of which the indices differ by constants alone, as those of an unrolled loop do.
@@ -40,10 +47,11 @@ class Independence {
 
   absl::StatusOr<IndependenceReport> Run(bool local) {
     TG_RETURN_IF_ERROR(accesses_.Read(&budget_));
-    if (parallel().empty()) return std::move(report_);
     evaluated_.emplace(g_, parallel());
-    for (const auto& [slot, touches] : accesses_.arguments()) {
-      TG_RETURN_IF_ERROR(ProveFamilies(touches));
+    if (!parallel().empty()) {
+      for (const auto& [slot, touches] : accesses_.arguments()) {
+        TG_RETURN_IF_ERROR(ProveFamilies(touches));
+      }
     }
     if (!local) return std::move(report_);
     for (const auto& [memory, touches] : accesses_.locals()) {
@@ -150,6 +158,7 @@ class Independence {
       ++report_.proved;
     } else if (verdict.outcome == Outcome::kRepeated) {
       ++report_.repeated;
+      if (!StoreEqualValues(a, b, verdict)) ++report_.declared;
     } else if (verdict.within && MeetingsOf(a, b).empty()) {
       ++report_.ordered;
     } else if (AreApart(a, b, {})) {
@@ -157,6 +166,76 @@ class Independence {
     } else {
       report_.unproved.push_back({a.address, b.address, verdict.range, b.stores});
     }
+  }
+
+  // What both store, if each does it once; else the earlier values of one may come last.
+  bool StoreEqualValues(const Touch& a, const Touch& b, const Verdict& verdict) {
+    if (!values_) {
+      absl::flat_hash_set<int64_t> stored;
+      for (const auto& [slot, touches] : accesses_.arguments()) stored.insert(slot);
+      values_.emplace(program_, &accesses_.barriers(), std::move(stored));
+    }
+    const auto once = [&](const Execution& e) {
+      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
+        return verdict.at_position->contains(program_.order[loop]);
+      });
+    };
+    if (!verdict.positions || !std::ranges::all_of(a.executions, once) ||
+        !std::ranges::all_of(b.executions, once)) {
+      return false;
+    }
+    const int64_t before = values_->work();
+    bool equal = true;
+    for (const Execution& x : a.executions) {
+      for (const Execution& y : b.executions) {
+        equal = equal && values_->Equal({x.begin, verdict.positions->first},
+                                        {y.begin, verdict.positions->second}, *verdict.same);
+      }
+    }
+    work_ += values_->work() - before;
+    return equal;
+  }
+
+  // The RANGEs, and quotients and rests, that have the same value in both executions.
+  std::shared_ptr<const absl::flat_hash_set<uint32_t>> SameNumbers(const SameElement& same) const {
+    auto out = std::make_shared<absl::flat_hash_set<uint32_t>>();
+    for (const uint32_t id : program_.order) {
+      const UOp u = g_.at(id);
+      const bool one = u.is(Op::kRange) && u.src(0).is_const() && SizeOf(u) <= 1;
+      if (one || (u.is(Op::kRange) && same.IsSame(u)) || (IsDivision(u) && same.IsFixed(u))) {
+        out->insert(id);
+      }
+    }
+    return out;
+  }
+
+  // Where both are at one position: that in each part of their indices, constants included;
+  // nullopt where these are not as far apart as the parts.
+  using Positions = std::pair<std::vector<LinearForm>, std::vector<LinearForm>>;
+  static std::optional<Positions> PositionsOf(const LinearForm& x, const LinearForm& y,
+                                              const SameElement& same) {
+    const auto parts = same.PartsThatDiffer();
+    if (!parts) return std::nullopt;
+    Positions out;
+    int64_t in_x = x.constant, in_y = y.constant;
+    for (const SameElement::Part& part : *parts) {
+      out.first.push_back(part.a);
+      out.second.push_back(part.b);
+      // Of the constants, a part has multiples of its step, and the last one what is left.
+      const int64_t step = &part == &parts->back() ? 1 : std::gcd(part.a.Gcd(), part.b.Gcd());
+      if (step == 0) return std::nullopt;
+      const auto take = [&](int64_t* left) {
+        const int64_t taken = *left - (*left % step + step) % step;
+        *left -= taken;
+        return taken;
+      };
+      out.first.back().constant = take(&in_x);
+      out.second.back().constant = take(&in_y);
+      if (part.difference + out.first.back().constant != out.second.back().constant) {
+        return std::nullopt;
+      }
+    }
+    return out;
   }
 
   // In every way in which two threads of a workgroup may be there at the same time.
@@ -172,22 +251,30 @@ class Independence {
   }
 
   // What their forms do not say, their elements may.
-  bool AreApart(const Touch& a, const Touch& b, const std::vector<UOp>& same) {
-    if (a.width > 1 || b.width > 1 || a.asynchronous || b.asynchronous) return false;
+  bool AreApart(const Touch& a, const Touch& b, const EvaluatedAccesses::Iterations& iterations,
+                bool any_thread = false) {
     const int64_t before = evaluated_->work();
-    const bool apart = evaluated_->Apart(a.address, b.address, same, Together(a));
+    const bool apart = evaluated_->Apart({a.address, a.width}, {b.address, b.width}, iterations,
+                                         Together(a), any_thread);
     work_ += evaluated_->work() - before;
     return apart;
   }
+  // What runs beside a thread does not meet itself, but whatever else the thread does.
   bool MeetApart(const Touch& a, const Touch& b, const Meeting& meeting) {
-    std::vector<UOp> same;
+    EvaluatedAccesses::Iterations iterations;
     for (const UOp range : parallel()) {
-      if (!IsRangeOfThreads(range)) same.push_back(range);
+      if (!IsRangeOfThreads(range)) iterations.later.emplace_back(range, 0);
     }
     for (const Meeting::Shift& s : meeting.shifts) {
-      if (s.by == 0) same.push_back(g_.at(s.range));
+      iterations.later.emplace_back(g_.at(s.range), s.by);
     }
-    return AreApart(a, b, same);
+    for (const Meeting::Iteration& i : meeting.iterations) {
+      (i.of_b ? iterations.of_b : iterations.of_a).emplace_back(g_.at(i.range), i.number);
+    }
+    const auto is_same = [&](UOp range) {
+      return std::ranges::count(iterations.later, std::pair(range, int64_t{0})) > 0;
+    };
+    return AreApart(a, b, iterations, meeting.under_way && !IsOneExecution(a, meeting, is_same));
   }
 
   std::vector<Meeting> MeetingsOf(const Touch& a, const Touch& b) {
@@ -289,27 +376,33 @@ class Independence {
     UOp differs = FirstThatDiffers(*same);
     if (!differs.valid()) {
       const bool apart =
-          meeting == nullptr || !meeting->under_way || IsOneExecution(a, *meeting, *same);
+          meeting == nullptr || !meeting->under_way ||
+          IsOneExecution(a, *meeting, [&](UOp range) { return same->IsSame(range); });
       return {apart ? Outcome::kProved : Outcome::kUnproved, {}};
     }
     Verdict verdict{.range = differs, .within = std::ranges::all_of(parallel(), [&](UOp r) {
                                         return IsRangeOfThreads(r) || same->IsSame(r);
                                       })};
-    if (meeting == nullptr && b.stores && IsType(differs, AxisType::kThread) &&
-        same->AssumeRepeated()) {
-      differs = FirstThatDiffers(*same);
-      if (!differs.valid()) verdict.outcome = Outcome::kRepeated;
+    if (meeting != nullptr || !b.stores || !IsType(differs, AxisType::kThread) ||
+        !same->MayRepeat()) {
+      return verdict;
+    }
+    if (near.lo == 0 && near.hi == 0) verdict.positions = PositionsOf(x, y, *same);
+    verdict.same = SameNumbers(*same);
+    if (same->AssumeRepeated() && !FirstThatDiffers(*same).valid()) {
+      verdict.outcome = Outcome::kRepeated;
+      verdict.at_position = SameNumbers(*same);
     }
     return verdict;
   }
 
   // Of one thread: what runs beside it does not meet itself.
-  bool IsOneExecution(const Touch& a, const Meeting& meeting, const SameElement& same) {
+  template <typename IsSame>
+  bool IsOneExecution(const Touch& a, const Meeting& meeting, const IsSame& is_same) {
     if (!meeting.itself) return false;
     return std::ranges::all_of(a.executions, [&](const Execution& e) {
-      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
-        return same.IsSame(g_.at(program_.order[loop]));
-      });
+      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin),
+                                 [&](size_t loop) { return is_same(g_.at(program_.order[loop])); });
     });
   }
 
@@ -379,6 +472,7 @@ class Independence {
   std::map<Meeting, int> meetings_;
   std::map<std::tuple<int64_t, int, bool>, std::unique_ptr<GatedBounds>> bounds_;
   std::optional<EvaluatedAccesses> evaluated_;
+  std::optional<RepeatedValues> values_;
   IndependenceReport report_;
   int64_t pairs_ = 0;
   int64_t work_ = 0;
