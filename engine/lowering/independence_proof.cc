@@ -24,14 +24,18 @@ constexpr int64_t kPairsBetweenLooks = 64;  // at the time
 
 enum class Outcome { kProved, kRepeated, kUnproved };
 
+// Where elements are repeated: what of both indices may differ, in parts, and the RANGEs, quotients
+// and rests that have the same value in both, and that have it at the same position.
+struct Repeat {
+  std::vector<LinearForm> of_a, of_b;
+  absl::flat_hash_set<uint32_t> same, at_position;
+};
+
 struct Verdict {
   Outcome outcome = Outcome::kUnproved;
   UOp range;            // that may differ
   bool within = false;  // it is one of the threads of one workgroup
-  // Where elements are repeated: what of both indices may differ, in parts, and the
-  // RANGEs that have the same value in both, and that have it at the same position.
-  std::optional<std::pair<std::vector<LinearForm>, std::vector<LinearForm>>> positions = {};
-  std::shared_ptr<const absl::flat_hash_set<uint32_t>> same = {}, at_position = {};
+  std::shared_ptr<const Repeat> repeat = {};
 };
 
 // Accesses of which the indices differ by constants alone, as those of an unrolled loop do.
@@ -158,7 +162,9 @@ class Independence {
       ++report_.proved;
     } else if (verdict.outcome == Outcome::kRepeated) {
       ++report_.repeated;
-      if (!StoreEqualValues(a, b, verdict)) ++report_.declared;
+      // Where one is not shown, others of the kernel are not, and looking at all takes long.
+      const bool shown = report_.declared == 0 && StoreEqualValues(a, b, verdict);
+      report_.declared += shown ? 0 : 1;
     } else if (verdict.within && MeetingsOf(a, b).empty()) {
       ++report_.ordered;
     } else if (AreApart(a, b, {})) {
@@ -177,10 +183,10 @@ class Independence {
     }
     const auto once = [&](const Execution& e) {
       return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
-        return verdict.at_position->contains(program_.order[loop]);
+        return verdict.repeat->at_position.contains(program_.order[loop]);
       });
     };
-    if (!verdict.positions || !std::ranges::all_of(a.executions, once) ||
+    if (verdict.repeat == nullptr || !std::ranges::all_of(a.executions, once) ||
         !std::ranges::all_of(b.executions, once)) {
       return false;
     }
@@ -188,8 +194,8 @@ class Independence {
     bool equal = true;
     for (const Execution& x : a.executions) {
       for (const Execution& y : b.executions) {
-        equal = equal && values_->Equal({x.begin, verdict.positions->first},
-                                        {y.begin, verdict.positions->second}, *verdict.same);
+        equal = equal && values_->Equal({x.begin, verdict.repeat->of_a},
+                                        {y.begin, verdict.repeat->of_b}, verdict.repeat->same);
       }
     }
     work_ += values_->work() - before;
@@ -197,45 +203,39 @@ class Independence {
   }
 
   // The RANGEs, and quotients and rests, that have the same value in both executions.
-  std::shared_ptr<const absl::flat_hash_set<uint32_t>> SameNumbers(const SameElement& same) const {
-    auto out = std::make_shared<absl::flat_hash_set<uint32_t>>();
+  absl::flat_hash_set<uint32_t> SameNumbers(const SameElement& same) const {
+    absl::flat_hash_set<uint32_t> out;
     for (const uint32_t id : program_.order) {
       const UOp u = g_.at(id);
       const bool one = u.is(Op::kRange) && u.src(0).is_const() && SizeOf(u) <= 1;
       if (one || (u.is(Op::kRange) && same.IsSame(u)) || (IsDivision(u) && same.IsFixed(u))) {
-        out->insert(id);
+        out.insert(id);
       }
     }
     return out;
   }
 
-  // Where both are at one position: that in each part of their indices, constants included;
-  // nullopt where these are not as far apart as the parts.
-  using Positions = std::pair<std::vector<LinearForm>, std::vector<LinearForm>>;
-  static std::optional<Positions> PositionsOf(const LinearForm& x, const LinearForm& y,
-                                              const SameElement& same) {
-    const auto parts = same.PartsThatDiffer();
-    if (!parts) return std::nullopt;
-    Positions out;
+  // The position of both in each part of their indices, constants included; false where these are
+  // not as far apart as the parts.
+  static bool AddPositions(const LinearForm& x, const LinearForm& y,
+                           std::span<const SameElement::Part> parts, Repeat* out) {
     int64_t in_x = x.constant, in_y = y.constant;
-    for (const SameElement::Part& part : *parts) {
-      out.first.push_back(part.a);
-      out.second.push_back(part.b);
+    for (const SameElement::Part& part : parts) {
+      out->of_a.push_back(part.a);
+      out->of_b.push_back(part.b);
       // Of the constants, a part has multiples of its step, and the last one what is left.
-      const int64_t step = &part == &parts->back() ? 1 : std::gcd(part.a.Gcd(), part.b.Gcd());
-      if (step == 0) return std::nullopt;
+      const int64_t step = &part == &parts.back() ? 1 : std::gcd(part.a.Gcd(), part.b.Gcd());
+      if (step == 0) return false;
       const auto take = [&](int64_t* left) {
         const int64_t taken = *left - (*left % step + step) % step;
         *left -= taken;
         return taken;
       };
-      out.first.back().constant = take(&in_x);
-      out.second.back().constant = take(&in_y);
-      if (part.difference + out.first.back().constant != out.second.back().constant) {
-        return std::nullopt;
-      }
+      out->of_a.back().constant = take(&in_x);
+      out->of_b.back().constant = take(&in_y);
+      if (part.difference + out->of_a.back().constant != out->of_b.back().constant) return false;
     }
-    return out;
+    return true;
   }
 
   // In every way in which two threads of a workgroup may be there at the same time.
@@ -387,11 +387,18 @@ class Independence {
         !same->MayRepeat()) {
       return verdict;
     }
-    if (near.lo == 0 && near.hi == 0) verdict.positions = PositionsOf(x, y, *same);
-    verdict.same = SameNumbers(*same);
-    if (same->AssumeRepeated() && !FirstThatDiffers(*same).valid()) {
-      verdict.outcome = Outcome::kRepeated;
-      verdict.at_position = SameNumbers(*same);
+    const auto repeat = std::make_shared<Repeat>();
+    bool known = report_.declared == 0 && near.lo == 0 && near.hi == 0;
+    if (known) {
+      const auto parts = same->PartsThatDiffer(x, y, near, BitsOf(a, b));
+      known = parts && AddPositions(x, y, *parts, repeat.get());
+    }
+    if (known) repeat->same = SameNumbers(*same);
+    if (!same->AssumeRepeated() || FirstThatDiffers(*same).valid()) return verdict;
+    verdict.outcome = Outcome::kRepeated;
+    if (known) {
+      repeat->at_position = SameNumbers(*same);
+      verdict.repeat = repeat;
     }
     return verdict;
   }

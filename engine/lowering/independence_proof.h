@@ -37,7 +37,7 @@ struct IndependenceReport {
   std::vector<Pair> unproved_local;  // of memory that a workgroup shares
   int64_t proved = 0;                // pairs of arguments
   int64_t repeated = 0;              // pairs of stores where the last tile begins earlier
-  int64_t declared = 0;              // of these, whose values are not shown to be the same
+  int64_t declared = 0;              // of these, from the first whose values are not shown equal on
   int64_t ordered = 0;               // pairs that a barrier lies between
   int64_t proved_local = 0;
 };

@@ -188,7 +188,7 @@ void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, const WideBou
 
 void SameElement::Take(std::span<const Term> terms, Int128 sum) {
   const bool same = terms.size() == 1 && terms[0].in_a && terms[0].in_b && sum == 0;
-  if (of_forms_ && !same) sums_.push_back({{terms.begin(), terms.end()}, sum});
+  if (sums_ != nullptr && !same) sums_->push_back({{terms.begin(), terms.end()}, sum});
   if (!WideBounds{sum, sum}.within(BoundsOf(terms))) {
     never_ = true;
   } else if (terms.size() > 1) {
@@ -314,9 +314,16 @@ Int128 SameElement::SpanOf(const Term& t) {
   return (std::max(in_a.hi, in_b.hi) - std::min(in_a.lo, in_b.lo)) * std::abs(t.c);
 }
 
-std::optional<std::vector<SameElement::Part>> SameElement::PartsThatDiffer() const {
+std::optional<std::vector<SameElement::Part>> SameElement::PartsThatDiffer(const LinearForm& a,
+                                                                           const LinearForm& b,
+                                                                           const WideBounds& near,
+                                                                           int bits) {
+  std::vector<Sum> sums;
+  sums_ = &sums;
+  Cut(TermsOf(a, b), Int128{a.constant} - b.constant, near, bits);
+  sums_ = nullptr;
   std::vector<Part> out;
-  for (const Sum& sum : sums_) {
+  for (const Sum& sum : sums) {
     Part& part = out.emplace_back(Part{.difference = static_cast<int64_t>(sum.sum)});
     if (part.difference != sum.sum) return std::nullopt;
     for (const Term& t : sum.terms) {
@@ -457,10 +464,7 @@ void SameElement::Solve(const LinearForm& a, const LinearForm& b, const WideBoun
   for (int round = 0; !never_ && round < kMaxRounds; ++round) {
     const size_t before = same_.size();
     overlapping_.clear();
-    sums_.clear();
-    of_forms_ = true;
     Cut(TermsOf(a, b), rest, near, bits);
-    of_forms_ = false;
     JoinDigits();
     while (!bases_.empty() && !never_) {
       const UOp base = bases_.back();

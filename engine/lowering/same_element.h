@@ -75,8 +75,9 @@ class SameElement {
     LinearForm a = {}, b = {};  // without constants
     int64_t difference = 0;
   };
-  // After Solve; nullopt where a sum is none of values of both.
-  std::optional<std::vector<Part>> PartsThatDiffer() const;
+  // After Solve, of the same forms; nullopt where a sum is none of values of both.
+  std::optional<std::vector<Part>> PartsThatDiffer(const LinearForm& a, const LinearForm& b,
+                                                   const WideBounds& near, int bits);
 
   int64_t work() const { return work_; }
 
@@ -140,8 +141,7 @@ class SameElement {
     std::vector<Term> terms;
     Int128 sum = 0;
   };
-  std::vector<Sum> sums_;  // of the two forms, but for those of one atom that is the same in both
-  bool of_forms_ = false;  // what is cut are the two forms
+  std::vector<Sum>* sums_ = nullptr;  // where to add those of more than an atom that is the same
   bool never_ = false;
   int64_t work_ = 0;
 };
