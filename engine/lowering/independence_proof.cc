@@ -54,16 +54,12 @@ class Independence {
     evaluated_.emplace(g_, parallel());
     if (!parallel().empty()) {
       for (const auto& [slot, touches] : accesses_.arguments()) {
-        TG_RETURN_IF_ERROR(ProveFamilies(touches));
+        TG_RETURN_IF_ERROR(ProveFamilies(touches, false));
       }
     }
     if (!local) return std::move(report_);
     for (const auto& [memory, touches] : accesses_.locals()) {
-      for (size_t i = 0; i < touches.size(); ++i) {
-        for (size_t k = i; k < touches.size(); ++k) {
-          TG_RETURN_IF_ERROR(ProvePair(touches[i], touches[k], true));
-        }
-      }
+      TG_RETURN_IF_ERROR(ProveFamilies(touches, true));
     }
     return std::move(report_);
   }
@@ -72,11 +68,12 @@ class Independence {
   const std::vector<UOp>& parallel() const { return accesses_.parallel(); }
 
   static std::vector<Family> FamiliesOf(const ProgramAccesses::Touches& touches) {
-    std::map<std::tuple<int, bool, int>, size_t> numbers;
+    std::map<std::tuple<int, bool, int, uint32_t>, size_t> numbers;
     std::vector<Family> out;
     for (const Touch& touch : touches) {
-      const auto [at, first] =
-          numbers.try_emplace({touch.sum, touch.stores, touch.loops}, out.size());
+      const auto [at, first] = numbers.try_emplace(
+          {touch.sum, touch.stores, touch.loops, touch.asynchronous ? touch.address.id() + 1 : 0},
+          out.size());
       if (first) out.emplace_back();
       Family& family = out[at->second];
       family.all.push_back(&touch);
@@ -87,22 +84,23 @@ class Independence {
     return out;
   }
 
-  absl::Status ProveFamilies(const ProgramAccesses::Touches& touches) {
+  absl::Status ProveFamilies(const ProgramAccesses::Touches& touches, bool local) {
     const std::vector<Family> families = FamiliesOf(touches);
     for (size_t i = 0; i < families.size(); ++i) {
       for (size_t k = i; k < families.size(); ++k) {
         const Family &x = families[i], &y = families[k];
         if (!x.all[0]->stores && !y.all[0]->stores) continue;
-        const bool together = AreApart(x, y);
+        const bool together = local ? MeetApart(x, y) : AreApart(x, y);
         TG_RETURN_IF_ERROR(budget_.SpendSteps(1 + std::exchange(work_, 0)));
         if (together) {
           const auto n = std::ssize(x.all);
-          report_.proved += i == k ? n * (n + 1) / 2 : n * std::ssize(y.all);
+          (local ? report_.proved_local : report_.proved) +=
+              i == k ? n * (n + 1) / 2 : n * std::ssize(y.all);
           continue;
         }
         for (size_t a = 0; a < x.all.size(); ++a) {
           for (size_t b = i == k ? a : 0; b < y.all.size(); ++b) {
-            TG_RETURN_IF_ERROR(ProvePair(*x.all[a], *y.all[b], false));
+            TG_RETURN_IF_ERROR(ProvePair(*x.all[a], *y.all[b], local));
           }
         }
       }
@@ -110,27 +108,70 @@ class Independence {
     return absl::OkStatus();
   }
 
+  static bool AreOfThreads(const Family& x, const Family& y) {
+    const auto asynchronous = [](const Touch* t) { return t->asynchronous; };
+    return std::ranges::none_of(x.all, asynchronous) && std::ranges::none_of(y.all, asynchronous);
+  }
+
   // As if each access of them touched all elements between the least and the most.
   bool AreApart(const Family& x, const Family& y) {
     if (x.all.size() == 1 && y.all.size() == 1) return false;
-    const auto asynchronous = [](const Touch* t) { return t->asynchronous; };
-    if (std::ranges::any_of(x.all, asynchronous) || std::ranges::any_of(y.all, asynchronous)) {
-      return false;
-    }
-    const Touch &a = *x.all[0], &b = *y.all[0];
-    GatedBounds &in_a = BoundsUnder(UOp(), a.loops, false),
-                &in_b = BoundsUnder(UOp(), b.loops, false);
-    SameElement same(g_, accesses_.values(), &in_a, &in_b);
-    LinearForm of_a = a.form, of_b = b.form;
-    of_a.constant = x.least;
-    of_b.constant = y.least;
-    const int64_t together = Together(a);
-    same.Solve(of_a, of_b,
-               {Int128{y.least} - y.most + 2 - together - y.width,
-                Int128{x.most} - x.least + together - 2 + x.width},
-               BitsOf(a, b));
-    work_ += same.work() + in_a.work() + in_b.work();
+    if (!AreOfThreads(x, y)) return false;
+    SameElement same = Of(x, y);
+    same.Solve(FormOf(x), FormOf(y), NearOf(x, y), BitsOf(*x.all[0], *y.all[0]));
+    work_ += same.work();
     return same.never() || !FirstThatDiffers(same).valid();
+  }
+
+  // So, in all ways in which any two of them meet.
+  bool MeetApart(const Family& x, const Family& y) {
+    if ((x.all.size() == 1 && y.all.size() == 1) || !AreOfThreads(x, y)) return false;
+    std::vector<Meeting> meetings;
+    for (const Touch* a : x.all) {
+      for (const Touch* b : y.all) {
+        const std::vector<Meeting> more = MeetingsOf(*a, *b);
+        meetings.insert(meetings.end(), more.begin(), more.end());
+      }
+    }
+    std::ranges::sort(meetings);
+    meetings.erase(std::ranges::unique(meetings).begin(), meetings.end());
+    return std::ranges::all_of(meetings, [&](const Meeting& meeting) {
+      SameElement same = Of(x, y);
+      AssumeIterations(meeting, &same);
+      const auto cases = same.InIterations(meeting, FormOf(x), FormOf(y));
+      work_ += same.work();
+      return std::ranges::all_of(cases, [&](const auto& forms) {
+        SameElement in_case = same;
+        in_case.Solve(forms.first, forms.second, NearOf(x, y), BitsOf(*x.all[0], *y.all[0]));
+        work_ += in_case.work() - same.work();
+        return in_case.never() || !FirstThatDiffers(in_case).valid();
+      });
+    });
+  }
+
+  SameElement Of(const Family& x, const Family& y) {
+    GatedBounds &in_a = BoundsUnder(UOp(), x.all[0]->loops, false),
+                &in_b = BoundsUnder(UOp(), y.all[0]->loops, false);
+    work_ += 1;
+    return SameElement(g_, accesses_.values(), &in_a, &in_b);
+  }
+  static LinearForm FormOf(const Family& x) {
+    LinearForm form = x.all[0]->form;
+    form.constant = x.least;
+    return form;
+  }
+  static WideBounds NearOf(const Family& x, const Family& y) {
+    const int64_t together = Together(*x.all[0]);
+    return {Int128{y.least} - y.most + 2 - together - y.width,
+            Int128{x.most} - x.least + together - 2 + x.width};
+  }
+  void AssumeIterations(const Meeting& meeting, SameElement* same) const {
+    for (const UOp range : parallel()) {
+      if (!IsRangeOfThreads(range)) same->Assume(range);
+    }
+    for (const Meeting::Shift& s : meeting.shifts) {
+      if (s.by == 0) same->Assume(g_.at(s.range));
+    }
   }
 
   // Elements of less than a byte that share one.
@@ -347,12 +388,7 @@ class Independence {
     if (meeting == nullptr) {
       verdict = SolveForms(a, b, a.form, b.form, nullptr, &same);
     } else {
-      for (const UOp range : parallel()) {
-        if (!IsRangeOfThreads(range)) same.Assume(range);
-      }
-      for (const Meeting::Shift& s : meeting->shifts) {
-        if (s.by == 0) same.Assume(g_.at(s.range));
-      }
+      AssumeIterations(*meeting, &same);
       verdict.outcome = Outcome::kProved;
       for (const auto& [x, y] : same.InIterations(*meeting, a.form, b.form)) {
         SameElement in_case = same;
@@ -449,7 +485,8 @@ class Independence {
         stack.push_back(u.src(1));
       } else if (u.is(Op::kCmpLt) || u.is(Op::kCmpEq)) {
         for (const uint32_t s : u.src_ids()) {
-          for (const auto& [atom, c] : FormOf(g_.at(s)).terms) values.emplace_back(g_.at(atom), c);
+          for (const auto& [atom, c] : telegrad::FormOf(g_.at(s)).terms)
+            values.emplace_back(g_.at(atom), c);
         }
       }
     }
