@@ -21,6 +21,7 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
       {Metric::kAccessesProved, stats.bounds.proved},
       {Metric::kAccessesGated, stats.bounds.gated},
       {Metric::kAccessesByData, stats.bounds.data_dependent},
+      {Metric::kLoweredAgain, stats.kernels_lowered_again},
       {Metric::kLaunches, stats.launches},
       {Metric::kSegments, stats.segments},
       {Metric::kPartitions, stats.partitions},

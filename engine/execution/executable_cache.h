@@ -53,6 +53,7 @@ class ExecutableCache {
     uint64_t partitions = 0;             // of graphs for several devices
     uint64_t partitions_for_values = 0;  // those for one set of values of variables
     BoundsStats bounds;                  // of the kernels compiled
+    uint64_t kernels_lowered_again = 0;  // see KernelStats
   };
   struct Result {
     std::shared_ptr<const Executable> executable;

@@ -94,17 +94,17 @@ std::optional<std::string> KernelCache::FoundFor(const std::string& key) const {
 // A list that the kernel cannot have is forgotten: the heuristic's takes its place. A budget that
 // is used up says nothing of a list, which all tenants share.
 absl::StatusOr<Program> KernelCache::LowerOne(const Named& kernel, const Target& target,
-                                              Budget* budget, BoundsStats* bounds) {
+                                              Budget* budget, LoweringReport* report) {
   PassOptions options{
       .weights = kernel.slots.weights, .results = kernel.slots.results, .moves = kernel.found};
-  auto program = Lower(kernel.graph, target, kernel.name, budget, bounds, options);
+  auto program = Lower(kernel.graph, target, kernel.name, budget, report, options);
   if (program.ok() || !kernel.found) return program;
   TG_RETURN_IF_ERROR(budget->CheckTime());
   if (absl::IsResourceExhausted(program.status())) return program;
   services_.found->Reject(kernel.found_key, std::string(ToStd(program.status().message())));
   options.moves = std::nullopt;
-  *bounds = {};
-  return Lower(kernel.graph, target, kernel.name, budget, bounds, options);
+  *report = {};
+  return Lower(kernel.graph, target, kernel.name, budget, report, options);
 }
 
 std::shared_ptr<const Kernel> KernelCache::LoadStored(const std::string& store_key, Device& device,
@@ -124,7 +124,8 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   const Clock& clock = *Clock::Steady();
   const int64_t begin_ns = clock.Ns();
   CompiledKernel out;
-  TG_ASSIGN_OR_RETURN(Program program, LowerOne(kernel, target, budget, &out.bounds));
+  LoweringReport report;
+  TG_ASSIGN_OR_RETURN(Program program, LowerOne(kernel, target, budget, &report));
   TG_ASSIGN_OR_RETURN(const std::string source, Render(program, target));
   TG_RETURN_IF_ERROR(budget->SpendCode(static_cast<int64_t>(source.size())));
   const int64_t end_ns = clock.Ns();
@@ -132,6 +133,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   const Stopwatch compiling;
   TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
   out.groups = RunGroups(program);
+  out.bounds = report.bounds;
   out.arguments = std::move(program.arguments);
   out.packings = std::move(program.packings);
   out.iterations = program.iterations;
@@ -144,6 +146,7 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   stats_.lower_ns += static_cast<uint64_t>(end_ns - begin_ns);
   stats_.compile_ns += compiling.ns();
   stats_.bounds += out.bounds;
+  stats_.lowered_again += report.refused.empty() ? 0 : 1;
   return out;
 }
 

@@ -53,6 +53,7 @@ struct KernelStats {
   uint64_t lower_ns = 0;
   uint64_t compile_ns = 0;
   BoundsStats bounds;
+  uint64_t lowered_again = 0;  // threads of their first programs might have raced
 };
 
 // Which arguments of a kernel are what ScheduledKernel says of them.
@@ -94,7 +95,7 @@ class KernelCache {
   // The list that was found for the kernel, if it is better than the heuristic's.
   std::optional<std::string> FoundFor(const std::string& key) const;
   absl::StatusOr<Program> LowerOne(const Named& kernel, const Target& target, Budget* budget,
-                                   BoundsStats* bounds);
+                                   LoweringReport* report);
   // The compiled kernel on the device, with the kernels of its packings.
   absl::StatusOr<std::shared_ptr<const Kernel>> Load(CompiledKernel compiled, Device& device,
                                                      Budget* budget);

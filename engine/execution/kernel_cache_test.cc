@@ -93,6 +93,29 @@ TEST_F(KernelCacheTest, LargeResultsMakeOtherKernels) {
   EXPECT_EQ(compiled(large, true), 2u);
 }
 
+// A kernel whose iterations store to the same elements is lowered for one thread, and counted.
+TEST_F(KernelCacheTest, CountsKernelsThatAreLoweredAgain) {
+  CpuOptions options;
+  options.target = HostTarget(2);
+  options.threads = 2;
+  const std::unique_ptr<Device> device = *OpenCpu(options);
+  KernelCache cache(8);
+  Budget budget;
+  for (const int64_t least : {0, 2048}) {
+    Graph g;
+    constexpr int64_t kSize = 4096;
+    const UOp i = g.Range(0, AxisType::kLoop, g.Index(kSize));
+    const UOp value =
+        g.Make(Op::kLoad, {g.Make(Op::kIndex, {g.Param(1, DType::kFloat32, Shape{kSize}), i})});
+    const UOp at = least == 0 ? i : g.Make(Op::kMax, {i, g.Index(least)});
+    const UOp to = g.Make(Op::kIndex, {g.Param(0, DType::kFloat32, Shape{kSize}), at});
+    const UOp end = g.Make(Op::kEnd, DType::kVoid, {g.Make(Op::kStore, {to, value}), i});
+    const auto kernel = cache.Get(Freeze(g.Make(Op::kSink, {end})), *device, &budget);
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    EXPECT_EQ(cache.stats().lowered_again, least == 0 ? 0u : 1u);
+  }
+}
+
 TEST_F(KernelCacheTest, WeightsCount) {
   const auto heavy = std::make_shared<Share>("heavy", 3);
   for (int i = 0; i < 20; ++i) Has(a_, 100 + i);

@@ -16,6 +16,7 @@ ExecutableCache::Stats SharedCaches::stats() const {
   s.lower_ns = compiled.lower_ns;
   s.compile_ns = compiled.compile_ns;
   s.bounds = compiled.bounds;
+  s.kernels_lowered_again = compiled.lowered_again;
   s.submissions = relaxed(runs->submissions);
   s.launches = relaxed(runs->launches);
   s.segments = relaxed(runs->segments);

@@ -70,8 +70,9 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
     const auto [it, added] = seen.emplace(kernel.name, out.kernels.size());
     if (added) {
       Budget own(budget);
+      LoweringReport report;
       TG_ASSIGN_OR_RETURN(const Program program,
-                          Lower(scheduled.graph, target, kernel.name, &own, nullptr,
+                          Lower(scheduled.graph, target, kernel.name, &own, &report,
                                 {.weights = scheduled.weights, .results = scheduled.results}));
       FindRanges(scheduled.graph.root(), &kernel);
       kernel.arguments = program.arguments;
@@ -83,6 +84,7 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
       kernel.flops = program.flops;
       kernel.bytes = program.bytes;
       kernel.moves = program.moves;
+      kernel.refused = std::move(report.refused);
     } else {
       kernel = out.kernels[it->second];
     }

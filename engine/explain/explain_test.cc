@@ -114,6 +114,28 @@ TEST(Explain, MemoryPlanOfATrainingStep) {
   EXPECT_EQ(LinesThatBegin(text, "temporary "), e.temporaries.size());
 }
 
+// The line of a kernel of which threads might have raced stands below that of its moves; the others
+// are as before.
+TEST(Explain, AKernelThatIsLoweredAgain) {
+  const Plan plan = *DigitsCnn{}.Eval(2);
+  Explanation e = Explain(plan);
+  ASSERT_GT(e.kernels.size(), 1u);
+  const std::string before = ToText(e, Names(plan));
+  EXPECT_EQ(LinesThatBegin(before, "refused "), 0u);
+  e.kernels[1].refused = "node 7 (store) of argument 0: threads \"may\" race";
+  const std::string text = ToText(e, Names(plan));
+  const std::string line = StrCat(
+      "refused 1 and lowered again with less that is parallel: ", e.kernels[1].refused, "\n");
+  const size_t at = text.find(line);
+  ASSERT_NE(at, text.npos) << text;
+  EXPECT_EQ(text.substr(0, at) + text.substr(at + line.size()), before);
+  EXPECT_LT(text.find("kernel 1 "), at);
+  EXPECT_LT(at, text.find("kernel 2 "));
+  EXPECT_THAT(ToJson(e, Names(plan)),
+              HasSubstr("\"refused\":\"node 7 (store) of argument 0: threads \\\"may\\\" race\""));
+  EXPECT_THAT(ToHtml(e, Names(plan), "digits", 2), HasSubstr("node 7 (store) of argument 0"));
+}
+
 TEST(Explain, OverBudgetIsRefused) {
   const Plan plan = *DigitsCnn{}.TrainStep(16);
   Budget budget(Budget::Limits{.kernels = 3});

@@ -191,6 +191,10 @@ std::string KernelTable(const Explanation& e, const Times& times,
     for (const std::string& reason : kernel.reasons) {
       StrAppend(&reasons, reasons.empty() ? "" : "<br>", Escaped(reason));
     }
+    if (!kernel.refused.empty()) {
+      StrAppend(&reasons,
+                "<br>lowered again with less that is parallel: ", Escaped(kernel.refused));
+    }
     StrAppend(&out, "<tr><td class=\"n\">", k, "</td><td><code>", Escaped(kernel.name),
               "</code></td><td>", ToString(kernel.loops), "</td><td>",
               kernel.reduces.empty() ? "" : ToString(kernel.reduces), "</td><td>",

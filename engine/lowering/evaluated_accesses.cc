@@ -1,7 +1,9 @@
 #include "engine/lowering/evaluated_accesses.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/lowering/gated_bounds.h"
 #include "engine/lowering/ranges.h"
 
@@ -11,6 +13,9 @@ namespace {
 constexpr int64_t kMostExecutions = int64_t{1} << 16;  // of an access
 constexpr int64_t kMostWork = int64_t{1} << 20;        // executions of all accesses
 constexpr size_t kMostNodes = 256;
+constexpr int64_t kMostWidth = 64;
+constexpr int64_t kMostIterations = int64_t{1} << 20;  // that two executions may be in
+constexpr int64_t kMostLess = 16;
 
 int64_t Lanes(UOp u) { return u.shape().empty() ? 1 : NumElements(u.shape()); }
 
@@ -29,7 +34,7 @@ bool CanEvaluate(UOp u) {
     case Op::kCast:
       return true;
     case Op::kRange:
-      return u.src(0).is_const();
+      return true;
     default:
       return IsDivision(u);
   }
@@ -44,23 +49,25 @@ int64_t Wrapped(DType dtype, uint64_t x) {
 
 }  // namespace
 
-bool EvaluatedAccesses::Read(UOp address, std::vector<UOp>* nodes) const {
-  absl::flat_hash_map<uint32_t, bool> seen;
-  std::vector<std::pair<UOp, bool>> stack;
-  for (int i = address.num_src() - 1; i > 0; --i) stack.emplace_back(address.src(i), false);
+bool EvaluatedAccesses::Read(UOp u, Nodes* nodes) const {
+  absl::flat_hash_set<uint32_t> seen;
+  for (const UOp known : nodes->order) seen.insert(known.id());
+  std::vector<UOp> order;
+  std::vector<std::pair<UOp, bool>> stack{{u, false}};
   while (!stack.empty()) {
-    const auto [u, ready] = stack.back();
+    const auto [at, ready] = stack.back();
     stack.pop_back();
     if (ready) {
-      nodes->push_back(u);
+      order.push_back(at);
       continue;
     }
-    if (!seen.try_emplace(u.id(), true).second) continue;
-    if (!CanEvaluate(u) || seen.size() > kMostNodes) return false;
-    stack.emplace_back(u, true);
-    if (u.is(Op::kRange)) continue;
-    for (const uint32_t s : u.src_ids()) stack.emplace_back(g_.at(s), false);
+    if (!seen.insert(at.id()).second) continue;
+    if (!CanEvaluate(at) || seen.size() > kMostNodes) return false;
+    stack.emplace_back(at, true);
+    if (at.is(Op::kRange)) continue;
+    for (const uint32_t s : at.src_ids()) stack.emplace_back(g_.at(s), false);
   }
+  nodes->order.insert(nodes->order.end(), order.begin(), order.end());
   return true;
 }
 
@@ -99,26 +106,41 @@ void EvaluatedAccesses::Evaluate(std::span<const UOp> nodes, int64_t lane,
   }
 }
 
-const EvaluatedAccesses::Touched& EvaluatedAccesses::Of(UOp address, const std::vector<UOp>& same,
+const EvaluatedAccesses::Touched& EvaluatedAccesses::Of(const Access& access, const Own& own,
                                                         int64_t together) {
-  std::pair<uint32_t, std::vector<uint32_t>> key{address.id(), {}};
-  for (const UOp u : same) key.second.push_back(u.id());
+  const UOp address = access.address;
+  std::vector<int64_t> key{address.id(), access.width};
+  for (const auto* list : {&own.less, &own.at}) {
+    key.push_back(std::ssize(*list));
+    for (const auto& [range, number] : *list) key.insert(key.end(), {range.id(), number});
+  }
+  for (const UOp u : own.any) key.push_back(u.id());
   const auto [it, first] = touched_.try_emplace(std::move(key));
   Touched& out = it->second;
-  std::vector<UOp> nodes;
-  if (!first || !Read(address, &nodes)) return out;
+  if (!first || access.width > kMostWidth || !NodesOf(address).known) return out;
+  const std::vector<UOp>& nodes = NodesOf(address).order;
   // A thread's range that the address does not depend on tells threads apart all the same.
-  std::vector<UOp> ranges = parallel_;
-  for (const std::vector<UOp>* more :
-       std::initializer_list<const std::vector<UOp>*>{&same, &nodes}) {
-    for (const UOp u : *more) {
-      if (u.is(Op::kRange) && std::ranges::count(ranges, u) == 0) ranges.push_back(u);
+  std::vector<UOp> ranges;
+  const auto add = [&](UOp u) {
+    if (u.is(Op::kRange) && std::ranges::count(ranges, u) == 0) ranges.push_back(u);
+  };
+  for (const UOp u : parallel_) {
+    if (std::ranges::count(own.any, u) == 0) add(u);
+  }
+  int64_t iterations = 1;
+  for (const auto& [u, less] : own.less) {
+    add(u);
+    if (std::abs(less) > kMostLess ||
+        __builtin_mul_overflow(iterations, SizeOf(u) + 2 * kMostLess, &iterations) ||
+        iterations > kMostIterations) {
+      return out;
     }
   }
+  for (const UOp u : nodes) add(u);
   const int64_t lanes = std::max(Lanes(address.src(1)), Lanes(address.src(address.num_src() - 1)));
-  int64_t executions = lanes;
+  int64_t executions = lanes * access.width;
   for (const UOp r : ranges) {
-    if (!r.src(0).is_const() || __builtin_mul_overflow(executions, SizeOf(r), &executions) ||
+    if (__builtin_mul_overflow(executions, SizeOf(r), &executions) ||
         executions > kMostExecutions) {
       return out;
     }
@@ -130,39 +152,77 @@ const EvaluatedAccesses::Touched& EvaluatedAccesses::Of(UOp address, const std::
   work_ += executions;
   out.known = true;
   NodeMap<int64_t> values(g_, 0);
-  for (int64_t n = 0; n < executions; ++n) {
+  for (int64_t n = 0; n < executions / access.width; ++n) {
     int64_t rest = n / lanes, thread = 0, iteration = 0;
     for (const UOp r : ranges) {
-      const int64_t size = SizeOf(r);
-      values[r] = rest % size;
-      rest /= size;
-      if (std::ranges::count(same, r) > 0) {
-        iteration = iteration * size + values[r];
-      } else if (std::ranges::count(parallel_, r) > 0) {
-        thread = thread * size + values[r];
-      }
+      values[r] = rest % SizeOf(r);
+      rest /= SizeOf(r);
+      const bool apart =
+          std::ranges::none_of(own.less, [&](const auto& l) { return l.first == r; });
+      if (apart && std::ranges::count(parallel_, r) > 0) thread = thread * SizeOf(r) + values[r];
+    }
+    for (const auto& [r, less] : own.less) {
+      iteration = iteration * (SizeOf(r) + 2 * kMostLess) + values[r] - less + kMostLess;
+    }
+    if (std::ranges::any_of(own.at,
+                            [&](const auto& at) { return values[at.first] != at.second; })) {
+      continue;
     }
     Evaluate(nodes, n % lanes, &values);
-    if (address.num_src() == 3 && values[address.src(2)] == 0) continue;
+    if (NodesOf(address).gated && values[address.src(2)] == 0) continue;
     const int64_t element = values[address.src(1)];
     if (element < 0 || element > (int64_t{1} << 40)) {
       out.known = false;  // the bounds proof has it
       return out;
     }
-    const int64_t place = element / together * kMostExecutions + iteration;
-    const auto [at, is_first] = out.thread.try_emplace(place, thread);
-    if (!is_first && at->second != thread) at->second = kSeveral;
+    for (int64_t i = 0; i < access.width; ++i) {
+      const int64_t place = (element + i) / together * kMostIterations + iteration;
+      const auto [at, is_first] = out.thread.try_emplace(place, thread);
+      if (!is_first && at->second != thread) at->second = kSeveral;
+    }
   }
   return out;
 }
 
-bool EvaluatedAccesses::Apart(UOp a, UOp b, const std::vector<UOp>& same, int64_t together) {
-  const Touched& x = Of(a, same, together);
-  const Touched& y = Of(b, same, together);
+const EvaluatedAccesses::Nodes& EvaluatedAccesses::NodesOf(UOp address) {
+  std::unique_ptr<Nodes>& nodes = nodes_[address.id()];
+  if (nodes == nullptr) {
+    nodes = std::make_unique<Nodes>();
+    nodes->known = Read(address.src(1), nodes.get());
+    nodes->gated = nodes->known && address.num_src() == 3 && Read(address.src(2), nodes.get());
+  }
+  return *nodes;
+}
+
+bool EvaluatedAccesses::Apart(const Access& a, const Access& b, const Iterations& iterations,
+                              int64_t together, bool any_thread) {
+  // What decides on neither address need not be told apart.
+  const auto of = [&](const Access& access, UOp range) {
+    return std::ranges::count(NodesOf(access.address).order, range) > 0;
+  };
+  Own of_a, of_b;
+  for (const auto& [range, by] : iterations.later) {
+    if (of(a, range) || of(b, range)) {
+      of_a.less.emplace_back(range, 0);
+      of_b.less.emplace_back(range, by);
+    } else {
+      of_a.any.push_back(range);
+      of_b.any.push_back(range);
+    }
+  }
+  for (const auto& at : iterations.of_a) {
+    if (of(a, at.first)) of_a.at.push_back(at);
+  }
+  for (const auto& at : iterations.of_b) {
+    if (of(b, at.first)) of_b.at.push_back(at);
+  }
+  const Touched& x = Of(a, of_a, together);
+  const Touched& y = Of(b, of_b, together);
   if (!x.known || !y.known) return false;
   return std::ranges::all_of(x.thread, [&](const auto& touched) {
     const auto at = y.thread.find(touched.first);
-    return at == y.thread.end() || (touched.second != kSeveral && at->second == touched.second);
+    return at == y.thread.end() ||
+           (!any_thread && touched.second != kSeveral && at->second == touched.second);
   });
 }
 

@@ -4,14 +4,17 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/base/status.h"
 #include "engine/lowering/evaluated_accesses.h"
 #include "engine/lowering/program_accesses.h"
 #include "engine/lowering/ranges.h"
+#include "engine/lowering/repeated_values.h"
 #include "engine/lowering/same_element.h"
 
 namespace telegrad {
@@ -21,10 +24,18 @@ constexpr int64_t kPairsBetweenLooks = 64;  // at the time
 
 enum class Outcome { kProved, kRepeated, kUnproved };
 
+// Where elements are repeated: what of both indices may differ, in parts, and the RANGEs, quotients
+// and rests that have the same value in both, and that have it at the same position.
+struct Repeat {
+  std::vector<LinearForm> of_a, of_b;
+  absl::flat_hash_set<uint32_t> same, at_position;
+};
+
 struct Verdict {
   Outcome outcome = Outcome::kUnproved;
   UOp range;            // that may differ
   bool within = false;  // it is one of the threads of one workgroup
+  std::shared_ptr<const Repeat> repeat = {};
 };
 
 // Accesses of which the indices differ by constants alone, as those of an unrolled loop do.
@@ -40,18 +51,15 @@ class Independence {
 
   absl::StatusOr<IndependenceReport> Run(bool local) {
     TG_RETURN_IF_ERROR(accesses_.Read(&budget_));
-    if (parallel().empty()) return std::move(report_);
     evaluated_.emplace(g_, parallel());
-    for (const auto& [slot, touches] : accesses_.arguments()) {
-      TG_RETURN_IF_ERROR(ProveFamilies(touches));
+    if (!parallel().empty()) {
+      for (const auto& [slot, touches] : accesses_.arguments()) {
+        TG_RETURN_IF_ERROR(ProveFamilies(touches, false));
+      }
     }
     if (!local) return std::move(report_);
     for (const auto& [memory, touches] : accesses_.locals()) {
-      for (size_t i = 0; i < touches.size(); ++i) {
-        for (size_t k = i; k < touches.size(); ++k) {
-          TG_RETURN_IF_ERROR(ProvePair(touches[i], touches[k], true));
-        }
-      }
+      TG_RETURN_IF_ERROR(ProveFamilies(touches, true));
     }
     return std::move(report_);
   }
@@ -60,11 +68,12 @@ class Independence {
   const std::vector<UOp>& parallel() const { return accesses_.parallel(); }
 
   static std::vector<Family> FamiliesOf(const ProgramAccesses::Touches& touches) {
-    std::map<std::tuple<int, bool, int>, size_t> numbers;
+    std::map<std::tuple<int, bool, int, uint32_t>, size_t> numbers;
     std::vector<Family> out;
     for (const Touch& touch : touches) {
-      const auto [at, first] =
-          numbers.try_emplace({touch.sum, touch.stores, touch.loops}, out.size());
+      const auto [at, first] = numbers.try_emplace(
+          {touch.sum, touch.stores, touch.loops, touch.asynchronous ? touch.address.id() + 1 : 0},
+          out.size());
       if (first) out.emplace_back();
       Family& family = out[at->second];
       family.all.push_back(&touch);
@@ -75,22 +84,23 @@ class Independence {
     return out;
   }
 
-  absl::Status ProveFamilies(const ProgramAccesses::Touches& touches) {
+  absl::Status ProveFamilies(const ProgramAccesses::Touches& touches, bool local) {
     const std::vector<Family> families = FamiliesOf(touches);
     for (size_t i = 0; i < families.size(); ++i) {
       for (size_t k = i; k < families.size(); ++k) {
         const Family &x = families[i], &y = families[k];
         if (!x.all[0]->stores && !y.all[0]->stores) continue;
-        const bool together = AreApart(x, y);
+        const bool together = local ? MeetApart(x, y) : AreApart(x, y);
         TG_RETURN_IF_ERROR(budget_.SpendSteps(1 + std::exchange(work_, 0)));
         if (together) {
           const auto n = std::ssize(x.all);
-          report_.proved += i == k ? n * (n + 1) / 2 : n * std::ssize(y.all);
+          (local ? report_.proved_local : report_.proved) +=
+              i == k ? n * (n + 1) / 2 : n * std::ssize(y.all);
           continue;
         }
         for (size_t a = 0; a < x.all.size(); ++a) {
           for (size_t b = i == k ? a : 0; b < y.all.size(); ++b) {
-            TG_RETURN_IF_ERROR(ProvePair(*x.all[a], *y.all[b], false));
+            TG_RETURN_IF_ERROR(ProvePair(*x.all[a], *y.all[b], local));
           }
         }
       }
@@ -98,27 +108,70 @@ class Independence {
     return absl::OkStatus();
   }
 
+  static bool AreOfThreads(const Family& x, const Family& y) {
+    const auto asynchronous = [](const Touch* t) { return t->asynchronous; };
+    return std::ranges::none_of(x.all, asynchronous) && std::ranges::none_of(y.all, asynchronous);
+  }
+
   // As if each access of them touched all elements between the least and the most.
   bool AreApart(const Family& x, const Family& y) {
     if (x.all.size() == 1 && y.all.size() == 1) return false;
-    const auto asynchronous = [](const Touch* t) { return t->asynchronous; };
-    if (std::ranges::any_of(x.all, asynchronous) || std::ranges::any_of(y.all, asynchronous)) {
-      return false;
-    }
-    const Touch &a = *x.all[0], &b = *y.all[0];
-    GatedBounds &in_a = BoundsUnder(UOp(), a.loops, false),
-                &in_b = BoundsUnder(UOp(), b.loops, false);
-    SameElement same(g_, accesses_.values(), &in_a, &in_b);
-    LinearForm of_a = a.form, of_b = b.form;
-    of_a.constant = x.least;
-    of_b.constant = y.least;
-    const int64_t together = Together(a);
-    same.Solve(of_a, of_b,
-               {Int128{y.least} - y.most + 2 - together - y.width,
-                Int128{x.most} - x.least + together - 2 + x.width},
-               BitsOf(a, b));
-    work_ += same.work() + in_a.work() + in_b.work();
+    if (!AreOfThreads(x, y)) return false;
+    SameElement same = Of(x, y);
+    same.Solve(FormOf(x), FormOf(y), NearOf(x, y), BitsOf(*x.all[0], *y.all[0]));
+    work_ += same.work();
     return same.never() || !FirstThatDiffers(same).valid();
+  }
+
+  // So, in all ways in which any two of them meet.
+  bool MeetApart(const Family& x, const Family& y) {
+    if ((x.all.size() == 1 && y.all.size() == 1) || !AreOfThreads(x, y)) return false;
+    std::vector<Meeting> meetings;
+    for (const Touch* a : x.all) {
+      for (const Touch* b : y.all) {
+        const std::vector<Meeting> more = MeetingsOf(*a, *b);
+        meetings.insert(meetings.end(), more.begin(), more.end());
+      }
+    }
+    std::ranges::sort(meetings);
+    meetings.erase(std::ranges::unique(meetings).begin(), meetings.end());
+    return std::ranges::all_of(meetings, [&](const Meeting& meeting) {
+      SameElement same = Of(x, y);
+      AssumeIterations(meeting, &same);
+      const auto cases = same.InIterations(meeting, FormOf(x), FormOf(y));
+      work_ += same.work();
+      return std::ranges::all_of(cases, [&](const auto& forms) {
+        SameElement in_case = same;
+        in_case.Solve(forms.first, forms.second, NearOf(x, y), BitsOf(*x.all[0], *y.all[0]));
+        work_ += in_case.work() - same.work();
+        return in_case.never() || !FirstThatDiffers(in_case).valid();
+      });
+    });
+  }
+
+  SameElement Of(const Family& x, const Family& y) {
+    GatedBounds &in_a = BoundsUnder(UOp(), x.all[0]->loops, false),
+                &in_b = BoundsUnder(UOp(), y.all[0]->loops, false);
+    work_ += 1;
+    return SameElement(g_, accesses_.values(), &in_a, &in_b);
+  }
+  static LinearForm FormOf(const Family& x) {
+    LinearForm form = x.all[0]->form;
+    form.constant = x.least;
+    return form;
+  }
+  static WideBounds NearOf(const Family& x, const Family& y) {
+    const int64_t together = Together(*x.all[0]);
+    return {Int128{y.least} - y.most + 2 - together - y.width,
+            Int128{x.most} - x.least + together - 2 + x.width};
+  }
+  void AssumeIterations(const Meeting& meeting, SameElement* same) const {
+    for (const UOp range : parallel()) {
+      if (!IsRangeOfThreads(range)) same->Assume(range);
+    }
+    for (const Meeting::Shift& s : meeting.shifts) {
+      if (s.by == 0) same->Assume(g_.at(s.range));
+    }
   }
 
   // Elements of less than a byte that share one.
@@ -150,6 +203,9 @@ class Independence {
       ++report_.proved;
     } else if (verdict.outcome == Outcome::kRepeated) {
       ++report_.repeated;
+      // Where one is not shown, others of the kernel are not, and looking at all takes long.
+      const bool shown = report_.declared == 0 && StoreEqualValues(a, b, verdict);
+      report_.declared += shown ? 0 : 1;
     } else if (verdict.within && MeetingsOf(a, b).empty()) {
       ++report_.ordered;
     } else if (AreApart(a, b, {})) {
@@ -157,6 +213,70 @@ class Independence {
     } else {
       report_.unproved.push_back({a.address, b.address, verdict.range, b.stores});
     }
+  }
+
+  // What both store, if each does it once; else the earlier values of one may come last.
+  bool StoreEqualValues(const Touch& a, const Touch& b, const Verdict& verdict) {
+    if (!values_) {
+      absl::flat_hash_set<int64_t> stored;
+      for (const auto& [slot, touches] : accesses_.arguments()) stored.insert(slot);
+      values_.emplace(program_, &accesses_.barriers(), std::move(stored));
+    }
+    const auto once = [&](const Execution& e) {
+      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
+        return verdict.repeat->at_position.contains(program_.order[loop]);
+      });
+    };
+    if (verdict.repeat == nullptr || !std::ranges::all_of(a.executions, once) ||
+        !std::ranges::all_of(b.executions, once)) {
+      return false;
+    }
+    const int64_t before = values_->work();
+    bool equal = true;
+    for (const Execution& x : a.executions) {
+      for (const Execution& y : b.executions) {
+        equal = equal && values_->Equal({x.begin, verdict.repeat->of_a},
+                                        {y.begin, verdict.repeat->of_b}, verdict.repeat->same);
+      }
+    }
+    work_ += values_->work() - before;
+    return equal;
+  }
+
+  // The RANGEs, and quotients and rests, that have the same value in both executions.
+  absl::flat_hash_set<uint32_t> SameNumbers(const SameElement& same) const {
+    absl::flat_hash_set<uint32_t> out;
+    for (const uint32_t id : program_.order) {
+      const UOp u = g_.at(id);
+      const bool one = u.is(Op::kRange) && u.src(0).is_const() && SizeOf(u) <= 1;
+      if (one || (u.is(Op::kRange) && same.IsSame(u)) || (IsDivision(u) && same.IsFixed(u))) {
+        out.insert(id);
+      }
+    }
+    return out;
+  }
+
+  // The position of both in each part of their indices, constants included; false where these are
+  // not as far apart as the parts.
+  static bool AddPositions(const LinearForm& x, const LinearForm& y,
+                           std::span<const SameElement::Part> parts, Repeat* out) {
+    int64_t in_x = x.constant, in_y = y.constant;
+    for (const SameElement::Part& part : parts) {
+      out->of_a.push_back(part.a);
+      out->of_b.push_back(part.b);
+      // Of the constants, a part has multiples of its step, and the last one what is left.
+      const int64_t step = &part == &parts.back() ? 1 : std::gcd(part.a.Gcd(), part.b.Gcd());
+      if (step == 0) return false;
+      const auto take = [&](int64_t* left) {
+        const int64_t taken = *left - (*left % step + step) % step;
+        *left -= taken;
+        return taken;
+      };
+      out->of_a.back().constant = take(&in_x);
+      out->of_b.back().constant = take(&in_y);
+      if (part.difference + out->of_a.back().constant != out->of_b.back().constant) return false;
+    }
+    return true;
   }
 
   // In every way in which two threads of a workgroup may be there at the same time.
@@ -172,22 +292,30 @@ class Independence {
   }
 
   // What their forms do not say, their elements may.
-  bool AreApart(const Touch& a, const Touch& b, const std::vector<UOp>& same) {
-    if (a.width > 1 || b.width > 1 || a.asynchronous || b.asynchronous) return false;
+  bool AreApart(const Touch& a, const Touch& b, const EvaluatedAccesses::Iterations& iterations,
+                bool any_thread = false) {
     const int64_t before = evaluated_->work();
-    const bool apart = evaluated_->Apart(a.address, b.address, same, Together(a));
+    const bool apart = evaluated_->Apart({a.address, a.width}, {b.address, b.width}, iterations,
+                                         Together(a), any_thread);
     work_ += evaluated_->work() - before;
     return apart;
   }
+  // What runs beside a thread does not meet itself, but whatever else the thread does.
   bool MeetApart(const Touch& a, const Touch& b, const Meeting& meeting) {
-    std::vector<UOp> same;
+    EvaluatedAccesses::Iterations iterations;
     for (const UOp range : parallel()) {
-      if (!IsRangeOfThreads(range)) same.push_back(range);
+      if (!IsRangeOfThreads(range)) iterations.later.emplace_back(range, 0);
     }
     for (const Meeting::Shift& s : meeting.shifts) {
-      if (s.by == 0) same.push_back(g_.at(s.range));
+      iterations.later.emplace_back(g_.at(s.range), s.by);
     }
-    return AreApart(a, b, same);
+    for (const Meeting::Iteration& i : meeting.iterations) {
+      (i.of_b ? iterations.of_b : iterations.of_a).emplace_back(g_.at(i.range), i.number);
+    }
+    const auto is_same = [&](UOp range) {
+      return std::ranges::count(iterations.later, std::pair(range, int64_t{0})) > 0;
+    };
+    return AreApart(a, b, iterations, meeting.under_way && !IsOneExecution(a, meeting, is_same));
   }
 
   std::vector<Meeting> MeetingsOf(const Touch& a, const Touch& b) {
@@ -260,12 +388,7 @@ class Independence {
     if (meeting == nullptr) {
       verdict = SolveForms(a, b, a.form, b.form, nullptr, &same);
     } else {
-      for (const UOp range : parallel()) {
-        if (!IsRangeOfThreads(range)) same.Assume(range);
-      }
-      for (const Meeting::Shift& s : meeting->shifts) {
-        if (s.by == 0) same.Assume(g_.at(s.range));
-      }
+      AssumeIterations(*meeting, &same);
       verdict.outcome = Outcome::kProved;
       for (const auto& [x, y] : same.InIterations(*meeting, a.form, b.form)) {
         SameElement in_case = same;
@@ -289,27 +412,40 @@ class Independence {
     UOp differs = FirstThatDiffers(*same);
     if (!differs.valid()) {
       const bool apart =
-          meeting == nullptr || !meeting->under_way || IsOneExecution(a, *meeting, *same);
+          meeting == nullptr || !meeting->under_way ||
+          IsOneExecution(a, *meeting, [&](UOp range) { return same->IsSame(range); });
       return {apart ? Outcome::kProved : Outcome::kUnproved, {}};
     }
     Verdict verdict{.range = differs, .within = std::ranges::all_of(parallel(), [&](UOp r) {
                                         return IsRangeOfThreads(r) || same->IsSame(r);
                                       })};
-    if (meeting == nullptr && b.stores && IsType(differs, AxisType::kThread) &&
-        same->AssumeRepeated()) {
-      differs = FirstThatDiffers(*same);
-      if (!differs.valid()) verdict.outcome = Outcome::kRepeated;
+    if (meeting != nullptr || !b.stores || !IsType(differs, AxisType::kThread) ||
+        !same->MayRepeat()) {
+      return verdict;
+    }
+    const auto repeat = std::make_shared<Repeat>();
+    bool known = report_.declared == 0 && near.lo == 0 && near.hi == 0;
+    if (known) {
+      const auto parts = same->PartsThatDiffer(x, y, near, BitsOf(a, b));
+      known = parts && AddPositions(x, y, *parts, repeat.get());
+    }
+    if (known) repeat->same = SameNumbers(*same);
+    if (!same->AssumeRepeated() || FirstThatDiffers(*same).valid()) return verdict;
+    verdict.outcome = Outcome::kRepeated;
+    if (known) {
+      repeat->at_position = SameNumbers(*same);
+      verdict.repeat = repeat;
     }
     return verdict;
   }
 
   // Of one thread: what runs beside it does not meet itself.
-  bool IsOneExecution(const Touch& a, const Meeting& meeting, const SameElement& same) {
+  template <typename IsSame>
+  bool IsOneExecution(const Touch& a, const Meeting& meeting, const IsSame& is_same) {
     if (!meeting.itself) return false;
     return std::ranges::all_of(a.executions, [&](const Execution& e) {
-      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin), [&](size_t loop) {
-        return same.IsSame(g_.at(program_.order[loop]));
-      });
+      return std::ranges::all_of(accesses_.barriers().LoopsAround(e.begin),
+                                 [&](size_t loop) { return is_same(g_.at(program_.order[loop])); });
     });
   }
 
@@ -349,7 +485,8 @@ class Independence {
         stack.push_back(u.src(1));
       } else if (u.is(Op::kCmpLt) || u.is(Op::kCmpEq)) {
         for (const uint32_t s : u.src_ids()) {
-          for (const auto& [atom, c] : FormOf(g_.at(s)).terms) values.emplace_back(g_.at(atom), c);
+          for (const auto& [atom, c] : telegrad::FormOf(g_.at(s)).terms)
+            values.emplace_back(g_.at(atom), c);
         }
       }
     }
@@ -379,6 +516,7 @@ class Independence {
   std::map<Meeting, int> meetings_;
   std::map<std::tuple<int64_t, int, bool>, std::unique_ptr<GatedBounds>> bounds_;
   std::optional<EvaluatedAccesses> evaluated_;
+  std::optional<RepeatedValues> values_;
   IndependenceReport report_;
   int64_t pairs_ = 0;
   int64_t work_ = 0;

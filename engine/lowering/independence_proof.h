@@ -9,11 +9,11 @@
 // size begins earlier (Padding::moves_back), two iterations of a processor's loop compute some
 // elements again. The index then has the place where the tile begins, max(-tile * number, tile -
 // size), and two iterations that store to the same element are at the same position of the range
-// that was split. There they compute the same value, from arguments that the proof shows nobody
-// writes meanwhile. Such pairs are counted as `repeated`: that both are at the same position is
-// shown here; that a value depends on the position alone is what splitting a range makes, which
-// differential tests check and this proof does not. Only stores may be repeated, never an element
-// that is also loaded.
+// that was split. Such pairs are counted as `repeated`. That both store the same value is shown
+// where it is the same expression of the position (repeated_values.h). It is declared where
+// replicated stores were simplified by what is known of each alone, or where a packed copy of a
+// weight has elements of overlapping tiles twice: splitting a range makes it so, and differential
+// tests check it. Only stores may be repeated, never an element that is also loaded.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,7 @@ struct IndependenceReport {
   std::vector<Pair> unproved_local;  // of memory that a workgroup shares
   int64_t proved = 0;                // pairs of arguments
   int64_t repeated = 0;              // pairs of stores where the last tile begins earlier
+  int64_t declared = 0;              // of these, from the first whose values are not shown equal on
   int64_t ordered = 0;               // pairs that a barrier lies between
   int64_t proved_local = 0;
 };

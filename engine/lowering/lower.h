@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/base/budget.h"
 #include "engine/base/status.h"
@@ -12,6 +13,17 @@
 #include "engine/types/target.h"
 
 namespace telegrad {
+
+// What lowering says of a kernel besides its program.
+struct LoweringReport {
+  BoundsStats bounds;   // how the program's accesses are kept inside
+  std::string refused;  // the error of the first program, if it was refused and another one made
+};
+
+// Lists of moves with less that is parallel than one that is refused, the fastest ones first, which
+// Lower tries: without rings of tiles, then without tiles that threads share, then without a loop
+// that threads share, at last without any move.
+std::vector<std::string> SaferLists(const std::string& refused);
 
 // `kernel` is as the schedule makes it:
 //
@@ -28,14 +40,14 @@ namespace telegrad {
 // threads.
 //
 // Where parallel iterations of the program are not proved independent, the kernel is lowered again
-// without a loop that threads share, and then without any move, in one thread. A list of moves that
-// `options` gives is not replaced: FAILED_PRECONDITION names the accesses. INTERNAL: no program of
-// the kernel is proved.
+// with less that is parallel, the first of these that is proved: without a ring of tiles, without
+// tiles in memory that threads share, without a loop that threads share, and without any move, at
+// last not even with reductions of rows in one loop. A list of moves that `options` gives is not
+// replaced: FAILED_PRECONDITION names the accesses. INTERNAL: no program of the kernel is proved.
 //
-// Adds to `stats`, if given, how the program's accesses are kept inside. Tests verify and dump
-// after every pass through `options`.
+// Adds to `report`, if given. Tests verify and dump after every pass through `options`.
 absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, std::string name,
-                              Budget* budget, BoundsStats* stats = nullptr,
+                              Budget* budget, LoweringReport* report = nullptr,
                               const PassOptions& options = {});
 
 }  // namespace telegrad

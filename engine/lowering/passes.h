@@ -19,10 +19,12 @@ inline constexpr std::string_view kAccessesProved = "accesses proved";
 inline constexpr std::string_view kAccessesGated = "accesses gated";
 inline constexpr std::string_view kAccessesByData = "accesses decided by data";
 
-// And those of IndependenceReport: pairs of accesses to an argument, of which one is a store. A
+// And those of IndependenceReport: pairs of accesses of which one is a store. A
 // program with pairs that are not proved is refused.
 inline constexpr std::string_view kPairsProved = "pairs of accesses proved independent";
 inline constexpr std::string_view kPairsRepeated = "pairs of stores that repeat elements";
+// Of those that repeat elements: the values are not proved to be the same.
+inline constexpr std::string_view kPairsDeclared = "pairs of stores that are declared to be equal";
 inline constexpr std::string_view kPairsUnproved = "pairs of accesses not proved independent";
 
 // A kernel as the schedule makes it, in a graph of its own that spends the budget.

@@ -57,12 +57,16 @@ absl::Status Refusal(const Program& program, const IndependenceReport::Pair& pai
 }
 
 absl::Status ProveIndependent(PassContext& c, const Program& program) {
-  TG_ASSIGN_OR_RETURN(const IndependenceReport report, ProveIndependence(program, c.budget()));
-  c.Count(kPairsProved, report.proved + report.ordered);
+  TG_ASSIGN_OR_RETURN(const IndependenceReport report,
+                      ProveIndependence(program, c.budget(), /*local=*/true));
+  c.Count(kPairsProved, report.proved + report.proved_local + report.ordered);
   c.Count(kPairsRepeated, report.repeated);
-  c.Count(kPairsUnproved, std::ssize(report.unproved));
-  if (report.unproved.empty()) return absl::OkStatus();
-  return Refusal(program, report.unproved.front(), report.unproved.size());
+  if (report.declared > 0) c.Count(kPairsDeclared, report.declared);
+  const size_t unproved = report.unproved.size() + report.unproved_local.size();
+  c.Count(kPairsUnproved, static_cast<int64_t>(unproved));
+  if (unproved == 0) return absl::OkStatus();
+  const bool local = report.unproved.empty();
+  return Refusal(program, (local ? report.unproved_local : report.unproved).front(), unproved);
 }
 
 }  // namespace

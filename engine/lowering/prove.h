@@ -8,9 +8,9 @@
 namespace telegrad {
 
 // INTERNAL, naming nodes by their places in the order: an access that is not proved to stay inside
-// its buffer (bounds_proof.h), or two accesses to an argument by parallel iterations that are not
-// proved to touch different elements (independence_proof.h). Local memory is not judged here. The
-// budget's errors say nothing of the program. Counts what it has proved: see passes.h.
+// its buffer (bounds_proof.h), or two accesses to an argument or to local memory by parallel
+// iterations that are not proved to touch different elements (independence_proof.h). The budget's
+// errors say nothing of the program. Counts what it has proved: see passes.h.
 absl::Status Prove(PassContext& c, const Program& program);
 
 }  // namespace telegrad

@@ -187,6 +187,8 @@ void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, const WideBou
 }
 
 void SameElement::Take(std::span<const Term> terms, Int128 sum) {
+  const bool same = terms.size() == 1 && terms[0].in_a && terms[0].in_b && sum == 0;
+  if (sums_ != nullptr && !same) sums_->push_back({{terms.begin(), terms.end()}, sum});
   if (!WideBounds{sum, sum}.within(BoundsOf(terms))) {
     never_ = true;
   } else if (terms.size() > 1) {
@@ -310,6 +312,27 @@ void SameElement::TakeOverlap(std::span<const Term> terms) {
 Int128 SameElement::SpanOf(const Term& t) {
   const WideBounds in_a = a_.Value(t.atom), in_b = b_.Value(t.atom);
   return (std::max(in_a.hi, in_b.hi) - std::min(in_a.lo, in_b.lo)) * std::abs(t.c);
+}
+
+std::optional<std::vector<SameElement::Part>> SameElement::PartsThatDiffer(const LinearForm& a,
+                                                                           const LinearForm& b,
+                                                                           const WideBounds& near,
+                                                                           int bits) {
+  std::vector<Sum> sums;
+  sums_ = &sums;
+  Cut(TermsOf(a, b), Int128{a.constant} - b.constant, near, bits);
+  sums_ = nullptr;
+  std::vector<Part> out;
+  for (const Sum& sum : sums) {
+    Part& part = out.emplace_back(Part{.difference = static_cast<int64_t>(sum.sum)});
+    if (part.difference != sum.sum) return std::nullopt;
+    for (const Term& t : sum.terms) {
+      if (t.fixed) return std::nullopt;
+      if (t.in_a) part.a.terms[t.atom.id()] = t.c;
+      if (t.in_b) part.b.terms[t.atom.id()] = t.c;
+    }
+  }
+  return out;
 }
 
 bool SameElement::AssumeRepeated() {

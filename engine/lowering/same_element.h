@@ -60,10 +60,24 @@ class SameElement {
   bool never() const { return never_; }
   // `range` has the same value in both.
   bool IsSame(UOp range) const { return same_.contains(range.id()); }
+  // So has `u`, as far as is known.
+  bool IsFixed(UOp u, int depth = 0) const;
+  // Whether tiles overlap at what both touch, see below.
+  bool MayRepeat() const { return !overlapping_.empty(); }
   // Where tiles overlap because the last one begins earlier, and both executions are at the same
   // position of the range that has the tiles: from now on, the number of the tile and the places
   // within it count as the same. False where there are none.
   bool AssumeRepeated();
+
+  // A sum of terms of a's form less one of b's that is known; together they have all that may
+  // differ. Those of equal atoms that are the same in both are left out.
+  struct Part {
+    LinearForm a = {}, b = {};  // without constants
+    int64_t difference = 0;
+  };
+  // After Solve, of the same forms; nullopt where a sum is none of values of both.
+  std::optional<std::vector<Part>> PartsThatDiffer(const LinearForm& a, const LinearForm& b,
+                                                   const WideBounds& near, int bits);
 
   int64_t work() const { return work_; }
 
@@ -88,8 +102,6 @@ class SameElement {
   // x % n is x where the bounds say so.
   void PutSmall(GatedBounds& bounds, LinearForm* form);
   static Digit DigitOf(UOp u, int depth = 0);
-  // Whether `u` has the same value in both executions.
-  bool IsFixed(UOp u, int depth = 0) const;
   // Whether digits that are the same in both say what the division is.
   bool HasKnownDigits(UOp u) const;
   // Whether different values of the integer become different ones.
@@ -125,6 +137,11 @@ class SameElement {
   std::vector<UOp> overlapping_;
   std::vector<UOp> exchanged_;  // of these, x ^ y
   std::vector<UOp> bases_;      // whose forms are still to be cut
+  struct Sum {
+    std::vector<Term> terms;
+    Int128 sum = 0;
+  };
+  std::vector<Sum>* sums_ = nullptr;  // where to add those of more than an atom that is the same
   bool never_ = false;
   int64_t work_ = 0;
 };

@@ -19,6 +19,12 @@ bool IsRegister(UOp memory) {
   return memory.is(Op::kBuffer) && memory.space() == AddressSpace::kRegister;
 }
 
+bool IsLocal(UOp memory) {
+  return memory.is(Op::kBuffer) && memory.space() == AddressSpace::kLocal;
+}
+
+bool IsMove(Mutation kind) { return kind == kWaitMoved || kind == kBarrierMoved; }
+
 // Of an iteration of a loop, the rest by the number of tiles.
 bool IsPlaceInRing(UOp u) {
   if (!u.is(Op::kFloorMod) || !IsIndexConst(u.src(1))) return false;
@@ -38,7 +44,10 @@ std::optional<Program> Mutator::Mutate(Mutation kind) {
   out_.order.clear();
   placed_.clear();
   copied_.assign(g_.size(), 0);
-  for (uint32_t id : from_.order) copied_[id] = Copy(kind, g_.at(id)).id();
+  done_.assign(g_.size(), false);
+  fewer_ = Below(4) != 0;
+  const std::vector<uint32_t> order = IsMove(kind) ? OrderWithMoved() : from_.order;
+  for (uint32_t id : order) copied_[id] = Copy(kind, g_.at(id)).id();
   out_.graph = graph_;
   if (!graph_->status().ok()) return std::nullopt;
   return std::move(out_);
@@ -75,11 +84,17 @@ bool Mutator::Suits(Mutation kind, UOp u) const {
       return (u.is(Op::kStore) || u.is(Op::kCopyAsync)) && !IsRegister(Memory(u.src(0))) &&
              FormOf(u.src(0).src(1)).terms.size() >= (kind == kSwapTerms ? 2 : 1);
     case kWaitCount:
+    case kWaitMoved:
       return u.is(Op::kWait);
     case kPlace:
     case kPlaces:
       return IsPlaceInRing(u);
+    case kDepth:
+      return IsPlaceInRing(u) && u.src(1).const_word() > 1;
+    case kStride:
+      return u.is(Op::kIndex) && IsLocal(Memory(u)) && !FormOf(u.src(1)).terms.empty();
     case kBarrier:
+    case kBarrierMoved:
       return u.is(Op::kBarrier) && u.scope() != Scope::kThread;
     default:
       return u.is(Op::kParam) && from_.arguments[u.slot()].elements > 1;
@@ -94,6 +109,17 @@ UOp Mutator::Victim(Mutation kind) {
   return all.empty() ? UOp() : all[Below(static_cast<int64_t>(all.size()))];
 }
 
+std::vector<uint32_t> Mutator::OrderWithMoved() {
+  std::vector<uint32_t> order = from_.order;
+  const auto at = std::ranges::find(order, victim_.id()) - order.begin();
+  order.erase(order.begin() + at);
+  const int64_t far = Below(3) == 0 ? std::ssize(order) : 30;
+  const int64_t least = std::max<int64_t>(at - far, 0),
+                most = std::min(at + far, std::ssize(order));
+  order.insert(order.begin() + least + Below(most - least + 1), victim_.id());
+  return order;
+}
+
 UOp Mutator::Place(UOp u) {
   if (u.valid() && std::ranges::find(placed_, u.id()) == placed_.end()) {
     placed_.push_back(u.id());
@@ -103,11 +129,18 @@ UOp Mutator::Place(UOp u) {
 }
 
 UOp Mutator::Copy(Mutation kind, UOp u) {
+  // What stands elsewhere is no source; of its own ones, it has those that stand before it.
   std::vector<UOp> src;
-  for (uint32_t s : u.src_ids()) src.push_back(graph_->at(copied_[s]));
+  for (uint32_t s : u.src_ids()) {
+    if (IsMove(kind) && (s == victim_.id() || (u == victim_ && !done_[s]))) continue;
+    src.push_back(graph_->at(copied_[s]));
+  }
+  done_[u.id()] = true;
+  if (u.is(Op::kAfter) && src.size() == 1) return src[0];
   std::vector<int64_t> arg(u.arg().begin(), u.arg().end());
   // Every IOTA of one width is one node: widening it widens all of its vectors.
-  if (u == victim_) Change(kind, u, &src, &arg);
+  const bool alike = kind == kDepth && IsPlaceInRing(u) && u.src(1) == victim_.src(1);
+  if (u == victim_ || alike) Change(kind, u, &src, &arg);
   return Place(graph_->Make(u.op(), u.dtype(), src, arg));
 }
 
@@ -163,6 +196,20 @@ void Mutator::Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<in
       (*src)[1] = Place(graph_->Const(u.src(1).dtype(), others));
       break;
     }
+    case kDepth:
+      (*src)[1] = Place(graph_->Const(u.src(1).dtype(), u.src(1).const_word() + (fewer_ ? -1 : 1)));
+      break;
+    case kStride: {
+      const LinearForm form = FormOf(u.src(1));
+      const auto term = std::next(form.terms.begin(), Below(std::ssize(form.terms)));
+      const UOp atom = graph_->at(copied_[term->first]);
+      const int64_t other = Below(2) == 0 ? -term->second / 2 : Below(2) == 0 ? 1 : -1;
+      (*src)[1] = Place(graph_->Make(Op::kAdd, {(*src)[1], Do(Op::kMul, atom, other)}));
+      break;
+    }
+    case kWaitMoved:
+    case kBarrierMoved:
+      break;
     case kBarrier:
       (*arg)[0] = static_cast<int64_t>(Scope::kThread);
       break;

@@ -1,6 +1,7 @@
 // Programs with one thing changed: an offset, the end of a range, the width of vectors, a gate, a
-// constant, the size of a buffer, the width of an index, the terms of an index, a barrier, the
-// number of copies that may still run behind a wait, or the place in a ring of tiles.
+// constant, the size of a buffer, the width of an index, the terms of an index, a barrier or where
+// it stands, the number of copies that may still run behind a wait or where that stands, the place
+// in a ring of tiles or how many it has.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,12 @@ enum Mutation {
   // Of a ring of tiles:
   kWaitCount,
   kPlace,
-  kPlaces
+  kPlaces,  // of one access
+  kDepth,   // of all accesses
+  kWaitMoved,
+  // Of memory that threads share:
+  kBarrierMoved,
+  kStride
 };
 inline constexpr std::string_view kMutationNames[] = {"offset",
                                                       "range end",
@@ -47,7 +53,11 @@ inline constexpr std::string_view kMutationNames[] = {"offset",
                                                       "barrier",
                                                       "copies that run behind a wait",
                                                       "place in a ring",
-                                                      "places of a ring"};
+                                                      "places of a ring",
+                                                      "depth of a ring",
+                                                      "wait elsewhere",
+                                                      "barrier elsewhere",
+                                                      "stride of an index"};
 
 class Mutator {
  public:
@@ -64,6 +74,8 @@ class Mutator {
   int64_t HighBits();
   bool Suits(Mutation kind, UOp u) const;
   UOp Victim(Mutation kind);
+  // The order with the victim at another place.
+  std::vector<uint32_t> OrderWithMoved();
   // A copy of `u` in the mutant; mutated where it is the victim.
   UOp Copy(Mutation kind, UOp u);
   void Change(Mutation kind, UOp u, std::vector<UOp>* src, std::vector<int64_t>* arg);
@@ -90,6 +102,8 @@ class Mutator {
   Program out_;
   std::shared_ptr<Graph> graph_;
   std::vector<uint32_t> copied_, placed_;
+  std::vector<bool> done_;  // by node: it is copied
+  bool fewer_ = false;
 };
 
 }  // namespace telegrad::testing

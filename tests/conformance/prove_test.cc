@@ -85,11 +85,12 @@ TEST(Prove, AKernelWhoseIterationsStoreToTheSameElementHasOneThread) {
   for (const Target& target : Targets()) {
     SCOPED_TRACE(target.arch);
     Budget budget;
-    BoundsStats stats;
-    const auto program = Lower(Kernel(kSize / 2), target, "copies", &budget, &stats);
+    LoweringReport report;
+    const auto program = Lower(Kernel(kSize / 2), target, "copies", &budget, &report);
     ASSERT_TRUE(program.ok()) << program.status();
     EXPECT_FALSE(HasParallelRanges(*program)) << Print(*program);
-    EXPECT_GT(stats.proved + stats.gated, 0);
+    EXPECT_GT(report.bounds.proved + report.bounds.gated, 0);
+    EXPECT_NE(report.refused.find("(store) of argument 0"), report.refused.npos) << report.refused;
     std::vector<float> out(kSize, -1), x(kSize);
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) / 4;
     const auto bytes = [](std::vector<float>& v) {
@@ -135,6 +136,68 @@ TEST(Prove, RefusesProgramsMadeByHand) {
       EXPECT_NE(status.message().find(part), status.message().npos) << status;
     }
   }
+}
+
+// local[t] = x[t]; out[t] = local[(t + 1) % 8]: each thread reads what the next one stores, which
+// only a barrier between the two orders. That the barrier stands before both, or orders a warp
+// alone, does not suffice.
+TEST(Prove, RefusesRacesInLocalMemory) {
+  enum class Barrier { kBetween, kNone, kBefore, kOfAWarp };
+  for (const Barrier kind :
+       {Barrier::kBetween, Barrier::kNone, Barrier::kBefore, Barrier::kOfAWarp}) {
+    const auto g = std::make_shared<Graph>();
+    Program program;
+    program.name = "exchange";
+    program.graph = g;
+    const auto place = [&](UOp u) {
+      for (const uint32_t id : PostOrder(u)) {
+        if (std::ranges::find(program.order, id) == program.order.end()) {
+          program.order.push_back(id);
+        }
+      }
+      return u;
+    };
+    const UOp t = place(g->Range(0, AxisType::kLocal, g->Index(8)));
+    const UOp local = g->Make(Op::kBuffer, DType::kFloat32, {},
+                              {static_cast<int64_t>(AddressSpace::kLocal), 0, 8});
+    const auto barrier = [&](Scope scope) {
+      place(g->Make(Op::kBarrier, DType::kVoid, {}, {static_cast<int64_t>(scope)}));
+    };
+    const auto argument = [&](int64_t slot) {
+      return g->Make(Op::kIndex, {g->Param(slot, DType::kFloat32, Shape{8}), t});
+    };
+    if (kind == Barrier::kBefore) barrier(Scope::kWorkgroup);
+    place(
+        g->Make(Op::kStore, {g->Make(Op::kIndex, {local, t}), g->Make(Op::kLoad, {argument(1)})}));
+    if (kind == Barrier::kBetween) barrier(Scope::kWorkgroup);
+    if (kind == Barrier::kOfAWarp) barrier(Scope::kWarp);
+    const UOp next = g->Make(Op::kFloorMod, {g->Make(Op::kAdd, {t, g->Index(1)}), g->Index(8)});
+    const UOp value = g->Make(Op::kLoad, {g->Make(Op::kIndex, {local, next})});
+    place(g->Make(Op::kStore, {argument(0), value}));
+    place(g->Make(Op::kEnd, {t}));
+    program.arguments = {{.dtype = DType::kFloat32, .elements = 8, .written = true},
+                         {.dtype = DType::kFloat32, .elements = 8, .read = true}};
+    Budget budget;
+    const absl::Status status = Prove(program, OpenClTarget(4), &budget);
+    if (kind == Barrier::kBetween) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << static_cast<int>(kind);
+    for (const char* part : {"(store) of local memory 0: of exchange is not proved",
+                             "(load) of local memory 0 touches", "(range, local)"}) {
+      EXPECT_NE(status.message().find(part), status.message().npos) << status;
+    }
+  }
+}
+
+TEST(Prove, SaferListsHaveLessThatIsParallel) {
+  using Lists = std::vector<std::string>;
+  EXPECT_EQ(SaferLists("LOCAL r0 4 axis 0, STAGE r2 4 ring 3, GROUP r0"),
+            (Lists{"LOCAL r0 4 axis 0, STAGE r2 4, GROUP r0", "LOCAL r0 4 axis 0, GROUP r0", ""}));
+  EXPECT_EQ(SaferLists("VECTORIZE r1 16, THREAD r0"), (Lists{"VECTORIZE r1 16", ""}));
+  EXPECT_EQ(SaferLists("THREAD r0"), (Lists{""}));
+  EXPECT_EQ(SaferLists(""), (Lists{""}));
 }
 
 // That the proof has no time left is no statement about the program.

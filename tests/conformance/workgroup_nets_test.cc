@@ -171,6 +171,9 @@ TEST(WorkgroupNets, AttentionOnEveryKindOfWorkgroup) {
           ScheduleGraph(plan->graph.root(), &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       EXPECT_EQ(schedule->kernels.size(), 1u) << arch;
+      LoweringReport report;
+      EXPECT_TRUE(Lower(schedule->kernels[0].graph, target, "k", &budget, &report).ok());
+      EXPECT_EQ(report.refused, "") << arch << ", " << (&form - forms);
       EXPECT_EQ(schedule->arena_bytes, 0) << arch;
       EXPECT_EQ("",
                 testing::Compare(graph,
@@ -200,8 +203,10 @@ TEST(WorkgroupNets, AttentionKeepsToLocalMemory) {
           ScheduleGraph(plan->graph.root(), &budget, ScheduleOptions::For(target));
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       ASSERT_EQ(schedule->kernels.size(), 1u);
-      const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget);
+      LoweringReport report;
+      const auto program = Lower(schedule->kernels[0].graph, target, "k", &budget, &report);
       ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_EQ(report.refused, "") << arch << ", " << values;
       int64_t bytes = 0;
       for (const uint32_t id : program->order) {
         const UOp u = program->graph->at(id);
