@@ -48,6 +48,13 @@ absl::Status DriverProcess::Over() const {
   return over_;
 }
 
+std::string DriverProcess::OverWithOutput() const {
+  const MutexLock lock(mutex_);
+  std::string text(ToStd(over_.message()));
+  if (!last_output_.empty()) StrAppend(&text, ", its last output: ", last_output_);
+  return text;
+}
+
 absl::Status DriverProcess::AwaitOver() const {
   ReleasableLock lock(mutex_);
   while (over_.ok()) changed_.wait(lock);
@@ -292,6 +299,9 @@ void DriverProcess::Collect() {
     if (ended > queues_[i]->sent()) {
       return End("broke the protocol: it ended what it was not given");
     }
+    if (ended < collected_[i].load()) {
+      return End("broke the protocol: it took back what it had ended");
+    }
     while (collected_[i].load() < ended) {
       if (!CollectOne(i, collected_[i].load() + 1)) return;
       ++collected_[i];
@@ -316,6 +326,9 @@ bool DriverProcess::CollectOne(size_t queue, uint64_t number) {
     HostedTimes times;
     if (!AwaitTimes(queue, number, &times)) return false;
     ending.times = std::move(times.times);
+  } else {  // of which it may have sent some nevertheless
+    const MutexLock lock(mutex_);
+    times_.erase({queue, number});
   }
   // Reported by itself, by what says why.
   if (ending.status.ok() || !lost) {
@@ -424,7 +437,10 @@ void DriverProcess::End(std::string_view why) {
       const MutexLock writing(writing_);  // nobody writes to what is gone
       is_over_ = true;
       // Who is taken for hung has not closed its end, and is killed at once.
-      how = process_->Bury();
+      ChildProcess::End end = process_->BuryApart();
+      how = std::move(end.how);
+      const MutexLock lock(mutex_);
+      last_output_ = std::move(end.last_output);
     }
     const MutexLock lock(mutex_);
     const std::string_view because = broken_.empty() ? why : broken_;

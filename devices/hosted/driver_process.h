@@ -83,6 +83,8 @@ class DriverProcess {
 
   // Thread-safe, all of these. OK, or the error of a lost device that says how it ended.
   absl::Status Over() const;
+  // The same for the operator, with what it wrote last, which may be about any tenant's work.
+  std::string OverWithOutput() const;
   // The same of one that is_over, whose end may not be told yet.
   absl::Status AwaitOver() const;
   bool is_over() const { return is_over_.load(); }
@@ -181,7 +183,8 @@ class DriverProcess {
   bool has_queues_ TG_GUARDED_BY(mutex_) = false;
   bool opened_or_not_ TG_GUARDED_BY(mutex_) = false;
   absl::Status why_not_ TG_GUARDED_BY(mutex_);
-  absl::Status over_ TG_GUARDED_BY(mutex_);  // once it has ended
+  absl::Status over_ TG_GUARDED_BY(mutex_);        // once it has ended
+  std::string last_output_ TG_GUARDED_BY(mutex_);  // then, too
   std::string broken_ TG_GUARDED_BY(mutex_);
   uint64_t last_request_ TG_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Waiting*> requests_ TG_GUARDED_BY(mutex_);

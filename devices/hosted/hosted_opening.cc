@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generat
   event.worker = whose_;
   {
     const MutexLock lock(current_->mutex);
-    if (current_->process != nullptr) event.ended = ToStd(current_->process->Over().message());
+    if (current_->process != nullptr) event.ended = current_->process->OverWithOutput();
   }
   auto opened = OpenIn(Process(generation), said, &event.pid);
   if (!opened.ok()) event.ended = ToStd(opened.status().message());

@@ -35,7 +35,7 @@ StreamMemory::~StreamMemory() {
 absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::Lock(const std::shared_ptr<Context>& context,
                                                            int64_t size, bool zeroed) {
   int64_t bytes = 0;
-  if (size < 0 || !CheckedAdd(size, kPage, &bytes)) {
+  if (size < 0 || !CheckedAdd(std::max<int64_t>(size, 1), kPage - 1, &bytes)) {
     return InvalidArgument(context->name(), ": an allocation of ", size, " bytes");
   }
   TG_RETURN_IF_ERROR(context->health());

@@ -11,9 +11,10 @@ namespace telegrad {
 absl::Status LockDown();
 
 // For a process that hosts a driver's library, which needs files, devices and threads: from here on
-// no thread of it opens a socket that is not of this machine (AF_UNIX), looks into another process,
-// signals one, or does what only administrators do; such calls fail with EPERM. UNIMPLEMENTED as
-// above.
+// no thread of it opens a socket that is not of this machine (AF_UNIX) or connects one, looks into
+// another process (also by /proc, where the kernel has Landlock), signals one, or does what only
+// administrators do; such calls fail with EPERM or EACCES. Nor is it looked into by others of its
+// user. Called before threads are started. UNIMPLEMENTED as above.
 absl::Status RefuseNetwork();
 
 }  // namespace telegrad

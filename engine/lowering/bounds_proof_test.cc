@@ -96,6 +96,18 @@ TEST_F(BoundsProofTest, ExchangedBitsStayBelowThoseThatThereAre) {
   EXPECT_FALSE(ProveInside(At(32, at(negative, half))));
 }
 
+// Words of 64 bits have no room above them.
+TEST_F(BoundsProofTest, ExchangedBitsOfAWordAreAnything) {
+  for (const DType dtype : {DType::kUInt8, DType::kUInt32, DType::kUInt64}) {
+    const UOp from = g_.Param(1, dtype, Shape{1});
+    const UOp word = g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {from, g_.Index(0)})});
+    const UOp exchanged = g_.Make(Op::kXor, {word, g_.Const(dtype, 57)});
+    const UOp index = g_.Make(Op::kCast, DType::kInt64, {exchanged}, {});
+    EXPECT_EQ(ProveInside(At(256, index)), dtype == DType::kUInt8) << Name(dtype);
+    EXPECT_FALSE(ProveInside(At(255, index)));
+  }
+}
+
 TEST_F(BoundsProofTest, GateOfAPaddedWindow) {
   // y + k - 1 of 8 rows, where it is one; the sum is spread over the whole index.
   const UOp y = Range(0, 8), k = Range(1, 3), x = Range(2, 5);

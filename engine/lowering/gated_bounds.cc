@@ -251,8 +251,8 @@ WideBounds GatedBounds::ByOp(UOp u, int depth) {
   if (u.is(Op::kXor)) {  // of two that are not negative: no bit above those of both
     const WideBounds x = Value(u.src(0), depth + 1), y = Value(u.src(1), depth + 1);
     if (x.lo < 0 || y.lo < 0 || x.empty() || y.empty()) return all;
-    return {
-        0, static_cast<Int128>(std::bit_ceil(static_cast<uint64_t>(std::max(x.hi, y.hi)) + 1)) - 1};
+    const auto highest = static_cast<uint64_t>(std::max(x.hi, y.hi));  // of at most 64 bits
+    return {0, (Int128{1} << std::bit_width(highest)) - 1};
   }
   if (u.is(Op::kCast) && !IsFloat(u.src(0).dtype()) && !IsBool(u.dtype())) {
     const WideBounds x = Value(u.src(0), depth + 1);

@@ -176,7 +176,13 @@ bool ChildProcess::HasEnded() const {
 }
 
 std::string ChildProcess::Bury() {
-  if (buried_) return "has exited";
+  const End end = BuryApart();
+  return end.last_output.empty() ? end.how
+                                 : StrCat(end.how, ", its last output: ", end.last_output);
+}
+
+ChildProcess::End ChildProcess::BuryApart() {
+  if (buried_) return {"has exited", ""};
   // Who has closed its socket is about to end by itself, and how is worth knowing; who has not, or
   // lingers, is killed.
   bool ended = HasEnded();
@@ -199,6 +205,10 @@ std::string ChildProcess::Bury() {
   const ssize_t size = read(errors_, words.data(), words.size());
   words.resize(size > 0 ? static_cast<size_t>(size) : 0);
   while (!words.empty() && words.back() == '\n') words.pop_back();
+  for (char& c : words) {
+    if (c == '\n') c = ' ';
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
+  }
   // The signal from here ends only who has not begun to end by itself; to end may take longer than
   // kLingerMs where others have the processors. Who has closed its socket had begun.
   const bool ended_here = !ended && !has_left && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -209,8 +219,7 @@ std::string ChildProcess::Bury() {
     const char* what = sigdescr_np(WTERMSIG(status));
     how = StrCat("was ended by signal ", WTERMSIG(status), " (", what ? what : "unknown", ")");
   }
-  if (!words.empty()) StrAppend(&how, ", its last output: ", words);
-  return how;
+  return {std::move(how), std::move(words)};
 }
 
 bool BeginAsChild() {

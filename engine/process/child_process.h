@@ -47,8 +47,13 @@ class ChildProcess {
   // Thread-safe: breaks the connection to it, so that nobody waits for what it is doing.
   void Interrupt();
 
-  // Ends it and says how it ended, with its last output.
+  // Ends it and says how it ended, with its last output, without control characters.
   std::string Bury();
+  // The same apart: what it has written may be about others than the one whom it failed.
+  struct End {
+    std::string how, last_output;
+  };
+  End BuryApart();
   // Whether it was ended from outside; once it is buried.
   bool was_killed() const { return was_killed_; }
 

@@ -2,17 +2,23 @@
 // may no longer make.
 #include "devices/worker/lockdown.h"
 
+#include <asm/ioctls.h>
+#include <asm/sockios.h>
 #include <fcntl.h>
+#include <linux/landlock.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <thread>
 
 #include "engine/base/sanitizers.h"
@@ -90,6 +96,20 @@ TEST(RefuseNetwork, TakesSocketsAndOtherProcesses) {
   EXPECT_EQ(WithoutNetwork([] { return static_cast<int>(ptrace(PTRACE_ATTACH, getppid(), 0, 0)); }),
             EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_process_vm_readv, getppid()); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tkill, getppid(), 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_prlimit64, getppid(), RLIMIT_NOFILE); }), EPERM);
+  // Signals by way of a descriptor's events.
+  EXPECT_EQ(WithoutNetwork([] { return fcntl(0, F_SETOWN, getppid()); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_fcntl, 0, F_SETOWN_EX, 0); }), EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_ioctl, 0, FIOSETOWN, 0); }), EPERM);
+  // Services of this machine know a user by its number.
+  EXPECT_EQ(WithoutNetwork([] {
+              const sockaddr_un to{.sun_family = AF_UNIX, .sun_path = "/nowhere"};
+              return connect(socket(AF_UNIX, SOCK_STREAM, 0),
+                             reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+            }),
+            EPERM);
+  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_fsopen); }), EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_unshare, 0); }), EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_mount); }), EPERM);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWUSER | SIGCHLD); }), EPERM);
@@ -102,11 +122,30 @@ TEST(RefuseNetwork, TakesSocketsAndOtherProcesses) {
 #endif
 }
 
+// Memory of the process that started it, and of others, is not reached by way of files either.
+TEST(RefuseNetwork, TakesFilesOfOthersMemory) {
+  if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1) {
+    GTEST_SKIP() << "the kernel has no Landlock";
+  }
+  const auto open_parents = [] {
+    const std::string path = "/proc/" + std::to_string(getppid()) + "/mem";
+    return open(path.c_str(), O_RDWR);
+  };
+  EXPECT_EQ(In([] { return absl::OkStatus(); }, open_parents), 0) << "without restrictions";
+  EXPECT_EQ(WithoutNetwork(open_parents), EACCES);
+}
+
 // A driver opens files and devices, starts threads and programs, and talks to services of its own.
 TEST(RefuseNetwork, LeavesWhatDriversNeed) {
   EXPECT_EQ(WithoutNetwork([] { return open("/dev/null", O_RDONLY); }), 0);
   EXPECT_EQ(WithoutNetwork([] { return socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
   EXPECT_EQ(WithoutNetwork([] { return kill(getpid(), 0); }), 0);
+  EXPECT_EQ(WithoutNetwork([] {
+              rlimit limit;
+              return getrlimit(RLIMIT_NOFILE, &limit);
+            }),
+            0);
+  EXPECT_EQ(WithoutNetwork([] { return fcntl(0, F_GETFL); }), 0);
   EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getpid(), gettid(), 0); }), 0);
   EXPECT_EQ(WithoutNetwork([] {
               int ran = -1;

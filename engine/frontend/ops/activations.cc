@@ -59,7 +59,7 @@ Tensor Tensor::HardSigmoid(double alpha, double beta) const {
 }
 
 Tensor Tensor::HardSwish() const {
-  return Composed(*this, [](const Tensor& x) { return x * (x + 3.0).Relu6() * (1.0 / 6); });
+  return Composed(*this, [](const Tensor& x) { return x * ((x + 3.0).Relu6() * (1.0 / 6)); });
 }
 
 Tensor Tensor::HardTanh(double low, double high) const { return Clamp(low, high); }
