@@ -59,8 +59,10 @@ absl::StatusOr<Coverage> LowerAll(const FrozenGraph& graph,
   if (!schedule.ok()) return schedule.status();
   for (const ScheduledKernel& kernel : schedule->kernels) {
     Budget own;
-    const auto program = Lower(kernel.graph, Wide(), "kernel", &own, &out.stats);
+    LoweringReport report;
+    const auto program = Lower(kernel.graph, Wide(), "kernel", &own, &report);
     if (!program.ok()) return program.status();
+    out.stats += report.bounds;
     for (uint32_t id : program->order) {
       const UOp u = program->graph->at(id);
       out.masked += u.is(Op::kIndex) && u.src(0).is(Op::kParam) && u.num_src() == 3;
