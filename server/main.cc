@@ -197,7 +197,7 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
     return std::make_shared<CachingEngine>(
         ExecutableCache::Limits{.executables = flags.GetInt("executables"),
                                 .specializations = flags.GetInt("specializations")},
-        caches, accounts.for_caches());
+        caches, accounts.for_caches(), limits.run.bytes);
   };
   TenantDirectory tenants(tenant_table, flags.GetInt("idle-tenants"), make_engine, &metrics);
   metrics.AddLabelled([&] { return MetricsByTenant(tenants); });

@@ -75,6 +75,14 @@ bool IsOfTheGraph(const absl::Status& status) {
   return absl::IsUnimplemented(status) || absl::IsInvalidArgument(status);
 }
 
+// Whether a partition for the values of a run may do what one for all could not: it needs less, and
+// this call may still work.
+bool MayNeedLess(const absl::Status& status, Budget* budget) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsDeadlineExceeded(status)) return false;
+  return budget->CheckTime().ok() && budget->SpendNodes(0).ok() && budget->SpendSteps(0).ok() &&
+         budget->SpendRewrites(0).ok() && budget->SpendKernels(0).ok() && budget->SpendCode(0).ok();
+}
+
 }  // namespace
 
 std::vector<int64_t> DeviceNumbers(UOp sink) {
@@ -131,17 +139,18 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
   // Values that the graph does not allow: what puts them in says why.
   if (only == nullptr && !values.empty() && Holds(RangesOf(graph.root()), values)) {
     const auto made = got(KeyForAll(key), [&] { return MakeForAll(graph, devices, budget); });
-    if (!made.ok() && !absl::IsResourceExhausted(made.status())) return made.status();
+    if (!made.ok() && !MayNeedLess(made.status(), budget)) return made.status();
     reason = made.ok() ? made->value->all->none : std::string(made.status().message());
     if (made.ok() && made->value->all->plan != nullptr) {
       const auto get = [&](const Part& part, const FrozenGraph& of, std::span<const VarValue> its) {
         return GetPart(part.hash, of, *part.device, budget, its, &lowered);
       };
-      bool fits = true;
-      auto bound = Bind(*made->value->all, values, get, &fits);
-      if (bound.ok()) return result(*std::move(bound));
-      if (fits) return bound.status();
-      reason = std::string(bound.status().message());
+      const auto bound = Bind(*made->value->all, values, get);
+      absl::Status status = bound.status();
+      if (status.ok()) status = Fit(**bound, /*release=*/true);
+      if (status.ok()) return result(*bound);
+      if (!MayNeedLess(status, budget)) return status;
+      reason = std::string(status.message());
     }
   }
   const auto make = [&]() -> absl::StatusOr<Made> {
@@ -172,9 +181,9 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
               std::span<const VarValue> its) -> absl::StatusOr<std::shared_ptr<const Executable>> {
         return parts_.Find(part.hash, *part.device, its);
       };
-      bool fits = true;
-      auto bound = Bind(*known->all, values, find, &fits);
-      if (bound.ok() && *bound != nullptr) return *std::move(bound);
+      auto bound = Bind(*known->all, values, find);
+      if (bound.ok() && *bound != nullptr && Fit(**bound, /*release=*/false).ok())
+        return *std::move(bound);
     }
   }
   const auto known = cache_.Find(KeyFor(key, values));
@@ -304,8 +313,8 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::MakeForAll(
   return made;
 }
 
-absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::Bind(
-    const ForAll& all, std::span<const VarValue> values, PartFor part_for, bool* fits) {
+absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::Bind(
+    const ForAll& all, std::span<const VarValue> values, PartFor part_for) {
   std::vector<std::shared_ptr<const Executable>> parts;
   const std::vector<PartitionStep>& steps = all.plan->partition().steps;
   std::vector<VarValue> own;
@@ -322,12 +331,22 @@ absl::StatusOr<std::shared_ptr<const Executable>> PartitionedCache::Bind(
       continue;
     }
     TG_ASSIGN_OR_RETURN(made, part_for(part, steps[i].graph, own));
-    if (made == nullptr) return made;
+    if (made == nullptr) return nullptr;
   }
-  auto bound = PartitionedExecutable::Create(all.plan, std::move(parts), values);
-  *fits = !absl::IsResourceExhausted(bound.status());
-  if (!bound.ok()) return bound.status();
-  return std::shared_ptr<const Executable>(*std::move(bound));
+  return PartitionedExecutable::Create(all.plan, std::move(parts), values);
+}
+
+absl::Status PartitionedCache::Fit(const PartitionedExecutable& bound, bool release) {
+  const int64_t bytes = bound.cost().peak_bytes();
+  if (limits_.run_bytes > 0 && bytes > limits_.run_bytes) {
+    return ResourceExhausted("with the bounds of its sizes a run needs ", bytes,
+                             " bytes at a time, over its limit of ", limits_.run_bytes);
+  }
+  absl::Status status = bound.plan()->Reserve();
+  if (!absl::IsResourceExhausted(status) || !release) return status;
+  ReleaseMemory();
+  parts_.ReleaseTemporaries();
+  return bound.plan()->Reserve();
 }
 
 }  // namespace telegrad

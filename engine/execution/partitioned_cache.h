@@ -5,7 +5,8 @@
 //
 // A graph with variables is partitioned once, for all of their values: its parts are graphs with
 // variables, each with the forms that ExecutableCache makes of it, and a run puts the values in.
-// Only what has no such partition, see PartitionForAll, is partitioned for each set of values.
+// Only what has no such partition, see PartitionForAll, is partitioned for each set of values, and
+// what finds no memory for the bounds of its sizes.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,8 @@ class PartitionedCache {
   struct Limits {
     int64_t executables = 1024;
     AllReduceAlgorithm all_reduce = AllReduceAlgorithm::kBySize;
+    // What the server lets a run have at a time, as RunCost::peak_bytes; 0: no limit.
+    int64_t run_bytes = 0;
   };
 
   // `parts` outlives it; what it keeps is charged to the same accounts.
@@ -108,11 +111,13 @@ class PartitionedCache {
                                                               const FrozenGraph& graph,
                                                               std::vector<Device*> devices,
                                                               std::string reason) const;
-  // For values that are sorted and of the ranges; null where PartFor says so. `fits` becomes false
-  // where the temporaries of the parts and the plan's memory together are more than a device has.
-  static absl::StatusOr<std::shared_ptr<const Executable>> Bind(const ForAll& all,
-                                                                std::span<const VarValue> values,
-                                                                PartFor part_for, bool* fits);
+  // For values that are sorted and of the ranges; null where PartFor says so.
+  static absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Bind(
+      const ForAll& all, std::span<const VarValue> values, PartFor part_for);
+  // Whether a run has what it needs for the bounds: that is within its limit, and the plan's memory
+  // is there, or is allocated now. `release`: for it, what is kept for other runs is released if
+  // need be.
+  absl::Status Fit(const PartitionedExecutable& bound, bool release);
   absl::StatusOr<std::shared_ptr<const Executable>> GetPart(const Digest& hash,
                                                             const FrozenGraph& graph,
                                                             Device& device, Budget* budget,

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
 
@@ -104,12 +105,17 @@ absl::Status PartitionedExecutable::Bind(std::span<const VarValue> values) {
     (slot.written ? cost_.output_bytes : cost_.input_bytes) += slot.bytes;
   }
   for (size_t d = 0; d < devices.size(); ++d) {
+    const int64_t room = devices[d]->memory_limit() - plan_->buffer_bytes(d);
+    if (temporaries[d] > room) {
+      return ResourceExhausted("the graph's temporaries and transfers need ", temporaries[d],
+                               " and ", plan_->buffer_bytes(d), " bytes on ", devices[d]->name(),
+                               ", over its limit of ", devices[d]->memory_limit());
+    }
     const int64_t bytes = temporaries[d] + plan_->buffer_bytes(d);
-    cost_.temporary_bytes += bytes;
-    if (bytes > devices[d]->memory_limit()) {
-      return ResourceExhausted("the graph's temporaries and transfers need ", bytes, " bytes on ",
-                               devices[d]->name(), ", over its limit of ",
-                               devices[d]->memory_limit());
+    if (!CheckedAdd(cost_.temporary_bytes, bytes, &cost_.temporary_bytes)) {
+      return ResourceExhausted(
+          "the graph's temporaries and transfers need more bytes than 64 bits "
+          "count");
     }
   }
   return absl::OkStatus();

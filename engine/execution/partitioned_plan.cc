@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/base/checked.h"
 #include "engine/base/status.h"
 #include "engine/execution/charged_memory.h"
 
@@ -53,7 +54,13 @@ absl::Status PartitionedPlan::Place() {
   for (const PartBuffer& buffer : partition_.buffers) {
     int64_t& end = buffer_bytes_[static_cast<size_t>(buffer.device)];
     offsets_.push_back(end);
-    end += (buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    int64_t last;
+    if (!CheckedAdd(end, buffer.bytes, &last) || !CheckedAdd(last, kAlignment - 1, &last)) {
+      return ResourceExhausted("the graph's temporaries and transfers need more bytes on ",
+                               devices_[static_cast<size_t>(buffer.device)]->name(),
+                               " than 64 bits count");
+    }
+    end = last / kAlignment * kAlignment;
   }
   for (size_t i = 0; i < partition_.steps.size(); ++i) {
     const PartitionStep& step = partition_.steps[i];
@@ -212,9 +219,24 @@ void PartitionedPlan::ReleaseMemory() const {
   released.swap(buffers_);
 }
 
-// A free set of buffers, a new one, or the one that becomes free first. While others submit runs
-// with all of them, there may be more sets than are kept.
-absl::StatusOr<PartitionedPlan::BufferSet> PartitionedPlan::TakeBuffers() const {
+absl::Status PartitionedPlan::Reserve() const {
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (buffer_bytes_[d] > 0 && devices_[d]->accepts() == ProgramLevel::kNothing) {
+      return absl::OkStatus();
+    }
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (!buffers_.empty() || taken_ > 0) return absl::OkStatus();
+  }
+  TG_ASSIGN_OR_RETURN(auto buffers, AllocBuffers());
+  BufferSet set{std::move(buffers), {}};
+  const MutexLock lock(mutex_);
+  if (buffers_.size() < kBufferSets) buffers_.push_back(std::move(set));
+  return absl::OkStatus();
+}
+
+std::optional<PartitionedPlan::BufferSet> PartitionedPlan::TakeFree(bool busy) const {
   const auto is_free = [](const BufferSet& set) {
     return set.free.timeline == nullptr || set.free.timeline->value() >= set.free.value;
   };
@@ -225,21 +247,33 @@ absl::StatusOr<PartitionedPlan::BufferSet> PartitionedPlan::TakeBuffers() const 
     });
   };
   std::vector<BufferSet> lost;  // goes without the lock
-  {
-    const MutexLock lock(mutex_);
-    const auto rest = std::ranges::stable_partition(buffers_, std::not_fn(is_lost));
-    std::ranges::move(rest, std::back_inserter(lost));
-    buffers_.erase(rest.begin(), rest.end());
-    auto found = std::ranges::find_if(buffers_, is_free);
-    if (found == buffers_.end() && buffers_.size() == kBufferSets) found = buffers_.begin();
-    if (found != buffers_.end()) {
-      BufferSet taken = std::move(*found);
-      buffers_.erase(found);
-      return taken;
-    }
+  const MutexLock lock(mutex_);
+  const auto rest = std::ranges::stable_partition(buffers_, std::not_fn(is_lost));
+  std::ranges::move(rest, std::back_inserter(lost));
+  buffers_.erase(rest.begin(), rest.end());
+  auto found = std::ranges::find_if(buffers_, is_free);
+  busy |= buffers_.size() == kBufferSets;
+  if (found == buffers_.end() && busy) found = buffers_.begin();
+  if (found == buffers_.end()) return std::nullopt;
+  BufferSet taken = std::move(*found);
+  buffers_.erase(found);
+  ++taken_;
+  return taken;
+}
+
+// A free set of buffers, a new one, or the one that becomes free first: where enough are kept, and
+// where there is no memory for another. While others submit runs with all of them, there may be
+// more sets than are kept.
+absl::StatusOr<PartitionedPlan::BufferSet> PartitionedPlan::TakeBuffers() const {
+  if (auto taken = TakeFree(/*busy=*/false)) return *std::move(taken);
+  auto buffers = AllocBuffers();
+  if (absl::IsResourceExhausted(buffers.status())) {
+    if (auto taken = TakeFree(/*busy=*/true)) return *std::move(taken);
   }
-  TG_ASSIGN_OR_RETURN(auto buffers, AllocBuffers());
-  return BufferSet{std::move(buffers), {}};
+  TG_RETURN_IF_ERROR(buffers.status());
+  const MutexLock lock(mutex_);
+  ++taken_;
+  return BufferSet{*std::move(buffers), {}};
 }
 
 absl::StatusOr<std::shared_ptr<const PartitionedPlan::Buffers>> PartitionedPlan::AllocBuffers()
@@ -264,6 +298,7 @@ absl::StatusOr<std::shared_ptr<const PartitionedPlan::Buffers>> PartitionedPlan:
 // For the next run, unless enough of them are kept.
 void PartitionedPlan::PutBack(BufferSet set) const {
   const MutexLock lock(mutex_);
+  --taken_;
   if (buffers_.size() < kBufferSets) buffers_.push_back(std::move(set));
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -78,6 +79,10 @@ class PartitionedPlan {
   std::shared_ptr<const Kernels> KernelsOf(
       std::span<const std::shared_ptr<const Executable>> parts) const;
 
+  // Sees to it that there is a set of buffers, which runs then share if there is memory for one
+  // alone. RESOURCE_EXHAUSTED: there is none, neither on the devices nor in the account. Does
+  // nothing where values lie on a disk, which only a run that may writes.
+  absl::Status Reserve() const;
   absl::StatusOr<BufferSet> TakeBuffers() const;
   void PutBack(BufferSet set) const;
   BufferView View(PartMemory memory, const Buffers& buffers,
@@ -104,6 +109,8 @@ class PartitionedPlan {
   absl::Status Place();
   absl::StatusOr<std::shared_ptr<const Transfer>> Encode(size_t step, int64_t bytes) const;
   absl::StatusOr<std::shared_ptr<const Buffers>> AllocBuffers() const;
+  // One that is free, or, if enough are kept or `busy`, that becomes free first.
+  std::optional<BufferSet> TakeFree(bool busy) const;
 
   const Partition partition_;
   const std::vector<SlotUse> slots_;
@@ -116,7 +123,8 @@ class PartitionedPlan {
 
   mutable Mutex mutex_;
   mutable std::vector<BufferSet> buffers_
-      TG_GUARDED_BY(mutex_);  // that became free last comes last
+      TG_GUARDED_BY(mutex_);                         // that became free last comes last
+  mutable int64_t taken_ TG_GUARDED_BY(mutex_) = 0;  // sets of runs that are being submitted
   // By step; the length that was encoded last comes last.
   mutable std::vector<std::vector<std::shared_ptr<const Transfer>>> transfers_
       TG_GUARDED_BY(mutex_);

@@ -689,6 +689,168 @@ TEST_F(PartitionedTest, BoundsThatDoNotFitBesideTemporariesDoNotEither) {
   EXPECT_EQ(parts_.stats().partitions_for_values, 1u) << "this one fits";
 }
 
+// A loop runs as often as the values say, however large its bound is.
+TEST_F(PartitionedTest, ALoopOfTheRunDoesNoMoreThanTheRunAsks) {
+  AddCpus(2);
+  const UOp carried =
+      g_.Make(Op::kArg, kFloat, std::span<const UOp>{}, std::vector<int64_t>{1, 0, 4});
+  const UOp there = Copy(carried, 1);
+  const UOp body = g_.Make(Op::kTuple, DType::kVoid, {Copy(g_.Make(Op::kAdd, {there, there}), 0)});
+  const UOp loop = g_.Make(Op::kLoop, DType::kVoid, {body, Length(9000), Param(0, 4, 0)});
+  const FrozenGraph graph =
+      Stores({{Param(1, 4, 0), g_.Make(Op::kGetTuple, DType::kVoid, {loop}, {0})}});
+  int64_t sent = 0;
+  for (const int64_t trips : {3, 0, 5}) {
+    const std::vector<BufferView> bound{Filled(0, {1, 2, 3, 4}), Buffer(0, 4)};
+    RunWith(graph, trips, bound);
+    const auto by = static_cast<float>(1 << trips);
+    EXPECT_EQ(Values(0, bound[1]), (std::vector<float>{by, 2 * by, 3 * by, 4 * by}));
+    sent += trips * 2 * 16;
+    EXPECT_EQ(cache_.bytes_sent(), sent);
+  }
+  EXPECT_EQ(parts_.stats().partitions_for_values, 3u);
+  const auto made = Get(graph, std::vector<VarValue>{{0, 3}});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_THAT(made->executable->kernels()[0].reasons,
+              ::testing::Contains(HasSubstr("iterations of a loop")));
+}
+
+// -x of a length of the run, there and to slot 1; at most 1 MB are handed over.
+class LessMemory : public PartitionedTest {
+ protected:
+  static constexpr int64_t kMost = 250'000, kBytes = 4 * kMost;
+
+  LessMemory() { AddCpus(2); }
+  FrozenGraph Negated() {
+    const UOp n = Length(kMost);
+    return Stores(
+        {{Rows(Param(1, kMost, 1), n), g_.Make(Op::kNeg, {Copy(Rows(Param(0, kMost, 0), n), 1)})}});
+  }
+  // What the run with these many elements reports as reasons of its first kernel.
+  std::vector<std::string> Run(PartitionedCache& cache, const FrozenGraph& graph, int64_t n) {
+    Budget budget;
+    const std::vector<VarValue> values{{0, n}};
+    const auto made = cache.Get(ContentHash(graph.root()), graph, devices_, &budget, values);
+    EXPECT_TRUE(made.ok()) << n << ": " << made.status();
+    if (!made.ok()) return {};
+    EXPECT_NE(cache.Find(ContentHash(graph.root()), devices_, values), nullptr) << n;
+    const auto point = made->executable->Submit(std::vector<BufferView>{in_, out_}, {});
+    EXPECT_TRUE(point.ok()) << n << ": " << point.status();
+    if (!point.ok()) return {};
+    EXPECT_EQ(point->Wait(), absl::OkStatus());
+    EXPECT_EQ(Values(1, out_)[n - 1], -static_cast<float>(n)) << n;
+    return made->executable->kernels()[0].reasons;
+  }
+  static auto IsForValues(std::string_view why) {
+    return ::testing::Contains(
+        ::testing::AllOf(HasSubstr("partitioned for each set of values"), HasSubstr(why)));
+  }
+
+  BufferView in_ = {}, out_ = {};
+};
+
+// Where the account has no room for the bounds, runs of few rows have what they need.
+TEST_F(LessMemory, OfTheAccountARunGetsWhatItsValuesNeed) {
+  in_ = Filled(0, Counted(kMost));
+  out_ = Buffer(1, kMost);
+  const auto account = std::make_shared<Account>("device_memory", 2 * kBytes, "raise it");
+  ExecutableCache parts(ExecutableCache::Limits{.specializations = 0},
+                        std::make_shared<SharedCaches>(ExecutableCache::Limits{}),
+                        {.device_memory = account, .cache = nullptr});
+  PartitionedCache cache(&parts, {});
+  const FrozenGraph graph = Negated();
+  {
+    const auto others = Reservation::Take(account, 2 * kBytes - 10'000);
+    ASSERT_TRUE(others.ok());
+    EXPECT_THAT(Run(cache, graph, 7), IsForValues("device_memory"));
+    EXPECT_THAT(Run(cache, graph, 1000), IsForValues("device_memory"));
+    EXPECT_EQ(parts.stats().partitions_for_values, 2u);
+    cache.ReleaseMemory();
+    EXPECT_LT(account->used(), 2 * kBytes - 10'000 + 1000) << "what did not fit is not kept";
+  }
+  // With room it is the one for all values.
+  EXPECT_THAT(Run(cache, graph, 8), ::testing::Not(IsForValues("")));
+  EXPECT_THAT(Run(cache, graph, 9), ::testing::Not(IsForValues("")));
+  EXPECT_EQ(parts.stats().partitions_for_values, 2u);
+}
+
+// Likewise where the memory of the device itself is in use.
+TEST_F(LessMemory, OfTheDeviceARunGetsWhatItsValuesNeed) {
+  in_ = Filled(0, Counted(kMost));
+  out_ = Buffer(1, kMost);
+  const FrozenGraph graph = Negated();
+  auto others = devices_[1]->Alloc(devices_[1]->memory_limit() - 2 * kBytes + 100'000);
+  ASSERT_TRUE(others.ok()) << others.status();
+  EXPECT_THAT(Run(cache_, graph, 7), IsForValues(""));
+  EXPECT_EQ(parts_.stats().partitions_for_values, 1u);
+  others->reset();
+  EXPECT_THAT(Run(cache_, graph, 8), ::testing::Not(IsForValues("")));
+  EXPECT_EQ(parts_.stats().partitions_for_values, 1u);
+}
+
+// And where a run may not have so much at a time.
+TEST_F(LessMemory, OfTheLimitOfARunItGetsWhatItsValuesNeed) {
+  in_ = Filled(0, Counted(kMost));
+  out_ = Buffer(1, kMost);
+  const FrozenGraph graph = Negated();
+  PartitionedCache cache(&parts_, {.run_bytes = 2 * kBytes + 100'000});
+  EXPECT_THAT(Run(cache, graph, 7), IsForValues("over its limit of 2100000"));
+  Budget budget;
+  const std::vector<VarValue> values{{0, 7}};
+  const auto made = cache.Get(ContentHash(graph.root()), graph, devices_, &budget, values);
+  ASSERT_TRUE(made.ok());
+  EXPECT_LE(made->executable->cost().peak_bytes(), 2 * kBytes + 100'000);
+  PartitionedCache enough(&parts_, {.run_bytes = 4 * kBytes});
+  EXPECT_THAT(Run(enough, graph, 7), ::testing::Not(IsForValues("")));
+}
+
+// Two runs overlap where there is memory for it; where there is not, the second waits for the
+// first.
+TEST_F(LessMemory, RunsShareTheMemoryThatThereIs) {
+  in_ = Filled(0, Counted(kMost));
+  out_ = Buffer(1, kMost);
+  const FrozenGraph graph = Negated();
+  const auto others = devices_[1]->Alloc(devices_[1]->memory_limit() - 3 * kBytes + 100'000);
+  ASSERT_TRUE(others.ok()) << others.status();
+  const auto made = Get(graph, std::vector<VarValue>{{0, kMost}});
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto start = std::make_shared<Timeline>();
+  const BufferView second = Buffer(0, kMost);
+  std::memset(second.memory->host(), 0, static_cast<size_t>(second.length));
+  const std::vector<TimelinePoint> waits{{start, 1}};
+  const auto first = made->executable->Submit(std::vector<BufferView>{in_, out_}, waits);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto last =
+      made->executable->Submit(std::vector<BufferView>{second, out_}, std::vector{*first});
+  ASSERT_TRUE(last.ok()) << last.status();
+  start->Signal(1);
+  EXPECT_EQ(first->Wait(), absl::OkStatus());
+  EXPECT_EQ(last->Wait(), absl::OkStatus());
+  EXPECT_EQ(Values(1, out_)[kMost - 1], 0);
+  EXPECT_EQ(parts_.stats().partitions_for_values, 0u);
+}
+
+// Sizes of which the sum does not fit into 64 bits.
+TEST_F(PartitionedTest, MoreBytesThanCanBeCountedAreRefused) {
+  AddCpus(2);
+  for (const int64_t bytes : {INT64_MAX, INT64_MAX / 2 + 1}) {
+    Partition partition;
+    for (int i = 0; i < 3; ++i) partition.buffers.push_back({1, bytes});
+    const auto plan = PartitionedPlan::Create(std::move(partition), {}, devices_, "",
+                                              std::make_shared<RunCounters>(), /*account=*/nullptr);
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted) << bytes;
+    EXPECT_THAT(plan.status().message(), HasSubstr("than 64 bits count")) << bytes;
+  }
+  Partition partition;
+  for (int i = 0; i < 2; ++i) {
+    PartitionStep step;
+    step.kind = PartitionStep::Kind::kTransfer;
+    step.bytes = INT64_MAX / 2 + 1;
+    partition.steps.push_back(std::move(step));
+  }
+  EXPECT_EQ(partition.BytesSent(1), std::vector<int64_t>{INT64_MAX});
+}
+
 TEST_F(PartitionedTest, APartWithVariablesTravelsOnce) {
   AddCpus(1);
   AddLoopback();

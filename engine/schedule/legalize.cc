@@ -15,6 +15,13 @@
 #include "engine/types/limits.h"
 
 namespace telegrad {
+namespace {
+
+// Iterations about which variables that stay decide, of one loop and of all: each is computed in
+// every run. With values put in, a run has those of its own.
+constexpr int64_t kMostVaryingTrips = 8, kMostVaryingTripsOfAll = 64;
+
+}  // namespace
 
 absl::Status Legalizer::Spend(int64_t n) {
   spent_ += n;
@@ -132,6 +139,28 @@ absl::Status Legalizer::FinishCall(size_t frame, std::optional<InstanceRef>* out
   return absl::OkStatus();
 }
 
+// Ids ascend from sources to users.
+bool Legalizer::Varies(UOp u) {
+  for (auto id = static_cast<uint32_t>(varies_.size()); id <= u.id(); ++id) {
+    const std::span<const uint32_t> src = g_.src(id);
+    varies_.push_back((g_.op(id) == Op::kVar && src.empty()) ||
+                      std::ranges::any_of(src, [&](uint32_t s) { return varies_[s]; }));
+  }
+  return varies_[u.id()];
+}
+
+absl::Status Legalizer::CheckTrips(UOp trips, int64_t most) {
+  const int64_t varying = most - std::max<int64_t>(trips.vmin(), 0);
+  if (varying <= 0 || !Varies(trips)) return absl::OkStatus();
+  varying_trips_ += std::min(varying, kMostVaryingTripsOfAll + 1);
+  if (varying <= kMostVaryingTrips && varying_trips_ <= kMostVaryingTripsOfAll) {
+    return absl::OkStatus();
+  }
+  return Unimplemented("variables decide about ", varying, " of the ", most,
+                       " iterations of a loop, more than ", kMostVaryingTrips, " of one or ",
+                       kMostVaryingTripsOfAll, " of all loops");
+}
+
 // Unrolled. Where the number of iterations is not known, each one up to its bound decides whether
 // it counts.
 absl::Status Legalizer::FinishLoop(size_t frame, std::optional<InstanceRef>* out) {
@@ -141,6 +170,7 @@ absl::Status Legalizer::FinishLoop(size_t frame, std::optional<InstanceRef>* out
   if (!f.inside) {
     // A client's bound holds where the rewritten expression lost it.
     f.trips = std::min(trips.vmax(), u.src(1).vmax());
+    if (keeps_variables_) TG_RETURN_IF_ERROR(CheckTrips(trips, f.trips));
     for (int i = 2; i < u.num_src(); ++i) f.carried.push_back(Of(f.scope, u.src(i)));
   } else {
     TG_ASSIGN_OR_RETURN(const InstanceRef values, Leave(frame));

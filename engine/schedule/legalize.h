@@ -38,7 +38,8 @@ absl::StatusOr<FrozenGraph> Legalize(UOp sink, std::span<const VarValue> variabl
 // The same with a placement, for all values of the variables: they stay, as do the sizes that are
 // computed from them, and what is of such sizes is as the client wrote it. A loop runs up to its
 // bound. UNIMPLEMENTED: this graph has no such form, because a value of a packed type has a size of
-// the run, or because with loops up to their bounds it would be too large.
+// the run, because variables decide how often a loop runs and its bound is much more than what runs
+// may need, or because with loops up to their bounds it would be too large.
 absl::StatusOr<FrozenGraph> LegalizeForAll(UOp sink, const Placement& placement, Budget* budget);
 
 }  // namespace telegrad

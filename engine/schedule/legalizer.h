@@ -64,6 +64,11 @@ class Legalizer {
   absl::Status Finish(size_t frame, std::optional<InstanceRef>* out);
   absl::Status FinishCall(size_t frame, std::optional<InstanceRef>* out);
   absl::Status FinishLoop(size_t frame, std::optional<InstanceRef>* out);
+  // Of a loop that is unrolled up to `most` iterations, where variables stay: UNIMPLEMENTED if they
+  // decide about more of them than are worth it.
+  absl::Status CheckTrips(UOp trips, int64_t most);
+  // Whether a node of the new graph is computed from a variable that stays.
+  bool Varies(UOp u);
   void Enter(size_t frame, std::vector<InstanceRef> args);
   absl::StatusOr<InstanceRef> Leave(size_t frame);
   absl::StatusOr<InstanceRef> Structure(const Frame& frame, UOp u);
@@ -141,7 +146,9 @@ class Legalizer {
   std::vector<InstanceRef> lists_;             // values of tuples
   absl::flat_hash_map<uint32_t, UOp> packed_;  // by old node
   absl::flat_hash_set<UOp> clipped_;           // views with elements that are not the param's
+  std::vector<bool> varies_;                   // by new node, as far as it was asked for
   int64_t spent_ = 0, calls_ = 0;
+  int64_t varying_trips_ = 0;  // iterations of all loops about which a variable decides
   Budget::Held held_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/base/checked.h"
 #include "engine/ir/text.h"
 #include "engine/rules/fold.h"
 #include "engine/schedule/partition_stages.h"
@@ -426,7 +427,10 @@ int Partition::num_parts() const {
 std::vector<int64_t> Partition::BytesSent(int64_t devices) const {
   std::vector<int64_t> sent(devices, 0);
   for (const PartitionStep& step : steps) {
-    if (step.kind == PartitionStep::Kind::kTransfer) sent[step.device] += step.bytes;
+    int64_t& sum = sent[step.device];
+    if (step.kind == PartitionStep::Kind::kTransfer && !CheckedAdd(sum, step.bytes, &sum)) {
+      sum = INT64_MAX;
+    }
   }
   return sent;
 }

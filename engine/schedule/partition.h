@@ -77,7 +77,7 @@ struct Partition {
   std::vector<PartitionStep> steps;
   std::vector<PartBuffer> buffers;
   int num_parts() const;
-  // By device: what it sends in a run, at most.
+  // By device: what it sends in a run, at most; INT64_MAX for what is more.
   std::vector<int64_t> BytesSent(int64_t devices) const;
 };
 

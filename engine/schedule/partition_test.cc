@@ -357,5 +357,61 @@ TEST_F(PartitionTest, WhatItMakesIsPaidFor) {
               HasSubstr("more than"));
 }
 
+// x -> x + 1 on device 1 and back, as often as `trips` says.
+std::vector<UOp> Looped(Graph& g, UOp trips, UOp x, UOp out) {
+  const UOp carried = g.Make(Op::kArg, kF32, {}, std::vector<int64_t>{1, 0, 4});
+  const UOp there = g.Make(Op::kCopy, {carried}, std::vector<int64_t>{1});
+  const UOp next = g.Make(Op::kAdd, {there, there});
+  const UOp body =
+      g.Make(Op::kTuple, DType::kVoid, {g.Make(Op::kCopy, {next}, std::vector<int64_t>{0})});
+  const UOp loop = g.Make(Op::kLoop, DType::kVoid, {body, trips, x});
+  return {g.Make(Op::kStore, {out, g.Make(Op::kGetTuple, DType::kVoid, {loop}, {0})})};
+}
+
+// A loop that runs as often as a variable says is not unrolled up to a great bound, of which each
+// run would do all: no node is made for it. Small bounds, and what other data says, are.
+TEST_F(PartitionTest, ALoopOfManyTripsOfTheRunHasNoPartitionForAllValues) {
+  const auto var = [&](int64_t least, int64_t most) {
+    return g_.Make(Op::kVar, DType::kVoid, {}, {0, least, most, 1});
+  };
+  const auto run = [&](UOp trips, Budget* budget) {
+    const UOp sink = Sink(Looped(g_, trips, Param(0, {4}, 0), Param(1, {4}, 0)));
+    return PartitionForAll(sink, On(2), budget);
+  };
+  for (const int64_t most : {9000, 2000, 9}) {
+    Budget budget;
+    const auto made = run(var(0, most), &budget);
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kUnimplemented) << most << made.status();
+    EXPECT_THAT(made.status().message(), HasSubstr("iterations of a loop")) << most;
+    EXPECT_LT(budget.nodes_spent(), 200) << most;
+  }
+  Budget budget;
+  const auto few = run(var(0, 8), &budget);
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_EQ(Transfers(*few), 2 * 8);
+  // Of these, all but two are those of every run.
+  const auto most = run(var(20, 22), &budget);
+  ASSERT_TRUE(most.ok()) << most.status();
+  EXPECT_EQ(Transfers(*most), 2 * 22);
+  const UOp data = g_.Make(Op::kReshape, DType::kVoid, {Param(2, {1}, 0, DType::kInt64)}, {});
+  const UOp bounded = g_.Make(Op::kVar, DType::kVoid, {data}, {0, 0, 12, 1});
+  const auto of_data = run(bounded, &budget);
+  ASSERT_TRUE(of_data.ok()) << of_data.status();
+  EXPECT_GE(Transfers(*of_data), 2 * 12);
+}
+
+// Many loops of few trips are as one of many.
+TEST_F(PartitionTest, ManyLoopsOfFewTripsOfTheRunAreLimitedToo) {
+  const UOp n = g_.Make(Op::kVar, DType::kVoid, {}, {0, 0, 8, 1});
+  std::vector<UOp> stores;
+  for (int64_t i = 0; i < 9; ++i) {
+    const UOp out = Param(2 * i + 1, {4}, 0);
+    stores.push_back(Looped(g_, n, Param(2 * i, {4}, 0), out)[0]);
+    Budget budget;
+    const auto made = PartitionForAll(Sink(stores), On(2), &budget);
+    EXPECT_EQ(made.ok(), i < 8) << i << made.status();
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -13,12 +13,13 @@ namespace telegrad {
 
 class CachingEngine final : public Engine {
  public:
+  // `run_bytes`: what a run may have at a time; 0: no limit.
   CachingEngine(const ExecutableCache::Limits& limits, std::shared_ptr<SharedCaches> shared,
-                CacheAccounts accounts)
+                CacheAccounts accounts, int64_t run_bytes = 0)
       : shared_(std::move(shared)),
         accounts_(std::move(accounts)),
         cache_(limits, shared_, accounts_),
-        partitioned_(&cache_, {.executables = limits.executables}) {}
+        partitioned_(&cache_, {.executables = limits.executables, .run_bytes = run_bytes}) {}
 
   std::shared_ptr<const Executable> Find(const Digest& hash, std::span<Device* const> devices,
                                          std::span<const VarValue> variables) override {

@@ -176,6 +176,36 @@ TEST_F(SeveralDevices, ADiskThatMayOnlyBeReadHoldsNoValuesOfRuns) {
   EXPECT_THAT(Read(2), ElementsAre(1, 2, 3, 4));
 }
 
+// A value of up to 4 MB is handed over, of which the run has 40 bytes: the limit of a run is for
+// those. Of more it is refused.
+TEST_F(SeveralDevices, TheLimitOfARunIsForWhatItsValuesNeed) {
+  session_->Close();
+  constexpr int64_t kLimit = int64_t{1} << 20, kMost = int64_t{1} << 20;
+  env_.limits.run.bytes = kLimit;
+  const Accounts accounts("limited", Quotas(), "");
+  tenant_ =
+      std::make_shared<Tenant>("limited", accounts,
+                               std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_,
+                                                               accounts.for_caches(), kLimit),
+                               &metrics_);
+  session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 2}, answers_);
+  const UOp n = g_.Make(Op::kVar, DType::kVoid, {}, {0, 0, kMost, 1});
+  const UOp iota = g_.Make(Op::kCast, kI32, {g_.Make(Op::kIota, DType::kInt64, {n}, {-1})});
+  const UOp one = g_.Make(Op::kShrink, {Param(0, 0)}, std::vector<int64_t>{0, 1});
+  const UOp x = g_.Make(Op::kAdd, {iota, g_.Make(Op::kReshape, DType::kVoid, {one}, {})});
+  const UOp sum = g_.Make(Op::kReduce, {Copy(x, 1)}, std::vector<int64_t>{0, 0});
+  const UOp all = g_.Make(Op::kExpand, {g_.Make(Op::kReshape, {sum}, Shape{1})}, Shape{4});
+  const std::string graph = Put({{Param(1, 1), all}});
+  Alloc(1, "CPU:0", {1, 0, 0, 0});
+  Alloc(2, "CPU:1");
+  const auto run = [&](int64_t value) {
+    return StatusOf(Submit(RunOp{.hash = graph, .handles = {1, 2}, .variables = {{0, value}}}));
+  };
+  ASSERT_TRUE(run(10).ok());
+  EXPECT_THAT(Read(2), ElementsAre(55, 55, 55, 55));
+  EXPECT_THAT(run(kMost).message(), HasSubstr("--run-memory"));
+}
+
 TEST_F(SeveralDevices, ErrorsNameTheSlotAndTheDevice) {
   Alloc(1, "CPU:0");
   Alloc(2, "CPU:1");
