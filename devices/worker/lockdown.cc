@@ -188,15 +188,21 @@ absl::Status Install(std::vector<sock_filter> filter) {
   return absl::OkStatus();
 }
 
+// From processes of the same user, which open /proc/PID/mem otherwise: no filter of calls refuses
+// that, since a driver opens files.
+void HideFromOthers() { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
 }  // namespace
 
 absl::Status LockDown() {
   if (kThreadSanitizer) return absl::OkStatus();  // its runtime needs what the filter refuses
-  // Not to be looked into by others of the same user, either.
-  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  HideFromOthers();
   return Install(Filter());
 }
 
-absl::Status RefuseNetwork() { return Install(DriversFilter()); }
+absl::Status RefuseNetwork() {
+  HideFromOthers();
+  return Install(DriversFilter());
+}
 
 }  // namespace telegrad

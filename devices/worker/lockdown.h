@@ -7,13 +7,14 @@ namespace telegrad {
 
 // From here on no thread of this process opens a file or a socket, starts a process or a thread,
 // looks into other processes or signals them: such calls fail with EPERM (seccomp, see seccomp(2)).
-// What it has open stays open. UNIMPLEMENTED where the kernel has no such filters.
+// What it has open stays open, and no other process of its user looks into this one.
+// UNIMPLEMENTED where the kernel has no such filters.
 absl::Status LockDown();
 
 // For a process that hosts a driver's library, which needs files, devices and threads: from here on
 // no thread of it opens a socket that is not of this machine (AF_UNIX), looks into another process,
-// signals one, or does what only administrators do; such calls fail with EPERM. UNIMPLEMENTED as
-// above.
+// signals one, or does what only administrators do; such calls fail with EPERM. No other process of
+// its user looks into this one. UNIMPLEMENTED as above.
 absl::Status RefuseNetwork();
 
 }  // namespace telegrad
