@@ -88,9 +88,12 @@ class DriverProcess {
   bool is_over() const { return is_over_.load(); }
   uint64_t NewId() { return last_id_.fetch_add(1) + 1; }
   // Waits for the answer to a request; `rest`: what it has behind its number. The status that the
-  // worker answers, or Over.
+  // worker answers, or Over; DEADLINE_EXCEEDED after `patience`, and at once while an answer is due
+  // that nobody waits for any more.
   absl::StatusOr<HostedAnswer> Ask(HostedOrder kind,
-                                   const std::function<void(ByteWriter*)>& rest = {});
+                                   const std::function<void(ByteWriter*)>& rest = {},
+                                   absl::Duration patience = absl::InfiniteDuration());
+  absl::Duration hang_limit() const { return options_.hang_limit; }
   // Has the worker drop what has that id, at some time. Never blocks.
   void Drop(uint64_t id);
 
@@ -184,6 +187,7 @@ class DriverProcess {
   absl::Status over_ TG_GUARDED_BY(mutex_);  // once it has ended
   std::string broken_ TG_GUARDED_BY(mutex_);
   uint64_t last_request_ TG_GUARDED_BY(mutex_) = 0;
+  // Null: nobody waits for the answer any more.
   std::map<uint64_t, Waiting*> requests_ TG_GUARDED_BY(mutex_);
   std::vector<uint64_t> dropped_ TG_GUARDED_BY(mutex_);
   std::vector<HostedPoint> cancelled_ TG_GUARDED_BY(mutex_);
