@@ -54,6 +54,9 @@ class DriverProcess {
     std::string whose;  // "OPENCL:0's worker", for messages
     HostedSetup setup;
     std::vector<std::string> environment = {};  // NAME=VALUE, beside what drivers read
+    // Whether what the driver compiles is kept in files of this process alone, which go with it,
+    // not in those of the user.
+    bool own_caches = false;
     // How long it may answer nothing while work is awaited of it before it is taken for hung,
     // without the time for which it waits for a processor; see PatienceLeft.
     absl::Duration hang_limit = absl::Seconds(1);

@@ -186,6 +186,7 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .whose = whose_,
                                  .setup = options_.setup,
                                  .environment = options_.environment,
+                                 .own_caches = options_.by_tenant,
                                  .hang_limit = options_.hang_limit,
                                  .stuck_limit = options_.stuck_limit,
                                  .longest_order = options_.longest_order,

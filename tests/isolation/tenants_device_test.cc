@@ -154,6 +154,25 @@ TEST_F(TenantDevices, HaveProcessesAndMemoryOfTheirOwn) {
   EXPECT_TRUE(NeedsHost(*alice_, *bob_));
 }
 
+// What one tenant's driver has compiled, another's neither finds nor can have changed.
+TEST_F(TenantDevices, HaveCachesOfTheirOwn) {
+  Open(Fake());
+  const BufferView hers = Buffer(*alice_), his = Buffer(*bob_);
+  const auto caches = [](pid_t process) {
+    std::ifstream file(StrCat("/proc/", process, "/environ"));
+    std::set<std::string> out;
+    for (std::string entry; std::getline(file, entry, '\0');) {
+      const size_t at = entry.find('=') + 1;
+      if (entry.find("CACHE") < at || entry.starts_with("TMPDIR=")) out.insert(entry.substr(at));
+    }
+    return out;
+  };
+  const auto her_folders = caches(Event(0).pid), his_folders = caches(Event(1).pid);
+  EXPECT_EQ(her_folders.size(), 1u) << "that of its temporary files";
+  EXPECT_EQ(his_folders.size(), 1u);
+  EXPECT_NE(her_folders, his_folders);
+}
+
 // A kernel that one tenant has loaded is code, and another's process may load it, too.
 TEST_F(TenantDevices, ShareProgramsAndNotCommands) {
   Open(Fake());
