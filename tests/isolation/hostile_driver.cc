@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/api/futex.h"
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
 #include "devices/hosted/messages.h"
@@ -86,8 +87,9 @@ class Attacker {
  private:
   void AnswerPings() {
     while (true) {
-      control_.pong.store(control_.ping.load());
-      std::this_thread::yield();
+      const uint32_t ping = control_.ping.load();
+      control_.pong.store(ping);
+      FutexWait(control_.ping, ping, std::numeric_limits<int64_t>::max());
     }
   }
   void Answer(uint64_t request) {
