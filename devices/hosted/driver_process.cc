@@ -69,13 +69,18 @@ void DriverProcess::SetQueues(std::vector<HostedQueue*> queues) {
 }
 
 absl::StatusOr<HostedAnswer> DriverProcess::Ask(HostedOrder kind,
-                                                const std::function<void(ByteWriter*)>& rest) {
+                                                const std::function<void(ByteWriter*)>& rest,
+                                                absl::Duration patience) {
   SendPending();  // what was dropped before makes room for what is asked for now
   Waiting waiting;
   uint64_t number;
   {
     const MutexLock lock(mutex_);
     if (!over_.ok()) return over_;
+    if (patience != absl::InfiniteDuration() &&
+        std::ranges::any_of(requests_, [](const auto& it) { return it.second == nullptr; })) {
+      return absl::DeadlineExceededError(StrCat(options_.whose, " still has to answer"));
+    }
     number = ++last_request_;
     requests_[number] = &waiting;
   }
@@ -96,10 +101,16 @@ absl::StatusOr<HostedAnswer> DriverProcess::Ask(HostedOrder kind,
     requests_.erase(number);
     return sent;
   }
+  const int64_t begin = SteadyNs();
   const auto until =
       std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.stuck_limit);
   while (!waiting.answered && over_.ok()) {
     if (changed_.wait_for(lock, kAskLook) != std::cv_status::timeout) continue;
+    if (!waiting.answered && over_.ok() && absl::Nanoseconds(SteadyNs() - begin) > patience) {
+      requests_[number] = nullptr;
+      return absl::DeadlineExceededError(
+          StrCat(options_.whose, " has not answered for ", absl::FormatDuration(patience)));
+    }
     std::string late;
     if (std::chrono::steady_clock::now() > until) {
       late = StrCat("has not answered a request for ", absl::FormatDuration(options_.stuck_limit));
@@ -400,7 +411,12 @@ bool DriverProcess::TakeAnswer(ByteReader* in) {
   footprint_ = answer.footprint;
   const MutexLock lock(mutex_);
   const auto it = requests_.find(answer.request);
-  if (it == requests_.end() || it->second->answered) return false;
+  if (it == requests_.end()) return false;
+  if (it->second == nullptr) {
+    requests_.erase(it);
+    return true;
+  }
+  if (it->second->answered) return false;
   it->second->answer = std::move(answer);
   it->second->answered = true;
   changed_.notify_all();

@@ -54,6 +54,9 @@ class DriverProcess {
     std::string whose;  // "OPENCL:0's worker", for messages
     HostedSetup setup;
     std::vector<std::string> environment = {};  // NAME=VALUE, beside what drivers read
+    // Whether what the driver compiles is kept in files of this process alone, which go with it,
+    // not in those of the user.
+    bool own_caches = false;
     // How long it may answer nothing while work is awaited of it before it is taken for hung,
     // without the time for which it waits for a processor; see PatienceLeft.
     absl::Duration hang_limit = absl::Seconds(1);
@@ -90,9 +93,12 @@ class DriverProcess {
   bool is_over() const { return is_over_.load(); }
   uint64_t NewId() { return last_id_.fetch_add(1) + 1; }
   // Waits for the answer to a request; `rest`: what it has behind its number. The status that the
-  // worker answers, or Over.
+  // worker answers, or Over; DEADLINE_EXCEEDED after `patience`, and at once while an answer is due
+  // that nobody waits for any more.
   absl::StatusOr<HostedAnswer> Ask(HostedOrder kind,
-                                   const std::function<void(ByteWriter*)>& rest = {});
+                                   const std::function<void(ByteWriter*)>& rest = {},
+                                   absl::Duration patience = absl::InfiniteDuration());
+  absl::Duration hang_limit() const { return options_.hang_limit; }
   // Has the worker drop what has that id, at some time. Never blocks.
   void Drop(uint64_t id);
 
@@ -187,6 +193,7 @@ class DriverProcess {
   std::string last_output_ TG_GUARDED_BY(mutex_);  // then, too
   std::string broken_ TG_GUARDED_BY(mutex_);
   uint64_t last_request_ TG_GUARDED_BY(mutex_) = 0;
+  // Null: nobody waits for the answer any more.
   std::map<uint64_t, Waiting*> requests_ TG_GUARDED_BY(mutex_);
   std::vector<uint64_t> dropped_ TG_GUARDED_BY(mutex_);
   std::vector<HostedPoint> cancelled_ TG_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,15 +18,27 @@ extern char** environ;
 namespace telegrad {
 namespace {
 
-// What drivers read of the environment, by the beginnings of the names.
-std::vector<std::string> DriverEnvironment() {
+// By which drivers are told where to keep what they have compiled.
+constexpr std::string_view kCaches[] = {"XDG_CACHE_HOME=", "CUDA_CACHE_PATH=", "POCL_CACHE_DIR="};
+
+// What drivers read of the environment, by the beginnings of the names; `caches`: the folder for
+// what they compile, "": as the environment has it.
+std::vector<std::string> DriverEnvironment(const std::string& caches) {
   std::vector<std::string> kept;
+  if (!caches.empty()) {
+    for (const std::string_view name : kCaches) kept.push_back(StrCat(name, caches));
+  }
+  const auto is_set = [&](std::string_view text) {
+    return !caches.empty() && std::ranges::any_of(kCaches, [text](std::string_view name) {
+      return text.starts_with(name);
+    });
+  };
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     for (const std::string_view begin :
          {"CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCR_", "ROCM_", "AMD_", "GPU_", "POCL_", "CL_",
           "HOME=", "PATH=", "XDG_CACHE_HOME="}) {
-      if (text.starts_with(begin)) kept.emplace_back(text);
+      if (text.starts_with(begin) && !is_set(text)) kept.emplace_back(text);
     }
   }
   return kept;
@@ -92,9 +105,12 @@ absl::Status DriverProcess::Open() {
   eventfd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!eventfd_.valid()) return ResourceExhausted("no eventfd: ", std::strerror(errno));
   folder_ = MakeFolder();
+  if (options_.own_caches && folder_.empty()) {
+    return absl::UnavailableError("there is no folder for what its driver compiles");
+  }
   ChildProcess::Options child{.executable = options_.executable,
                               .arguments = {"driver"},
-                              .environment = DriverEnvironment()};
+                              .environment = DriverEnvironment(options_.own_caches ? folder_ : "")};
   if (!folder_.empty()) child.environment.push_back("TMPDIR=" + folder_);
   for (const std::string& entry : options_.environment) child.environment.push_back(entry);
   TG_ASSIGN_OR_RETURN(process_, ChildProcess::Start(child));

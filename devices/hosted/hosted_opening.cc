@@ -28,15 +28,21 @@ class HostedIdleMemory final : public IdleMemoryAtOnce {
  public:
   explicit HostedIdleMemory(std::shared_ptr<DriverProcess> process)
       : process_(std::move(process)) {}
-  absl::StatusOr<int64_t> GiveBack() override { return Ask(/*all=*/false); }
-  absl::StatusOr<int64_t> GiveBackAll() override { return Ask(/*all=*/true); }
+  absl::StatusOr<int64_t> GiveBack() override {
+    return Ask(/*all=*/false, absl::InfiniteDuration());
+  }
+  // Whoever needs the memory does not wait for a process that does not answer.
+  absl::StatusOr<int64_t> GiveBackAll() override {
+    return Ask(/*all=*/true, process_->hang_limit());
+  }
 
  private:
-  absl::StatusOr<int64_t> Ask(bool all) {
-    TG_ASSIGN_OR_RETURN(const HostedAnswer answer,
-                        process_->Ask(HostedOrder::kGiveBack, [all](ByteWriter* out) {
-                          out->Word(static_cast<uint8_t>(all));
-                        }));
+  absl::StatusOr<int64_t> Ask(bool all, absl::Duration patience) {
+    TG_ASSIGN_OR_RETURN(
+        const HostedAnswer answer,
+        process_->Ask(
+            HostedOrder::kGiveBack,
+            [all](ByteWriter* out) { out->Word(static_cast<uint8_t>(all)); }, patience));
     return answer.value;
   }
 
@@ -180,6 +186,7 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .whose = whose_,
                                  .setup = options_.setup,
                                  .environment = options_.environment,
+                                 .own_caches = options_.by_tenant,
                                  .hang_limit = options_.hang_limit,
                                  .stuck_limit = options_.stuck_limit,
                                  .longest_order = options_.longest_order,

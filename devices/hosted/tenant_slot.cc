@@ -117,7 +117,7 @@ void TenantSlot::PutOff() {
 
 std::optional<TenantSlot::Use> TenantSlot::AtHand() {
   const MutexLock lock(mutex_);
-  if (device_ == nullptr) return std::nullopt;
+  if (closed_ || device_ == nullptr) return std::nullopt;
   ++users_;
   return Use(this, device_.get());
 }
@@ -137,8 +137,9 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
     if (!why_.ok() && SteadyNs() < next_try_ns_) return why_;
     next = generation_ + 1;
   }
-  auto device = Start(next);
-  const MutexLock lock(mutex_);
+  auto device = Start(next);  // where it is not stored, it goes without the lock
+  ReleasableLock lock(mutex_);
+  if (closed_) return absl::CancelledError("the device was closed");
   if (!device.ok()) {
     why_ = DeviceLostError(StrCat("the server cannot start ", options_.opening->whose(),
                                   " (generation ", next,
@@ -150,7 +151,11 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
   why_ = absl::OkStatus();
   pause_ns_ = next_try_ns_ = 0;
   ++users_;
-  return Use(this, device_.get());
+  Use use(this, device_.get());
+  lock.unlock();
+  // One that has ended since it was started woke the keeper when that could not see it yet.
+  if (options_.wake) options_.wake();
+  return use;
 }
 
 absl::Status TenantSlot::Health() const {
@@ -172,7 +177,11 @@ absl::Status TenantSlot::Recover() {
 
 int64_t TenantSlot::footprint() {
   const auto use = AtHand();
-  return use ? (*use)->memory_footprint() : 0;
+  return use ? Possible((*use)->memory_footprint()) : 0;
+}
+
+int64_t TenantSlot::Possible(int64_t bytes) const {
+  return std::clamp<int64_t>(bytes, 0, options_.memory_limit);
 }
 
 std::shared_ptr<TenantBytes> TenantSlot::BytesIn(Device& device) {
@@ -198,6 +207,13 @@ absl::StatusOr<std::shared_ptr<Memory>> TenantSlot::Alloc(const std::shared_ptr<
   if (!memory.ok()) {
     bytes->Return(size);
     return memory.status();
+  }
+  // Lost and brought back meanwhile: whose memory it is, nobody can tell.
+  if (const uint64_t now = (*use)->generation(); now != bytes->generation()) {
+    memory->reset();
+    bytes->Return(size);
+    return DeviceLostError(StrCat(slot->options_.opening->whose(), " was replaced (generation ",
+                                  now, ") while memory was allocated: try again"));
   }
   Memory* const raw = memory->get();
   return std::shared_ptr<Memory>(
@@ -271,12 +287,12 @@ std::optional<int64_t> TenantSlot::End() {
     programs.swap(programs_);
     encoded.swap(encoded_);
     generation_ = device->generation();
+    options_.opening->Forget();  // before another one can be started
   }
-  const int64_t held = device->memory_footprint();
+  const int64_t held = Possible(device->memory_footprint());
   encoded.clear();
   programs.clear();
   device = nullptr;
-  options_.opening->Forget();
   return held;
 }
 
@@ -295,6 +311,7 @@ absl::StatusOr<int64_t> TenantSlot::GiveBack() {
     const MutexLock lock(mutex_);
     uses_seen_ = seen;
   }
+  if (bytes.ok()) return Possible(*bytes);
   return bytes;
 }
 
@@ -308,11 +325,17 @@ absl::StatusOr<int64_t> TenantSlot::GiveBackAll() {
 int64_t TenantSlot::Look(const std::function<void()>& wake) {
   constexpr int64_t kNever = INT64_MAX;
   const auto use = AtHand();
-  if (!use || (*use)->Health().ok()) return kNever;
-  BytesIn(**use)->Lose();
+  if (!use) return kNever;
+  // In this order: where the next generation comes in between, its memory is not taken for lost.
+  const uint64_t generation = (*use)->generation();
+  const bool lost = !(*use)->Health().ok();
   {
     const MutexLock lock(mutex_);
-    if (recovering_) return kNever;
+    if (bytes_ != nullptr &&
+        (bytes_->generation() < generation || (lost && bytes_->generation() == generation))) {
+      bytes_->Lose();
+    }
+    if (!lost || recovering_) return kNever;
     if (SteadyNs() < next_try_ns_) return next_try_ns_;
     recovering_ = true;
   }

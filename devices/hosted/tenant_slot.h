@@ -86,6 +86,8 @@ class TenantSlot {
     std::shared_ptr<HostedOpening> opening;
     std::vector<QueueCapability> queues = {};    // of the device
     std::shared_ptr<std::atomic<int64_t>> used;  // bytes, of all its tenants
+    int64_t memory_limit = INT64_MAX;            // no process is believed to hold more
+    std::function<void()> wake = {};             // see TenantKeeper::Waker
     std::shared_ptr<const void> keeps;           // goes after this
   };
   explicit TenantSlot(Options options) : options_(std::move(options)) {}
@@ -107,7 +109,7 @@ class TenantSlot {
     Device* const device_;
   };
   // Starts the process if there is none. UNAVAILABLE where none can be started, with nothing that
-  // is for the operator only; then it is tried again after a pause.
+  // is for the operator only; then it is tried again after a pause. CANCELLED once it is closed.
   absl::StatusOr<Use> Open();
   // Nothing while there is none.
   std::optional<Use> AtHand();
@@ -148,6 +150,8 @@ class TenantSlot {
   // The bytes that it held; nothing where it is in use.
   std::optional<int64_t> End();
   std::shared_ptr<TenantBytes> BytesIn(Device& device);
+  // What a process says, within what is possible.
+  int64_t Possible(int64_t bytes) const;
   void PutOff() TG_REQUIRES(mutex_);
   void BringBack();
 

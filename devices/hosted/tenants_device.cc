@@ -87,6 +87,8 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     TenantSlot::Options slot{
         .opening = std::make_shared<HostedOpening>(options_, facts.name, number_, tenant),
         .used = used,
+        .memory_limit = facts.memory_limit,
+        .wake = keeper_->Waker(),
         .keeps = shared_from_this()};
     for (const HostedQueueFacts& queue : facts.queues) slot.queues.push_back(queue.takes);
     return keeper_->Keep(std::make_unique<TenantSlot>(std::move(slot)));
@@ -95,8 +97,8 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(const std::shared_ptr<TenantSlot>& slot,
                                                 int64_t size) {
     if (size < 0) return InvalidArgument(facts.name, ": an allocation of ", size, " bytes");
+    TG_RETURN_IF_ERROR(Charge(size));  // first: what cannot be allocated costs others nothing
     if (Footprint() > facts.memory_limit - size) HaveOthersGiveBack(*slot);
-    TG_RETURN_IF_ERROR(Charge(size));
     auto memory = TenantSlot::Alloc(slot, size);
     if (!absl::IsResourceExhausted(memory.status())) return memory;
     // It is within the limit: others keep what they have freed.
@@ -114,30 +116,43 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     for (const auto& slot : keeper_->slots()) sum += slot->footprint();
     return sum;
   }
-  // Those that were at work at the call before, if there are any; else all.
+  // Of all, however many are at work: a tenant that always is keeps no other's process from ending.
+  // What is at work is asked at the next call, as if it had not been at this one.
   absl::StatusOr<int64_t> GiveBack() {
-    std::vector<std::shared_ptr<TenantSlot>> asked, again;
-    {
-      const MutexLock lock(mutex_);
-      for (const auto& known : at_work_) {
-        if (auto slot = known.lock()) asked.push_back(std::move(slot));
-      }
-    }
-    if (asked.empty()) asked = keeper_->slots();
     int64_t sum = 0;
     absl::Status first;
-    for (const auto& slot : asked) {
+    for (const auto& slot : keeper_->slots()) {
       const auto bytes = slot->GiveBack();
       sum += bytes.value_or(0);
-      if (absl::IsFailedPrecondition(bytes.status())) again.push_back(slot);
       // What was lost has given everything back.
-      if (!absl::IsUnavailable(bytes.status())) first.Update(bytes.status());
+      if (!absl::IsUnavailable(bytes.status()) && !absl::IsFailedPrecondition(bytes.status())) {
+        first.Update(bytes.status());
+      }
     }
-    const MutexLock lock(mutex_);
-    at_work_ = {again.begin(), again.end()};
     if (!first.ok()) return first;
     return sum;
   }
+  // Null: none has any. One for all tenants, which asks the hardware once for all of them.
+  std::shared_ptr<Sensors> sensors() {
+    if (!facts.senses) return nullptr;
+    return std::shared_ptr<Sensors>(shared_from_this(), &sensors_);
+  }
+
+  const HostedFacts facts;
+  std::vector<Queue*> queues;
+  const std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
+
+ private:
+  class AnysSensors final : public Sensors {
+   public:
+    explicit AnysSensors(const TenantsCore& core) : core_(core) {}
+
+   private:
+    Readings Ask() override { return core_.Sense(); }
+
+    const TenantsCore& core_;
+  };
+
   // Of any process that tells: they have the same hardware.
   Readings Sense() const {
     for (const auto& slot : keeper_->slots()) {
@@ -150,12 +165,6 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     }
     return {};
   }
-
-  const HostedFacts facts;
-  std::vector<Queue*> queues;
-  const std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
-
- private:
   absl::Status Charge(int64_t size) {
     int64_t before = used->load();
     do {
@@ -178,8 +187,7 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
   const int64_t number_;
   std::vector<std::unique_ptr<TenantsQueue>> owned_;
   const std::unique_ptr<TenantKeeper> keeper_;
-  Mutex mutex_;
-  std::vector<std::weak_ptr<TenantSlot>> at_work_ TG_GUARDED_BY(mutex_);
+  AnysSensors sensors_{*this};
 };
 
 class TenantsIdleMemory final : public IdleMemory {
@@ -188,16 +196,6 @@ class TenantsIdleMemory final : public IdleMemory {
   absl::StatusOr<int64_t> GiveBack() override { return core_->GiveBack(); }
 
  private:
-  const std::shared_ptr<TenantsCore> core_;
-};
-
-class TenantsSensors final : public Sensors {
- public:
-  explicit TenantsSensors(std::shared_ptr<TenantsCore> core) : core_(std::move(core)) {}
-
- private:
-  Readings Ask() override { return core_->Sense(); }
-
   const std::shared_ptr<TenantsCore> core_;
 };
 
@@ -219,9 +217,7 @@ class TenantsDevice final : public Device {
   std::shared_ptr<IdleMemory> idle_memory() override {
     return std::make_shared<TenantsIdleMemory>(core_);
   }
-  std::shared_ptr<Sensors> sensors() override {
-    return core_->facts.senses ? std::make_shared<TenantsSensors>(core_) : nullptr;
-  }
+  std::shared_ptr<Sensors> sensors() override { return core_->sensors(); }
   bool host_visible() const override { return false; }
 
   std::shared_ptr<Device> ForTenant(std::string_view tenant) override {

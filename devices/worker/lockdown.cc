@@ -232,6 +232,10 @@ absl::Status Install(std::vector<sock_filter> filter) {
   return absl::OkStatus();
 }
 
+// From processes of the same user, which open /proc/PID/mem otherwise: no filter of calls refuses
+// that, since a driver opens files.
+void HideFromOthers() { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
+
 // By Landlock: whoever is in a domain reaches no memory of processes outside of it, such as the
 // daemon's, by /proc/PID/mem or otherwise, and from version 6 on signals none. The domain needs
 // some right that it takes; this one is needed by nothing. Without Landlock, or with another
@@ -257,13 +261,12 @@ void LeaveOthersAlone() {
 
 absl::Status LockDown() {
   if (kThreadSanitizer) return absl::OkStatus();  // its runtime needs what the filter refuses
-  // Not to be looked into by others of the same user, either.
-  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  HideFromOthers();
   return Install(Filter());
 }
 
 absl::Status RefuseNetwork() {
-  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  HideFromOthers();
   LeaveOthersAlone();
   return Install(DriversFilter());
 }

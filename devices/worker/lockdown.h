@@ -7,7 +7,8 @@ namespace telegrad {
 
 // From here on no thread of this process opens a file or a socket, starts a process or a thread,
 // looks into other processes or signals them: such calls fail with EPERM (seccomp, see seccomp(2)).
-// What it has open stays open. UNIMPLEMENTED where the kernel has no such filters.
+// What it has open stays open, and no other process of its user looks into this one.
+// UNIMPLEMENTED where the kernel has no such filters.
 absl::Status LockDown();
 
 // For a process that hosts a driver's library, which needs files, devices and threads: from here on

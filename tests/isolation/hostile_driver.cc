@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/api/futex.h"
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
 #include "devices/hosted/messages.h"
@@ -59,12 +60,15 @@ class Attacker {
       : socket_(socket), attack_(std::move(attack)), control_(control) {}
 
   int Serve() {
-    while (true) {
+    // It seems to live.
+    if (attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
+    while (attack_ != "leaves") {
       auto frame = ReadFrame(socket_, kMaxHostedOrder);
       if (!frame.ok()) return 0;
       control_.pong.store(control_.ping.load());
       ByteReader in(*frame);
       const auto kind = ReadKind(&in, HostedOrder::kCancel);
+      if (kind == HostedOrder::kGiveBack && attack_ == "keeps_memory") continue;
       if (kind <= HostedOrder::kSense) {
         Answer(in.Word<uint64_t>());
       } else if (kind == HostedOrder::kRun || kind == HostedOrder::kCopy) {
@@ -77,11 +81,20 @@ class Attacker {
         End(++number_);
       }
     }
+    return 0;
   }
 
  private:
+  void AnswerPings() {
+    while (true) {
+      const uint32_t ping = control_.ping.load();
+      control_.pong.store(ping);
+      FutexWait(control_.ping, ping, std::numeric_limits<int64_t>::max());
+    }
+  }
   void Answer(uint64_t request) {
     HostedAnswer answer{.request = request};
+    if (attack_ == "keeps_memory") answer.footprint = std::numeric_limits<int64_t>::max();
     if (attack_ == "answers_another") answer.request += 17;
     if (attack_ == "answers_garbage") return (void)WriteFrame(socket_, "garbage");
     if (attack_ == "answers_no_frame") {

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <string>
 #include <thread>
 
@@ -160,6 +162,54 @@ TEST(RefuseNetwork, LeavesWhatDriversNeed) {
               return waitpid(child, &status, 0) == child && status == 0 ? 0 : -1;
             }),
             0);
+}
+
+// As a user without capabilities, for whom /proc has what it has for any program of his.
+bool BecomeOrdinary() {
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) return false;
+  return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0;  // as after exec
+}
+
+// What opening that file of `process` ends with in another process of the same user: 0, or errno.
+int OpenedByASibling(pid_t process, const char* file) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/%s", process, file);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!BecomeOrdinary()) _exit(200);
+    _exit(open(path, O_RDONLY) < 0 ? errno : 0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WEXITSTATUS(status);
+}
+
+// Both workers are of the daemon's user, and so is another tenant's.
+TEST(RefuseNetwork, HidesItsMemoryFromOthersOfItsUser) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t worker = fork();
+  if (worker == 0) {
+    const char can = BecomeOrdinary() && RefuseNetwork().ok() ? 1 : 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)!write(ready[1], &can, 1);
+    while (true) pause();
+  }
+  char can = 0;
+  EXPECT_EQ(read(ready[0], &can, 1), 1);
+  for (const char* const file : {"mem", "maps", "environ", "fd"}) {
+    if (can != 0) EXPECT_EQ(OpenedByASibling(worker, file), EACCES) << file;
+  }
+  // By which the daemon sees whether it works.
+  for (const char* const file : {"stat", "schedstat"}) {
+    if (can != 0) EXPECT_EQ(OpenedByASibling(worker, file), 0) << file;
+  }
+  kill(worker, SIGKILL);
+  EXPECT_EQ(waitpid(worker, nullptr, 0), worker);
+  close(ready[0]);
+  close(ready[1]);
+  if (can == 0) GTEST_SKIP() << "this system has no other user to become";
 }
 
 }  // namespace

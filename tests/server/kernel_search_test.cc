@@ -3,9 +3,13 @@
 #include "server/tenant/kernel_search.h"
 
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "absl/synchronization/notification.h"
 #include "devices/cpu/cpu_device.h"
+#include "devices/worker/worker_device.h"
+#include "engine/base/mutex.h"
 #include "engine/compile/compiler.h"
 #include "engine/ir/content_hash.h"
 #include "gmock/gmock.h"
@@ -41,15 +45,20 @@ FrozenGraph ProductOfSquares() {
   return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {param(2, {kSize, 1, kSize}), sum})}));
 }
 
+CpuOptions OneThread() {
+  CpuOptions options;
+  options.target = HostTarget(1);
+  options.threads = 1;
+  options.memory_limit = int64_t{256} << 20;
+  return options;
+}
+
 class KernelSearchTest : public ::testing::Test {
  protected:
-  KernelSearchTest() {
-    CpuOptions options;
-    options.target = HostTarget(1);
-    options.threads = 1;
-    options.memory_limit = int64_t{256} << 20;
+  KernelSearchTest() : KernelSearchTest(*OpenCpu(OneThread())) {}
+  explicit KernelSearchTest(std::unique_ptr<Device> device) {
     std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(*OpenCpu(options));
+    devices.push_back(std::move(device));
     device_ = devices[0].get();
     pool_ = *DevicePool::Create(std::move(devices));
     services_.compiler = CompileInProcess();
@@ -78,7 +87,7 @@ class KernelSearchTest : public ::testing::Test {
 
   std::shared_ptr<const Executable> Executable1() {
     Budget budget;
-    Device* const devices[] = {device_};
+    Device* const devices[] = {tenant_->View(*device_)};
     const auto got = tenant_->engine->Get(ContentHash(graph_.root()), graph_, devices, &budget, {});
     EXPECT_TRUE(got.ok()) << got.status();
     return got.ok() ? got->executable : nullptr;
@@ -183,6 +192,44 @@ TEST_F(KernelSearchTest, EndsWithTheDaemon) {
     std::this_thread::yield();
   }
   EXPECT_GT(metrics_.Value(Metric::kSearchDeviceNs), 0);
+}
+
+// Whose kernel it is, in whose process it is measured.
+class KernelSearchInWorkers : public KernelSearchTest {
+ protected:
+  KernelSearchInWorkers() : KernelSearchInWorkers(std::make_shared<Workers>()) {}
+  std::set<std::string> workers() {
+    const MutexLock lock(workers_->mutex);
+    return workers_->names;
+  }
+
+ private:
+  struct Workers {
+    Mutex mutex;
+    std::set<std::string> names TG_GUARDED_BY(mutex);
+  };
+  explicit KernelSearchInWorkers(const std::shared_ptr<Workers>& workers)
+      : KernelSearchTest(*OpenWorkerDevice({.cpu = OneThread(),
+                                            .by_tenant = true,
+                                            .executable = DEVICE_WORKER,
+                                            .on_event =
+                                                [workers](const WorkerEvent& event) {
+                                                  const MutexLock lock(workers->mutex);
+                                                  workers->names.insert(event.worker);
+                                                }})),
+        workers_(workers) {}
+
+  const std::shared_ptr<Workers> workers_;
+};
+
+TEST_F(KernelSearchInWorkers, MeasuresInTheTenantsOwn) {
+  const auto executable = Executable1();
+  ASSERT_NE(executable, nullptr);
+  tenant_->engine->Ran(*executable, 2 * kHot, tenant_->share);
+  Search(2);
+  EXPECT_EQ(metrics_.Value(Metric::kSearches), 1);
+  EXPECT_GT(metrics_.Value(Metric::kSearchPrograms), 0);
+  EXPECT_THAT(workers(), ::testing::ElementsAre("CPU:0's worker of tenant a"));
 }
 
 }  // namespace
