@@ -139,11 +139,15 @@ absl::Status Legalizer::FinishCall(size_t frame, std::optional<InstanceRef>* out
   return absl::OkStatus();
 }
 
-// Ids ascend from sources to users.
+// Ids ascend from sources to users. As InferBounds goes: what data says, what is read from memory,
+// and how large a value is, decide no bound, but for an IOTA.
 bool Legalizer::Varies(UOp u) {
   for (auto id = static_cast<uint32_t>(varies_.size()); id <= u.id(); ++id) {
-    const std::span<const uint32_t> src = g_.src(id);
-    varies_.push_back((g_.op(id) == Op::kVar && src.empty()) ||
+    const Op op = g_.op(id);
+    std::span<const uint32_t> src = g_.src(id);
+    if (op == Op::kReduce || op == Op::kScatter || op == Op::kAfter) src = {};
+    if (Is(op, kMovement) || op == Op::kGather) src = src.first(1);
+    varies_.push_back(op == Op::kVar ||
                       std::ranges::any_of(src, [&](uint32_t s) { return varies_[s]; }));
   }
   return varies_[u.id()];

@@ -67,7 +67,7 @@ class Legalizer {
   // Of a loop that is unrolled up to `most` iterations, where variables stay: UNIMPLEMENTED if they
   // decide about more of them than are worth it.
   absl::Status CheckTrips(UOp trips, int64_t most);
-  // Whether a node of the new graph is computed from a variable that stays.
+  // Whether a variable that stays decides about the bounds of a node of the new graph.
   bool Varies(UOp u);
   void Enter(size_t frame, std::vector<InstanceRef> args);
   absl::StatusOr<InstanceRef> Leave(size_t frame);

@@ -400,6 +400,33 @@ TEST_F(PartitionTest, ALoopOfManyTripsOfTheRunHasNoPartitionForAllValues) {
   EXPECT_GE(Transfers(*of_data), 2 * 12);
 }
 
+// What data says has one bound for all values, also where how much data there is varies, or what a
+// run has stored.
+TEST_F(PartitionTest, TripsOfDataHaveTheSameBoundForAllValues) {
+  const UOp n = g_.Make(Op::kVar, DType::kVoid, {}, {0, 0, 100, 1});
+  const UOp memory = Param(2, {100}, 0, DType::kInt64);
+  const UOp rows = g_.Make(Op::kShrink, {memory, n}, std::vector<int64_t>{0, -2});
+  const UOp most = g_.Make(Op::kReduce, {rows}, std::vector<int64_t>{2, 0});
+  const UOp cell = Param(3, {1}, 0, DType::kInt64);
+  const UOp stored = Store(cell, g_.Make(Op::kReshape, {n}, Shape{1}));
+  const UOp after = g_.Make(Op::kAfter, DType::kVoid, {cell, stored});
+  for (const UOp data : {most, after}) {
+    const UOp scalar = g_.Make(Op::kReshape, DType::kVoid, {data}, {});
+    const UOp trips = g_.Make(Op::kVar, DType::kVoid, {scalar}, {0, 0, 12, 1});
+    Budget budget;
+    const UOp sink = Sink(Looped(g_, trips, Param(0, {4}, 0), Param(1, {4}, 0)));
+    const auto made = PartitionForAll(sink, On(2), &budget);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_GE(Transfers(*made), 2 * 12);
+    // What is computed from a variable has not.
+    const UOp computed =
+        g_.Make(Op::kVar, DType::kVoid, {g_.Make(Op::kMul, {n, g_.Index(3)})}, {0, 0, 12, 1});
+    const UOp varying = Sink(Looped(g_, computed, Param(0, {4}, 0), Param(1, {4}, 0)));
+    EXPECT_EQ(PartitionForAll(varying, On(2), &budget).status().code(),
+              absl::StatusCode::kUnimplemented);
+  }
+}
+
 // Many loops of few trips are as one of many.
 TEST_F(PartitionTest, ManyLoopsOfFewTripsOfTheRunAreLimitedToo) {
   const UOp n = g_.Make(Op::kVar, DType::kVoid, {}, {0, 0, 8, 1});
