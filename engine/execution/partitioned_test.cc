@@ -830,6 +830,47 @@ TEST_F(LessMemory, RunsShareTheMemoryThatThereIs) {
   EXPECT_EQ(parts_.stats().partitions_for_values, 0u);
 }
 
+// A kernel for all values is larger than one for those of the run. Of growing limits there is one
+// that only the latter is within, and then the run has it. A budget that is spent is spent.
+TEST_F(LessMemory, WhatIsTooLargeForAllValuesIsCompiledForTheRuns) {
+  in_ = Filled(0, Counted(kMost));
+  out_ = Buffer(1, kMost);
+  const FrozenGraph graph = Negated();
+  const std::vector<VarValue> values{{0, 7}};
+  int for_values = 0;
+  bool for_all = false;
+  for (int64_t limit = 1; !for_all && limit < 1000; ++limit) {
+    ExecutableCache parts{ExecutableCache::Limits{}};
+    PartitionedCache cache(&parts, {});
+    Budget::Limits limits;
+    limits.expression = limit;
+    Budget budget(limits);
+    const auto made = cache.Get(ContentHash(graph.root()), graph, devices_, &budget, values);
+    if (!made.ok()) {
+      EXPECT_EQ(made.status().code(), absl::StatusCode::kResourceExhausted) << made.status();
+      EXPECT_EQ(for_values, 0) << limit;
+      continue;
+    }
+    for_all = parts.stats().partitions_for_values == 0;
+    if (!for_all && ++for_values == 1) {
+      EXPECT_THAT(made->executable->kernels()[0].reasons, IsForValues("nodes of one kernel"));
+      const auto point = made->executable->Submit(std::vector<BufferView>{in_, out_}, {});
+      ASSERT_TRUE(point.ok()) << point.status();
+      ASSERT_EQ(point->Wait(), absl::OkStatus());
+      EXPECT_EQ(Values(1, out_)[6], -7);
+    }
+  }
+  EXPECT_GT(for_values, 0);
+  EXPECT_TRUE(for_all);
+
+  Budget::Limits limits;
+  limits.nodes = 5;
+  Budget budget(limits);
+  EXPECT_EQ(cache_.Get(ContentHash(graph.root()), graph, devices_, &budget, values).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(parts_.stats().partitions_for_values, 0u);
+}
+
 // Sizes of which the sum does not fit into 64 bits.
 TEST_F(PartitionedTest, MoreBytesThanCanBeCountedAreRefused) {
   AddCpus(2);
