@@ -11,10 +11,10 @@
 namespace telegrad {
 namespace {
 
-constexpr int kMaxDepth = 64;
-constexpr int64_t kMaxSteps = 4096;  // of one value: nodes and forms
+constexpr int kMaxValueDepth = 64;
+constexpr int64_t kMaxValueSteps = 4096;  // of one value: nodes and forms
 // What begins an expression, beside ops.
-enum Kind : int64_t { kOp = 0, kSum, kLeaf, kLoaded, kElement, kOuter, kStored, kLoops };
+enum Begins : int64_t { kOp = 0, kSum, kLeaf, kLoaded, kElement, kOuter, kStored, kLoops };
 
 bool IsRegister(UOp memory) {
   return memory.is(Op::kBuffer) && memory.space() == AddressSpace::kRegister;
@@ -91,7 +91,7 @@ RepeatedValues::Value RepeatedValues::Number(std::vector<int64_t> expression) {
 }
 
 RepeatedValues::Value RepeatedValues::Of(Writing* w, UOp u, int depth) {
-  if (++w->steps > kMaxSteps || depth > kMaxDepth) return kNone;
+  if (++w->steps > kMaxValueSteps || depth > kMaxValueDepth) return kNone;
   if (const auto at = w->known.find({u.id(), w->inside}); at != w->known.end()) return at->second;
   const size_t open = std::exchange(w->least_open, SIZE_MAX);
   Value value = kNone;

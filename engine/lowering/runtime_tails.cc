@@ -174,6 +174,7 @@ class TailSplitter {
 
   // The tail with gates at loads that could leave their buffers beyond the whole tiles.
   UOp GateLoads(UOp closer, const RunTiles& tiles, const Replacements& tail) {
+    if (!closer.valid()) return {};
     const std::optional<Dependence> d = FindDependence(closer);
     if (!d) return {};
     UOp gate;

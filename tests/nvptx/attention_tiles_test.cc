@@ -100,7 +100,9 @@ Attention Lowered(const Case& c, const Target& target) {
   if (!schedule.ok()) return out;
   out.launches = schedule->kernels.size();
   out.arena = schedule->arena_bytes;
-  auto program = Lower(schedule->kernels.front().graph, target, "attention", &budget);
+  LoweringReport report;
+  auto program = Lower(schedule->kernels.front().graph, target, "attention", &budget, &report);
+  EXPECT_EQ(report.refused, "") << "lowered again";
   EXPECT_TRUE(program.ok()) << program.status();
   if (!program.ok()) return out;
   // The arguments by their slots: q, k, v, y.
