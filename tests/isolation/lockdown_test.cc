@@ -133,7 +133,9 @@ TEST(RefuseNetwork, TakesFilesOfOthersMemory) {
     const std::string path = "/proc/" + std::to_string(getppid()) + "/mem";
     return open(path.c_str(), O_RDWR);
   };
-  EXPECT_EQ(In([] { return absl::OkStatus(); }, open_parents), 0) << "without restrictions";
+  if (In([] { return absl::OkStatus(); }, open_parents) != 0) {
+    GTEST_SKIP() << "the system refuses it to everybody";
+  }
   EXPECT_EQ(WithoutNetwork(open_parents), EACCES);
 }
 
