@@ -395,7 +395,7 @@ int ServeDriver(int socket, const HostedOpener& open) {
   const auto setup = Receive(socket, &hosting);
   opened.status = setup.status();
   // Before anything of the driver is loaded.
-  if (opened.status.ok()) opened.status = RefuseNetwork();
+  if (opened.status.ok()) opened.status = ConfineDriver();
   if (opened.status.ok()) {
     auto found = open(*setup, &opened.notes, &opened.shown);
     opened.status = found.status();

@@ -265,7 +265,7 @@ absl::Status LockDown() {
   return Install(Filter());
 }
 
-absl::Status RefuseNetwork() {
+absl::Status ConfineDriver() {
   HideFromOthers();
   LeaveOthersAlone();
   return Install(DriversFilter());

@@ -16,6 +16,6 @@ absl::Status LockDown();
 // another process (also by /proc, where the kernel has Landlock), signals one, or does what only
 // administrators do; such calls fail with EPERM or EACCES. Nor is it looked into by others of its
 // user. Called before threads are started. UNIMPLEMENTED as above.
-absl::Status RefuseNetwork();
+absl::Status ConfineDriver();
 
 }  // namespace telegrad

@@ -45,7 +45,7 @@ int In(absl::Status (*restrict)(), int (*attempt)()) {
 }
 
 int Locked(int (*attempt)()) { return In(&LockDown, attempt); }
-int WithoutNetwork(int (*attempt)()) { return In(&RefuseNetwork, attempt); }
+int Confined(int (*attempt)()) { return In(&ConfineDriver, attempt); }
 
 int Call(long number, long first = 0, long second = 0, long third = 0) {
   return static_cast<int>(syscall(number, first, second, third, 0, 0, 0));
@@ -84,48 +84,47 @@ TEST(LockDown, LeavesMemoryAndSignalsToItself) {
   EXPECT_EQ(Locked([] { return static_cast<int>(syscall(SYS_tgkill, getpid(), gettid(), 0)); }), 0);
 }
 
-TEST(RefuseNetwork, TakesSocketsAndOtherProcesses) {
-  EXPECT_EQ(WithoutNetwork([] { return socket(AF_INET, SOCK_STREAM, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return socket(AF_INET6, SOCK_DGRAM, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return socket(AF_NETLINK, SOCK_RAW, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return socket(AF_PACKET, SOCK_RAW, 0); }), EPERM);
+TEST(ConfineDriver, TakesSocketsAndOtherProcesses) {
+  EXPECT_EQ(Confined([] { return socket(AF_INET, SOCK_STREAM, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return socket(AF_INET6, SOCK_DGRAM, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return socket(AF_NETLINK, SOCK_RAW, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return socket(AF_PACKET, SOCK_RAW, 0); }), EPERM);
   // Which opens sockets without the call of that name.
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_io_uring_setup, 1, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return kill(getppid(), 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return kill(-1, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getppid(), getppid(), 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_rt_sigqueueinfo, getppid(), 0, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return static_cast<int>(ptrace(PTRACE_ATTACH, getppid(), 0, 0)); }),
+  EXPECT_EQ(Confined([] { return Call(SYS_io_uring_setup, 1, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return kill(getppid(), 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return kill(-1, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_tgkill, getppid(), getppid(), 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_rt_sigqueueinfo, getppid(), 0, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return static_cast<int>(ptrace(PTRACE_ATTACH, getppid(), 0, 0)); }),
             EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_process_vm_readv, getppid()); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tkill, getppid(), 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_prlimit64, getppid(), RLIMIT_NOFILE); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_process_vm_readv, getppid()); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_tkill, getppid(), 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_prlimit64, getppid(), RLIMIT_NOFILE); }), EPERM);
   // Signals by way of a descriptor's events.
-  EXPECT_EQ(WithoutNetwork([] { return fcntl(0, F_SETOWN, getppid()); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_fcntl, 0, F_SETOWN_EX, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_ioctl, 0, FIOSETOWN, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return fcntl(0, F_SETOWN, getppid()); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_fcntl, 0, F_SETOWN_EX, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_ioctl, 0, FIOSETOWN, 0); }), EPERM);
   // Services of this machine know a user by its number.
-  EXPECT_EQ(WithoutNetwork([] {
+  EXPECT_EQ(Confined([] {
               const sockaddr_un to{.sun_family = AF_UNIX, .sun_path = "/nowhere"};
               return connect(socket(AF_UNIX, SOCK_STREAM, 0),
                              reinterpret_cast<const sockaddr*>(&to), sizeof(to));
             }),
             EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_fsopen); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_unshare, 0); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_mount); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWUSER | SIGCHLD); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone, CLONE_NEWNET | SIGCHLD); }), EPERM);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_clone3); }), ENOSYS);
+  EXPECT_EQ(Confined([] { return Call(SYS_fsopen); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_unshare, 0); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_mount); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_clone, CLONE_NEWUSER | SIGCHLD); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_clone, CLONE_NEWNET | SIGCHLD); }), EPERM);
+  EXPECT_EQ(Confined([] { return Call(SYS_clone3); }), ENOSYS);
 #if defined(__x86_64__)
   // By the numbers of x32.
-  EXPECT_EQ(WithoutNetwork([] { return Call(0x40000000 + SYS_socket, AF_INET, SOCK_STREAM, 0); }),
-            EPERM);
+  EXPECT_EQ(Confined([] { return Call(0x40000000 + SYS_socket, AF_INET, SOCK_STREAM, 0); }), EPERM);
 #endif
 }
 
 // Memory of the process that started it, and of others, is not reached by way of files either.
-TEST(RefuseNetwork, TakesFilesOfOthersMemory) {
+TEST(ConfineDriver, TakesFilesOfOthersMemory) {
   if (syscall(SYS_landlock_create_ruleset, nullptr, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1) {
     GTEST_SKIP() << "the kernel has no Landlock";
   }
@@ -136,28 +135,28 @@ TEST(RefuseNetwork, TakesFilesOfOthersMemory) {
   if (In([] { return absl::OkStatus(); }, open_parents) != 0) {
     GTEST_SKIP() << "the system refuses it to everybody";
   }
-  EXPECT_EQ(WithoutNetwork(open_parents), EACCES);
+  EXPECT_EQ(Confined(open_parents), EACCES);
 }
 
 // A driver opens files and devices, starts threads and programs, and talks to services of its own.
-TEST(RefuseNetwork, LeavesWhatDriversNeed) {
-  EXPECT_EQ(WithoutNetwork([] { return open("/dev/null", O_RDONLY); }), 0);
-  EXPECT_EQ(WithoutNetwork([] { return socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
-  EXPECT_EQ(WithoutNetwork([] { return kill(getpid(), 0); }), 0);
-  EXPECT_EQ(WithoutNetwork([] {
+TEST(ConfineDriver, LeavesWhatDriversNeed) {
+  EXPECT_EQ(Confined([] { return open("/dev/null", O_RDONLY); }), 0);
+  EXPECT_EQ(Confined([] { return socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
+  EXPECT_EQ(Confined([] { return kill(getpid(), 0); }), 0);
+  EXPECT_EQ(Confined([] {
               rlimit limit;
               return getrlimit(RLIMIT_NOFILE, &limit);
             }),
             0);
-  EXPECT_EQ(WithoutNetwork([] { return fcntl(0, F_GETFL); }), 0);
-  EXPECT_EQ(WithoutNetwork([] { return Call(SYS_tgkill, getpid(), gettid(), 0); }), 0);
-  EXPECT_EQ(WithoutNetwork([] {
+  EXPECT_EQ(Confined([] { return fcntl(0, F_GETFL); }), 0);
+  EXPECT_EQ(Confined([] { return Call(SYS_tgkill, getpid(), gettid(), 0); }), 0);
+  EXPECT_EQ(Confined([] {
               int ran = -1;
               std::thread([&] { ran = 0; }).join();
               return ran;
             }),
             0);
-  EXPECT_EQ(WithoutNetwork([] {
+  EXPECT_EQ(Confined([] {
               const pid_t child = fork();
               if (child == 0) _exit(0);
               int status = 0;
@@ -188,12 +187,12 @@ int OpenedByASibling(pid_t process, const char* file) {
 }
 
 // Both workers are of the daemon's user, and so is another tenant's.
-TEST(RefuseNetwork, HidesItsMemoryFromOthersOfItsUser) {
+TEST(ConfineDriver, HidesItsMemoryFromOthersOfItsUser) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t worker = fork();
   if (worker == 0) {
-    const char can = BecomeOrdinary() && RefuseNetwork().ok() ? 1 : 0;
+    const char can = BecomeOrdinary() && ConfineDriver().ok() ? 1 : 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)!write(ready[1], &can, 1);
     while (true) pause();
