@@ -26,6 +26,25 @@ struct RunState {
   std::vector<BufferView> views;
   std::vector<TimelinePoint> waits;
   Placement placement;
+
+  void Unbind() {
+    bound.clear();
+    views.clear();
+    waits.clear();
+  }
+};
+
+// What a run binds is bound while it is at hand only: a buffer that is freed after it would keep
+// its memory, and its place in the tenant's quota, until the session's next run.
+class BoundWhileHere {
+ public:
+  explicit BoundWhileHere(RunState& state) : state_(state) {}
+  BoundWhileHere(const BoundWhileHere&) = delete;
+  BoundWhileHere& operator=(const BoundWhileHere&) = delete;
+  ~BoundWhileHere() { state_.Unbind(); }
+
+ private:
+  RunState& state_;
 };
 
 // True if the run leaves nothing in the buffer of what was there before, good or bad.
@@ -97,6 +116,7 @@ void RunAction::Arrive(const Arrival& arrival) {
 Step RunAction::Refuse(Turn& turn, const absl::Status& error) {
   const auto graph = FindGraph(turn.tenant(), op_.hash);
   if (!graph.ok()) return turn.Fail(error);
+  const BoundWhileHere bound(turn.state<RunState>());
   Bind(turn, **graph).IgnoreError();  // only to know what it would have written
   return Fail(turn, **graph, error);
 }
@@ -134,8 +154,7 @@ absl::Status RunAction::BindPart(size_t slot, const StoredGraph& graph, BufferVi
 // Fills what the state has of the run at hand.
 absl::Status RunAction::Bind(Turn& turn, const StoredGraph& graph) const {
   RunState& state = turn.state<RunState>();
-  state.bound.clear();
-  state.views.clear();
+  state.Unbind();
   const auto count = static_cast<int64_t>(op_.handles.size());
   if (count > turn.env().limits.run_handles) {
     return ResourceExhausted("run of ", count, " handles; a graph has at most ",
@@ -208,7 +227,6 @@ absl::Status RunAction::MayRun(const Turn& turn) const {
 // Collects the points that the run waits for. Not null: what it has to wait for before it is
 // submitted.
 std::shared_ptr<HeldRead> RunAction::CollectWaits(const StoredGraph& graph, RunState& state) {
-  state.waits.clear();
   for (size_t i = 0; i < state.bound.size(); ++i) {
     const SlotEffect effect = i < graph.slots.size() ? graph.slots[i] : SlotEffect{};
     Buffer& buffer = *state.bound[i];
@@ -227,6 +245,7 @@ Step RunAction::Do(Turn& turn) {
   if (!found.ok()) return turn.Fail(found.status());
   const StoredGraph& graph = **found;
   RunState& state = turn.state<RunState>();
+  const BoundWhileHere bound(state);
   const int64_t begun = turn.trace() == nullptr ? 0 : turn.trace()->Now();
   absl::Status status = Bind(turn, graph);
   if (status.ok()) status = cancellation_->Check();

@@ -197,6 +197,28 @@ TEST_F(SessionTest, UploadsAreCopiedOnceIntoTheArena) {
   EXPECT_EQ(memory[3 * kBytes - 1], 'u');
 }
 
+// Not only by the session's next run, which may never come.
+TEST_F(SessionTest, FreedBuffersOfTheLastRunAreGivenBack) {
+  const int64_t used = device_->memory_used();
+  Put(16);
+  Alloc(1, 64);
+  Alloc(2, 64);
+  Run(2, 1);
+  Submit(FreeOp{{1, 2}});
+  ASSERT_TRUE(Sync().ok());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (device_->memory_used() != used && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();  // what a run used goes a moment after it has ended
+  }
+  EXPECT_EQ(device_->memory_used(), used);
+
+  Alloc(3, 64);
+  Run(3, 99);  // refused
+  Submit(FreeOp{{3}});
+  ASSERT_TRUE(Sync().ok());
+  EXPECT_EQ(device_->memory_used(), used);
+}
+
 TEST_F(SessionTest, FailedRunPoisonsUntilRewritten) {
   Put(1);
   for (uint64_t handle : {1, 2, 3, 4}) Alloc(handle, 4);
