@@ -6,10 +6,11 @@
 //   l[r]          l[r] scale[r] + sum over k of weight[k, r]
 //   y[r, ...]     y[r, ...] scale[r] + sum over k of weight[k, r] v[k, ...], for each weighted sum
 //
-// m, l and y are filled before the loop and read after it. In place of m, the kernel may subtract
-// s(m), such as 0 where m is not finite. While that is -inf, 0 takes its place, so that weights are
-// 0 and not exp2(-inf + inf). If it is -inf in the end, the sums are multiplied by exp2(inf), so
-// that 0 becomes no number, as it does where the maximum is known from the beginning.
+// m, l and y are filled before the loop and read after it. While m is -inf, 0 takes its place, so
+// that weights are 0 and not exp2(-inf + inf). If it is -inf in the end, the sums are multiplied by
+// exp2(inf), so that 0 becomes no number, as it does where the maximum is known from the beginning.
+// Where the kernel subtracts s(m), such as 0 where m is not finite, they are multiplied by
+// exp2((m - s(m)) c) in the end.
 #include "engine/lowering/online.h"
 
 #include <algorithm>
@@ -57,7 +58,7 @@ class Summer {
       : b_(b),
         g_(*b.graph()),
         s_(std::move(sums)),
-        terms_(b, s_, s_.shift),
+        terms_(b, s_),
         costs_(costs),
         next_range_(s_.next_range) {
     for (uint32_t id : PostOrder(sink)) {
@@ -78,11 +79,10 @@ class Summer {
     UpdateMaxima();
     StoreWeights();
     Replacements done;
-    const UOp corrected = terms_.Correction();
     if (s_.sum_memory.valid()) AddSums(&done);
     for (const WeightedSum& sum : s_.sums) AddWeighted(sum, &done);
     After(s_.maximum_memory, maxima_done_, &done);
-    return Finish(done, corrected);
+    return Finish(done);
   }
 
  private:
@@ -253,22 +253,24 @@ class Summer {
     After(sum.memory, nest, done);
   }
 
-  UOp Finish(const Replacements& done, UOp correction) {
+  UOp MaximumOf(UOp row) {
+    return s_.row.valid() ? Substitute(b_, s_.maximum, {{s_.row.id(), {row, {}}}}) : s_.maximum;
+  }
+
+  UOp Finish(const Replacements& done) {
     std::vector<UOp> roots;
     for (const UOp root : s_.roots) {
       Replacements with = done;
       for (uint32_t id : PostOrder(root)) {
         const UOp load = g_.at(id);
-        if (!load.is(Op::kLoad) || !correction.valid()) continue;
+        if (!load.is(Op::kLoad)) continue;
         const UOp memory = load.src(0).src(0);
         UOp row = load.src(0).src(1);
         const auto sum = std::ranges::find(s_.sums, memory, &WeightedSum::memory);
         if (sum != s_.sums.end()) row = sum->row.valid() ? sum->row : g_.Index(0);
         if (memory != s_.sum_memory && sum == s_.sums.end()) continue;
-        if (sum != s_.sums.end() && sum->hides_rows) continue;
-        Replacements at;
-        if (s_.row.valid()) at[s_.row.id()] = {row, {}};
-        const UOp value = b_.Make(Op::kMul, {load, Substitute(b_, correction, at)});
+        const bool hides_rows = sum != s_.sums.end() && sum->hides_rows;
+        const UOp value = terms_.Corrected(load, MaximumOf(row), hides_rows);
         with[id] = {Substitute(b_, value, done), {}};
       }
       roots.push_back(Substitute(b_, root, with));

@@ -8,30 +8,25 @@ namespace telegrad {
 
 class OnlineTerms {
  public:
-  // `shift`: what weights are computed with, in terms of the maximum so far: the kernel's, or the
-  // maximum itself.
-  OnlineTerms(Rewriter& b, const CoupledSums& sums, UOp shift);
+  OnlineTerms(Rewriter& b, const CoupledSums& sums);
 
   UOp Lowest();  // of which nothing is known yet: -inf
-  // What is subtracted where the maximum, of the row so far, is `maximum`.
+  // What is subtracted where the maximum, of the row so far, is `maximum`: that, whatever the
+  // kernel subtracts in its place. A shift that does not grow with the maximum would rescale by
+  // exponentials without bound, and 0 times infinity is no number.
   UOp Shift(UOp maximum);
   UOp Exponential(UOp x, UOp y);  // exp2((x - y) scale)
   // By what is multiplied what was added up so far, where the maximum was `old`: 0 while that is
   // -inf.
   UOp Rescaling(UOp old, UOp maximum);
-  // By what the sums are multiplied in the end; invalid: nothing.
-  UOp Correction();
-  // `value`, added up in a row with this maximum, in the end. `hides_rows`: see WeightedSum.
+  // `value`, added up in a row with this maximum, in the end: multiplied by
+  // exp2((Shift(maximum) - the kernel's shift) scale). `hides_rows`: see WeightedSum.
   UOp Corrected(UOp value, UOp maximum, bool hides_rows);
 
  private:
-  UOp ShiftAt(UOp maximum);
-
   Rewriter& b_;
   Graph& g_;
   const CoupledSums& s_;
-  const UOp shift_;
-  bool guarded_ = true;  // the shift of a row without any score may be no finite number
 };
 
 }  // namespace telegrad

@@ -49,7 +49,7 @@ class TileSummer : WorkgroupRows {
         target_(target),
         products_(products),
         s_(sums),
-        terms_(b, s_, s_.maximum) {}
+        terms_(b, s_) {}
 
   UOp Run() {
     if (!s_.row.valid() || s_.blocks.valid()) return {};

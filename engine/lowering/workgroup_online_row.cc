@@ -39,7 +39,7 @@ class RowSummer : OnlineNodes {
         target_(target),
         s_(sums),
         keys_together_(CostsOf(target).group.accumulators),
-        terms_(b, s_, s_.maximum) {}
+        terms_(b, s_) {}
 
   UOp Run() {
     if (s_.row.valid() || s_.blocks.valid() || s_.sums.size() != 1) return {};

@@ -287,6 +287,27 @@ TEST_F(AttentionTest, AgreesWithOtherShifts) {
   }
 }
 
+// Hidden scores are a finite number, whose maximum another number takes the place of: the shift of
+// the first blocks is far above that of the last ones, by more than an exponential can tell.
+TEST_F(AttentionTest, AgreesWhereTheShiftFallsWhileTheMaximumRises) {
+  const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 197, .channels = 32};
+  Builder b;
+  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
+  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
+  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const Tensor scores = (q.MatMul(k.Transpose(-1, -2)) * 0.02).Tanh() - 200.0;
+  const Tensor seen = b.Iota(DType::kInt32, s.keys).Lt(120).Where(-1e9, scores);
+  const Tensor most = seen.Max({-1}, true);
+  const Tensor weights = (seen - most.Gt(-1e8).Where(most, 0.0)).Exp();
+  b.Output((weights / weights.Sum({-1}, true)).MatMul(v), "y");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_LT(CostOf(Root(plan), Cpu(64)).kept, kFewBytes);
+  std::mt19937 random(11);
+  const Slots operands = Operands(s, random);
+  ExpectEvaluated(Root(plan), operands, 3);
+}
+
 // The last tile of rows is moved back until it is whole: what it computes again must not have been
 // overwritten by what it is added to.
 TEST_F(AttentionTest, AddsToAnOperandThatDies) {
