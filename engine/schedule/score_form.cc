@@ -58,7 +58,7 @@ class ScoreFormer {
     if (u.is(Op::kPermute)) return Permuted(src[0], u.arg());
     if (u.is(Op::kReshape)) return Reshaped(src[0], u.arg());
     if (!Is(u.op(), kAlu)) return Make(u.op(), u.dtype(), src, u.arg());
-    UseConstants(&src);
+    UseConstants(u, &src);
     for (int i = 0; u.is(Op::kAdd) && i < 2; ++i) {
       const UOp minus = Negated(src[static_cast<size_t>(i)]);
       if (minus.valid()) return b_.Make(Op::kSub, {src[static_cast<size_t>(1 - i)], minus});
@@ -80,13 +80,16 @@ class ScoreFormer {
     return out_->Make(op, dtype, src, std::vector<int64_t>(arg.begin(), arg.end()));
   }
 
-  // Constants in place of views of them, as long as another operand has the shape.
-  static void UseConstants(std::vector<UOp>* src) {
+  // Constants in place of views of them, as long as another operand has the shape: the others may
+  // be scalars.
+  static void UseConstants(UOp of, std::vector<UOp>* src) {
     const auto is_constant = [](UOp u) {
       while (u.is(Op::kReshape) || u.is(Op::kExpand) || u.is(Op::kPermute)) u = u.src(0);
       return u.is_const();
     };
-    if (std::ranges::all_of(*src, is_constant)) return;
+    const bool keeps_shape = std::ranges::any_of(
+        *src, [&](UOp u) { return !is_constant(u) && std::ranges::equal(u.shape(), of.shape()); });
+    if (!keeps_shape) return;
     for (UOp& u : *src) {
       while (is_constant(u) && !u.is_const()) u = u.src(0);
     }

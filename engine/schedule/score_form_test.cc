@@ -51,6 +51,19 @@ TEST(ScoreForm, ConstantsHaveNoViews) {
   EXPECT_EQ(Form(plain), Print(Parsed(plain).root()));
 }
 
+// A condition that is a constant keeps its view where the choices are scalars, whose shape it
+// gives.
+TEST(ScoreForm, AConstantThatAloneHasTheShapeKeepsIt) {
+  const std::string text = WithScores(
+      "%10 = iota i64 [64]\n%11 = reshape i64 [64, 1, 1] %10\n%12 = const i64 -100\n"
+      "%13 = cmpne bool [64, 1, 1] %11 %12\n%14 = param f32 slot=4\n%15 = const f32 0\n"
+      "%16 = where f32 [64, 1, 1] %13 %14 %15\n%17 = expand f32 [64, 64, 1] %16\n"
+      "%9 = mul f32 [64, 64, 1] %6 %17");
+  Budget budget;
+  const absl::StatusOr<FrozenGraph> form = SimplifyScores(Parsed(text), &budget);
+  ASSERT_TRUE(form.ok()) << form.status();
+}
+
 TEST(ScoreForm, ReductionsStandBeforePermutations) {
   const std::string plain = WithScores(
       "%10 = reduce f32 [64, 1, 1] %5 kind=max axes=[1]\n%9 = reshape f32 [1, 64, 1] %10",

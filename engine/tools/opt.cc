@@ -72,7 +72,7 @@ constexpr FlagRow kFlags[] = {
 #undef AMD_PROCESSOR
      " (default: a generic target that --vector-bytes, --vector-registers and --threads describe)"},
     {"vector-bytes", 0, FlagKind::kInt, "64", "N",
-     "Width of the vector registers of the generic target in bytes", Between(1, 65'536)},
+     "Width of the vector registers of the generic target in bytes", Between(4, 65'536)},
     {"vector-registers", 0, FlagKind::kInt, "32", "N",
      "Number of vector registers of the generic target", Between(1, 65'536)},
     {"threads", 0, FlagKind::kInt, "2", "N", "Number of threads that run one launch on the target",

@@ -160,7 +160,7 @@ std::optional<Target> Target::FromKey(std::string_view whole) {
   good &= matrix >= 0 && matrix <= static_cast<int>(kLastMatrixUnit);
   good &= target.vector_lanes >= 1 && target.align >= 1 && target.unit_cycles >= 1;
   good &= target.warp >= 1 && target.group_threads >= 1 && target.local_bytes >= 0;
-  good &= target.vector_bytes >= 1 && target.vector_registers >= 1 && target.threads >= 1;
+  good &= target.vector_bytes >= 4 && target.vector_registers >= 1 && target.threads >= 1;
   good &= target.vector_rate >= 1 && target.async_bytes >= 0;
   good &= target.first_level_bytes >= 0;
   good &= target.index_bits == 32 || target.index_bits == 64;

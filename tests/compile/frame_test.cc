@@ -170,6 +170,9 @@ TEST(Target, KeysReadBack) {
   target.index_bits = 16;
   EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
   target.index_bits = 64;
+  Target narrow = target;
+  narrow.vector_bytes = 2;  // no element of f32
+  EXPECT_FALSE(Target::FromKey(narrow.Key()).has_value());
   target.threads = 0;
   EXPECT_FALSE(Target::FromKey(target.Key()).has_value());
 }

@@ -34,6 +34,10 @@ $ telegrad-opt --threads=0
 [stderr]
 telegrad-opt: --threads: 0 is not from 1 to 65536
 [exit 2]
+$ telegrad-opt --vector-bytes=2
+[stderr]
+telegrad-opt: --vector-bytes: 2 is not from 4 to 65536
+[exit 2]
 $ telegrad-opt --tolerance=much
 [stderr]
 telegrad-opt: --tolerance: "much" is not a number of at least 0
