@@ -29,6 +29,7 @@ struct HostedOptions {
   absl::Duration hang_limit = absl::Seconds(1);
   absl::Duration stuck_limit = absl::Minutes(5);
   size_t longest_order = kMaxHostedOrder;
+  absl::Duration short_life = kShortWorkerLife;
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
   std::vector<std::string> environment = {};  // of the processes, NAME=VALUE

@@ -2,15 +2,19 @@
 #include "devices/hosted/hosted_opening.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "devices/api/idle_at_once.h"
+#include "devices/api/trace.h"
 #include "devices/hosted/driver_process.h"
 #include "devices/hosted/hosted_commands.h"
 #include "devices/hosted/hosted_queue.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
@@ -20,6 +24,15 @@ namespace telegrad {
 struct CurrentProcess {
   Mutex mutex;
   std::shared_ptr<DriverProcess> process TG_GUARDED_BY(mutex);  // null: there was none
+  bool counted TG_GUARDED_BY(mutex) = true;                     // that it has ended
+  ShortLives lives TG_GUARDED_BY(mutex);
+  int64_t next_start_ns TG_GUARDED_BY(mutex) = 0;
+
+  void Count() TG_REQUIRES(mutex) {
+    if (counted || process == nullptr || !process->is_over()) return;
+    counted = true;
+    next_start_ns = process->ended_ns() + lives.Ended(process->EndedAtOnce());
+  }
 };
 
 namespace {
@@ -190,6 +203,7 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .hang_limit = options_.hang_limit,
                                  .stuck_limit = options_.stuck_limit,
                                  .longest_order = options_.longest_order,
+                                 .short_life = options_.short_life,
                                  .on_over = options_.on_over};
   process.setup.only = number_;
   process.setup.generation = generation;
@@ -207,11 +221,18 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generat
                                                                 HostedOpened* said) {
   WorkerEvent event;
   event.worker = whose_;
+  DriverProcess::Options process = Process(generation);
+  // A rate, which nobody ends early.
+  std::this_thread::sleep_for(std::chrono::nanoseconds(next_start_ns() - SteadyNs()));
   {
     const MutexLock lock(current_->mutex);
-    if (current_->process != nullptr) event.ended = current_->process->OverWithOutput();
+    if (current_->process != nullptr) {
+      event.ended = current_->process->OverWithOutput();
+      event.pause = absl::Nanoseconds(current_->lives.pause_ns());
+    }
+    process.short_lives_before = current_->lives.in_a_row();
   }
-  auto opened = OpenIn(Process(generation), said, &event.pid);
+  auto opened = OpenIn(std::move(process), said, &event.pid);
   if (!opened.ok()) event.ended = ToStd(opened.status().message());
   if (options_.on_event) options_.on_event(event);
   return opened;
@@ -231,6 +252,7 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::OpenIn(DriverProcess:
   {
     const MutexLock lock(current_->mutex);
     current_->process = process;
+    current_->counted = false;
   }
   return std::make_unique<HostedGeneration>(
       std::make_unique<HostedDevice>(std::move(process), *std::move(facts), options_));
@@ -240,6 +262,12 @@ void HostedOpening::Forget() {
   std::shared_ptr<DriverProcess> dropped;
   const MutexLock lock(current_->mutex);
   dropped.swap(current_->process);
+}
+
+int64_t HostedOpening::next_start_ns() const {
+  const MutexLock lock(current_->mutex);
+  current_->Count();
+  return current_->next_start_ns;
 }
 
 std::shared_ptr<Sensors> HostedOpening::sensors() const {

@@ -27,7 +27,8 @@ class HostedOpening {
   HostedOpening(HostedOptions options, std::string name, int64_t number,
                 std::string_view tenant = "");
 
-  // Starts a process that opens it. UNAVAILABLE, naming the process, or what the driver says.
+  // Starts a process that opens it, at next_start_ns or later. UNAVAILABLE, naming the process, or
+  // what the driver says.
   // `said`, which may be null: what the process says that it has opened, where it says something.
   absl::StatusOr<std::unique_ptr<Generation>> Open(uint64_t generation,
                                                    HostedOpened* said = nullptr);
@@ -35,6 +36,9 @@ class HostedOpening {
   absl::StatusOr<HostedFacts> Describe(HostedOpened* said) const;
   // After the device was closed for good: the next process is not the successor of a lost one.
   void Forget();
+  // When the next is to be started: SteadyNs. No more than a second after the last has ended, and
+  // in the past unless several have ended at once.
+  int64_t next_start_ns() const;
   // Of the process at hand; null: it has told of none.
   std::shared_ptr<Sensors> sensors() const;
 

@@ -7,6 +7,7 @@
 
 #include "devices/api/idle_at_once.h"
 #include "devices/api/trace.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
@@ -14,8 +15,6 @@
 namespace telegrad {
 namespace {
 
-// Between tries to start a process that does not start.
-constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
 constexpr size_t kFewPrograms = 64;
 
 // A tenant's memory, with what has to stay for as long.
@@ -111,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Device>> TenantSlot::Start(uint64_t generation) c
 }
 
 void TenantSlot::PutOff() {
-  pause_ns_ = std::clamp(2 * pause_ns_, kFirstPauseNs, kLongestPauseNs);
+  pause_ns_ = NextStartPauseNs(pause_ns_);
   next_try_ns_ = SteadyNs() + pause_ns_;
 }
 
@@ -336,7 +335,8 @@ int64_t TenantSlot::Look(const std::function<void()>& wake) {
       bytes_->Lose();
     }
     if (!lost || recovering_) return kNever;
-    if (SteadyNs() < next_try_ns_) return next_try_ns_;
+    const int64_t next = std::max(next_try_ns_, options_.opening->next_start_ns());
+    if (SteadyNs() < next) return next;
     recovering_ = true;
   }
   if (recovery_.joinable()) recovery_.join();

@@ -425,6 +425,52 @@ TEST_F(HostileTenants, WhoLeavesAtOnceIsBroughtBack) {
   EXPECT_EQ(device_->memory_used(), 0);
 }
 
+// What ends at once, again and again, is started after growing pauses, and its errors say so.
+TEST_F(HostileTenants, WhoLeavesAtOnceAgainAndAgainIsWaitedFor) {
+  auto options = Evil("leaves");
+  options.short_life = absl::Hours(1);
+  Open(options);
+  (void)alice_->Alloc(8);
+  absl::Duration expected;
+  for (size_t life = 0; life < 6; ++life) {
+    const WorkerEvent started = Event(life);
+    EXPECT_GT(started.pid, 0);
+    EXPECT_EQ(started.pause, expected) << life;
+    if (life > 0) expected = std::max(2 * expected, absl::Milliseconds(50));
+    if (life < 2) continue;
+    EXPECT_THAT(started.ended, HasSubstr(StrCat("; ", life, " in a row have ended soon after")));
+  }
+  absl::Status health;
+  while (health.ok()) health = alice_->Health();
+  EXPECT_TRUE(IsDeviceLost(health)) << health;
+  EXPECT_THAT(std::string(health.message()), HasSubstr("in a row"));
+  EXPECT_EQ(bob_->Health(), absl::OkStatus());
+}
+
+// The same of one process for all.
+TEST(HostileDriver, WhoLeavesAtOnceAgainAndAgainIsWaitedFor) {
+  std::vector<WorkerEvent> events;
+  HostedOptions options{.executable = HOSTILE_DRIVER,
+                        .prefix = "EVIL",
+                        .setup = {.driver = "cuda", .library = "leaves"},
+                        .short_life = absl::Hours(1)};
+  options.on_event = [&](const WorkerEvent& event) { events.push_back(event); };
+  const auto devices = OpenHosted(options, nullptr);
+  ASSERT_EQ(devices.size(), 1u);
+  Device& device = *devices[0];
+  for (int64_t life = 1; life < 5; ++life) {
+    absl::Status health;
+    while (health.ok()) health = device.Health();
+    EXPECT_TRUE(IsDeviceLost(health)) << health;
+    if (life > 1) {
+      EXPECT_THAT(std::string(health.message()), HasSubstr(StrCat("; ", life, " in a row have")));
+    }
+    ASSERT_EQ(device.Recover(), absl::OkStatus());
+  }
+  EXPECT_EQ(events[1].pause, absl::ZeroDuration());
+  EXPECT_EQ(events[4].pause, absl::Milliseconds(200));
+}
+
 // What is closed is closed, also for those who have used it.
 TEST_F(TenantDevices, NoneIsStartedAfterTheEnd) {
   Open(Fake());
