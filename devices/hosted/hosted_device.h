@@ -23,6 +23,7 @@ struct HostedOptions {
   std::string prefix;           // of the devices' names: "OPENCL"
   HostedSetup setup;            // but for the device and its generation
   bool by_tenant = false;       // a process for each tenant that uses a device, not one for all
+  int64_t most_workers = INT64_MAX;  // at a time, of all tenants of a device
   // See CudaOptions.
   std::function<absl::StatusOr<std::string>(const std::string& arch)> assembler = {};
   // See DriverProcess::Options.

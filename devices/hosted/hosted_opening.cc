@@ -210,11 +210,37 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
   return process;
 }
 
-absl::StatusOr<HostedFacts> HostedOpening::Describe(HostedOpened* said) const {
+absl::StatusOr<HostedFacts> HostedOpening::Describe(HostedOpened* said,
+                                                    int64_t* context_bytes) const {
   TG_ASSIGN_OR_RETURN(const auto process, DriverProcess::Start(Process(1)));
   *said = process->opened();
+  auto facts = FactsIn(*said, name_, options_);
+  if (facts.ok() && context_bytes != nullptr) *context_bytes = ContextBytes(*facts);
   process->Stop();
-  return FactsIn(*said, name_, options_);
+  return facts;
+}
+
+// A process that is given no limit takes what is free when it has its context. Where this one was
+// given one, that takes another beside it, to compare with.
+int64_t HostedOpening::ContextBytes(const HostedFacts& facts) const {
+  DriverProcess::Options options = Process(1);
+  std::shared_ptr<DriverProcess> first, second;
+  const auto limit = [&](std::shared_ptr<DriverProcess>* kept) -> int64_t {
+    auto process = DriverProcess::Start(options);
+    if (!process.ok()) return -1;  // then the device has room for no more than one
+    *kept = *std::move(process);
+    const auto& device = (*kept)->opened().device;
+    return device ? device->memory_limit : -1;
+  };
+  int64_t alone = facts.memory_limit;
+  if (std::exchange(options.setup.memory_limit, 0) != 0) alone = limit(&first);
+  const int64_t beside = alone < 0 ? -1 : limit(&second);
+  for (const auto& process : {first, second}) {
+    if (process != nullptr) process->Stop();
+  }
+  // What others have taken meanwhile is not to keep tenants out.
+  constexpr int64_t kMostPart = 8;
+  return beside < 0 ? 0 : std::clamp<int64_t>(alone - beside, 0, facts.memory_limit / kMostPart);
 }
 
 absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generation,

@@ -90,12 +90,14 @@ TenantSlot::~TenantSlot() {
 }
 
 void TenantSlot::Close() {
-  std::unique_ptr<Device> last;  // without the lock
+  std::unique_ptr<WorkerPlaces::Place> place;  // without the lock, as the next, which goes first
+  std::unique_ptr<Device> last;
   ReleasableLock lock(mutex_);
   closed_ = true;
   while (users_ > 0) unused_.wait(lock);
   if (bytes_ != nullptr) bytes_->Lose();
   last.swap(device_);
+  place.swap(place_);
   lock.unlock();
 }
 
@@ -125,6 +127,7 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
   {
     const MutexLock lock(mutex_);
     ++uses_;
+    last_use_ns_ = SteadyNs();
   }
   if (auto use = AtHand()) return *std::move(use);
   const MutexLock one(starting_);
@@ -135,6 +138,10 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
     if (closed_) return absl::CancelledError("the device was closed");
     if (!why_.ok() && SteadyNs() < next_try_ns_) return why_;
     next = generation_ + 1;
+  }
+  std::unique_ptr<WorkerPlaces::Place> place;
+  if (options_.take) {
+    TG_ASSIGN_OR_RETURN(place, options_.take(*this));
   }
   auto device = Start(next);  // where it is not stored, it goes without the lock
   ReleasableLock lock(mutex_);
@@ -147,6 +154,7 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
     return why_;
   }
   device_ = *std::move(device);
+  place_ = std::move(place);
   why_ = absl::OkStatus();
   pause_ns_ = next_try_ns_ = 0;
   ++users_;
@@ -273,26 +281,51 @@ void TenantSlot::Forget(const TenantCommands& commands) {
   encoded_.erase(known);
 }
 
+bool TenantSlot::IsIdle() const {
+  if (device_ == nullptr || users_ > 0 || recovering_) return false;
+  if (bytes_ != nullptr && !bytes_->none()) return false;
+  return std::ranges::all_of(device_->queues(), [](const Queue* queue) {
+    const TimelinePoint last = queue->last();
+    return last.timeline == nullptr || last.timeline->value() >= last.value;
+  });
+}
+
+std::unique_ptr<TenantRemains> TenantSlot::TakeRemains() {
+  auto remains = std::make_unique<TenantRemains>();
+  for (auto& [key, loaded] : programs_) remains->programs.push_back(std::move(loaded.program));
+  for (auto& [key, commands] : encoded_) remains->commands.push_back(std::move(commands));
+  programs_.clear();
+  encoded_.clear();
+  remains->device.swap(device_);
+  remains->place.swap(place_);
+  generation_ = remains->device->generation();
+  options_.opening->Forget();  // before another one can be started
+  return remains;
+}
+
 std::optional<int64_t> TenantSlot::End() {
-  std::unique_ptr<Device> device;
-  decltype(programs_) programs;
-  decltype(encoded_) encoded;
+  std::unique_ptr<TenantRemains> remains;
   {
     const MutexLock lock(mutex_);
     const bool used = uses_ != std::exchange(uses_seen_, uses_);
-    if (device_ == nullptr || users_ > 0 || used) return std::nullopt;
-    if (bytes_ != nullptr && !bytes_->none()) return std::nullopt;
-    device.swap(device_);
-    programs.swap(programs_);
-    encoded.swap(encoded_);
-    generation_ = device->generation();
-    options_.opening->Forget();  // before another one can be started
+    if (used || !IsIdle()) return std::nullopt;
+    remains = TakeRemains();
   }
-  const int64_t held = Possible(device->memory_footprint());
-  encoded.clear();
-  programs.clear();
-  device = nullptr;
-  return held;
+  return Possible(remains->device->memory_footprint());
+}
+
+std::unique_ptr<TenantRemains> TenantSlot::EndIfIdle() {
+  std::unique_ptr<WorkerPlaces::Place> place;  // without the lock
+  const MutexLock lock(mutex_);
+  if (!IsIdle()) return nullptr;
+  auto remains = TakeRemains();
+  place.swap(remains->place);
+  return remains;
+}
+
+int64_t TenantSlot::last_use_ns() const {
+  const MutexLock lock(mutex_);
+  return last_use_ns_;
 }
 
 absl::StatusOr<int64_t> TenantSlot::GiveBack() {
@@ -371,7 +404,9 @@ struct TenantKeeper::State {
   ConditionVariable rung;
   bool woken TG_GUARDED_BY(mutex) = false, stop TG_GUARDED_BY(mutex) = false;
   std::vector<std::weak_ptr<TenantSlot>> slots TG_GUARDED_BY(mutex);
-  std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);  // to be destroyed
+  // To be destroyed.
+  std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<TenantRemains>> remains TG_GUARDED_BY(mutex);
   bool destroying TG_GUARDED_BY(mutex) = false;
 
   void Wake() {
@@ -390,6 +425,7 @@ struct TenantKeeper::State {
   // False: it is over.
   bool Await(int64_t next_ns) {
     std::vector<std::unique_ptr<TenantSlot>> gone;
+    std::vector<std::unique_ptr<TenantRemains>> remains_gone;
     ReleasableLock lock(mutex);
     while (!woken && !stop && SteadyNs() < next_ns) {
       if (next_ns == INT64_MAX) {
@@ -400,8 +436,10 @@ struct TenantKeeper::State {
     }
     woken = false;
     gone.swap(unused);
+    remains_gone.swap(remains);
     destroying = true;
     lock.unlock();
+    remains_gone.clear();
     gone.clear();
     lock.lock();
     destroying = false;
@@ -456,9 +494,17 @@ std::shared_ptr<TenantSlot> TenantKeeper::Keep(std::unique_ptr<TenantSlot> slot)
 
 std::vector<std::shared_ptr<TenantSlot>> TenantKeeper::slots() const { return state_->Live(); }
 
+void TenantKeeper::Discard(std::unique_ptr<TenantRemains> remains) {
+  const MutexLock lock(state_->mutex);
+  state_->remains.push_back(std::move(remains));
+  state_->woken = true;
+  state_->rung.notify_all();
+}
+
 void TenantKeeper::AwaitUnused() {
   ReleasableLock lock(state_->mutex);
-  while (!state_->unused.empty() || state_->destroying) state_->rung.wait(lock);
+  while (!state_->unused.empty() || !state_->remains.empty() || state_->destroying)
+    state_->rung.wait(lock);
 }
 
 std::function<void()> TenantKeeper::Waker() const {

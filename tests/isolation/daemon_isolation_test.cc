@@ -266,6 +266,26 @@ TEST_F(IsolatedTenants, NoticeNothingOfEachOthersDeaths) {
   EXPECT_EQ(WorkersOf(daemon).count(*his.begin()), 1u) << "his worker is the one that it was";
 }
 
+TEST_F(IsolatedTenants, HaveNoMoreWorkersOnAGpuThanTheLimit) {
+  Start({"--jwt-keys", keys_->path("jwt"), "--isolate", "tenant", "--gpu-workers", "1",
+         "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--cuda-memory",
+         "100000000"});
+  auto alice = CounterOf("alice", "CUDA:0");
+  ASSERT_TRUE(alice->Run().Get().ok());
+  {
+    const auto bob = CounterOf("bob", "CUDA:0");
+    const absl::Status refused = bob->Run().Get().status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("CUDA:0"), HasSubstr("all 1 worker processes"),
+                      HasSubstr("try again"), HasSubstr("--gpu-workers")));
+  }
+  EXPECT_EQ(*alice->Value(), 1);
+  alice.reset();
+  EXPECT_TRUE(Becomes([&] { return CounterOf("bob", "CUDA:0")->Run().Get().ok(); }));
+  EXPECT_EQ(DriversOf(daemon_->pid()).size(), 1u);
+}
+
 struct TestedGpu {
   std::string device;
   std::vector<std::string> flags;
