@@ -41,21 +41,18 @@ class HostedIdleMemory final : public IdleMemoryAtOnce {
  public:
   explicit HostedIdleMemory(std::shared_ptr<DriverProcess> process)
       : process_(std::move(process)) {}
-  absl::StatusOr<int64_t> GiveBack() override {
-    return Ask(/*all=*/false, absl::InfiniteDuration());
-  }
-  // Whoever needs the memory does not wait for a process that does not answer.
-  absl::StatusOr<int64_t> GiveBackAll() override {
-    return Ask(/*all=*/true, process_->hang_limit());
-  }
+  absl::StatusOr<int64_t> GiveBack() override { return Ask(/*all=*/false); }
+  absl::StatusOr<int64_t> GiveBackAll() override { return Ask(/*all=*/true); }
 
  private:
-  absl::StatusOr<int64_t> Ask(bool all, absl::Duration patience) {
-    TG_ASSIGN_OR_RETURN(
-        const HostedAnswer answer,
-        process_->Ask(
-            HostedOrder::kGiveBack,
-            [all](ByteWriter* out) { out->Word(static_cast<uint8_t>(all)); }, patience));
+  // Whoever needs the memory, or asks others, too, does not wait for a process that does not
+  // answer.
+  absl::StatusOr<int64_t> Ask(bool all) {
+    TG_ASSIGN_OR_RETURN(const HostedAnswer answer,
+                        process_->Ask(
+                            HostedOrder::kGiveBack,
+                            [all](ByteWriter* out) { out->Word(static_cast<uint8_t>(all)); },
+                            process_->hang_limit()));
     return answer.value;
   }
 
@@ -75,7 +72,7 @@ class HostedSensors final : public Sensors {
       process = current_->process;
     }
     if (process == nullptr) return readings;
-    const auto answer = process->Ask(HostedOrder::kSense);
+    const auto answer = process->Ask(HostedOrder::kSense, {}, process->hang_limit());
     if (!answer.ok() || answer->told.size() != 2 * kNumSensors) return readings;
     for (size_t i = 0; i < kNumSensors; ++i) {
       if (answer->told[2 * i] != 0) readings[static_cast<Sensor>(i)] = answer->told[2 * i + 1];

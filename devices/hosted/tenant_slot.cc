@@ -87,6 +87,7 @@ TenantSlot::Use::~Use() {
 TenantSlot::~TenantSlot() {
   Close();
   if (recovery_.joinable()) recovery_.join();
+  if (preparer_.joinable()) preparer_.join();
 }
 
 void TenantSlot::Close() {
@@ -94,6 +95,7 @@ void TenantSlot::Close() {
   std::unique_ptr<Device> last;
   ReleasableLock lock(mutex_);
   closed_ = true;
+  wanted_.notify_all();
   while (users_ > 0) unused_.wait(lock);
   if (bytes_ != nullptr) bytes_->Lose();
   last.swap(device_);
@@ -252,10 +254,13 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> TenantSlot::Load(
 
 absl::StatusOr<std::shared_ptr<const CommandBuffer>> TenantSlot::Encode(
     Device& device, const TenantCommands& commands) {
+  const uint64_t generation = device.generation();
   {
     const MutexLock lock(mutex_);
     const auto known = encoded_.find(&commands);
-    if (known != encoded_.end()) return known->second;
+    if (known != encoded_.end() && known->second.generation == generation) {
+      return known->second.commands;
+    }
   }
   std::vector<Command> list = commands.commands();
   for (size_t i = 0; i < list.size(); ++i) {
@@ -268,8 +273,59 @@ absl::StatusOr<std::shared_ptr<const CommandBuffer>> TenantSlot::Encode(
     TG_ASSIGN_OR_RETURN(given, Load(device, program));
   }
   TG_ASSIGN_OR_RETURN(auto encoded, device.Encode(std::move(list)));
+  Encoded dropped;  // without the lock
   const MutexLock lock(mutex_);
-  return encoded_.emplace(&commands, std::move(encoded)).first->second;
+  Encoded& place = encoded_[&commands];
+  dropped = std::exchange(place, {encoded, generation});
+  return encoded;
+}
+
+// Where it is lost, to submit them fails at once.
+bool TenantSlot::HasEncoded(const TenantCommands& commands) const {
+  const auto known = encoded_.find(&commands);
+  return device_ != nullptr && known != encoded_.end() &&
+         (known->second.generation == device_->generation() || !device_->Health().ok());
+}
+
+TimelinePoint TenantSlot::Prepare(std::shared_ptr<const TenantCommands> commands) {
+  const MutexLock lock(mutex_);
+  if (closed_ || HasEncoded(*commands)) return {};
+  for (const Preparation& known : preparations_) {
+    if (known.commands == commands) return {known.ended, 1};
+  }
+  if (!preparer_.joinable()) {
+    auto thread = StartThread([this] { PrepareAll(); });
+    if (!thread.ok()) return {};  // whoever submits prepares
+    preparer_ = *std::move(thread);
+  }
+  preparations_.push_back({std::move(commands)});
+  wanted_.notify_all();
+  return {preparations_.back().ended, 1};
+}
+
+void TenantSlot::PrepareAll() {
+  while (true) {
+    std::shared_ptr<const TenantCommands> commands;
+    {
+      ReleasableLock lock(mutex_);
+      while (preparations_.empty() && !closed_) wanted_.wait(lock);
+      if (preparations_.empty()) return;
+      commands = preparations_.front().commands;
+    }
+    absl::Status status;
+    {
+      const auto use = Open();
+      status = use.ok() ? Encode(**use, *commands).status() : use.status();
+    }
+    Preparation done;  // with which the slot may go
+    {
+      const MutexLock lock(mutex_);
+      done = std::move(preparations_.front());
+      preparations_.pop_front();
+    }
+    commands = nullptr;
+    done.ended->Signal(1, status);
+  }
 }
 
 void TenantSlot::Forget(const TenantCommands& commands) {
@@ -277,7 +333,7 @@ void TenantSlot::Forget(const TenantCommands& commands) {
   const MutexLock lock(mutex_);
   const auto known = encoded_.find(&commands);
   if (known == encoded_.end()) return;
-  dropped = std::move(known->second);
+  dropped = std::move(known->second.commands);
   encoded_.erase(known);
 }
 
@@ -293,7 +349,7 @@ bool TenantSlot::IsIdle() const {
 std::unique_ptr<TenantRemains> TenantSlot::TakeRemains() {
   auto remains = std::make_unique<TenantRemains>();
   for (auto& [key, loaded] : programs_) remains->programs.push_back(std::move(loaded.program));
-  for (auto& [key, commands] : encoded_) remains->commands.push_back(std::move(commands));
+  for (auto& [key, encoded] : encoded_) remains->commands.push_back(std::move(encoded.commands));
   programs_.clear();
   encoded_.clear();
   remains->device.swap(device_);

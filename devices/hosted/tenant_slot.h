@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -142,6 +143,8 @@ class TenantSlot {
       Device& device, const std::shared_ptr<const TenantProgram>& program);
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(Device& device,
                                                               const TenantCommands& commands);
+  // See PreparingQueue. One thread of the slot prepares, in the order of the calls.
+  TimelinePoint Prepare(std::shared_ptr<const TenantCommands> commands);
   void Forget(const TenantCommands& commands);
 
   // As IdleMemory has it. Where the tenant has no memory there, and has not used the device since
@@ -176,6 +179,8 @@ class TenantSlot {
   // What a process says, within what is possible.
   int64_t Possible(int64_t bytes) const;
   void PutOff() TG_REQUIRES(mutex_);
+  bool HasEncoded(const TenantCommands& commands) const TG_REQUIRES(mutex_);
+  void PrepareAll();
   void BringBack();
 
   const Options options_;
@@ -197,8 +202,18 @@ class TenantSlot {
   };
   std::unordered_map<const TenantProgram*, Loaded> programs_ TG_GUARDED_BY(mutex_);
   size_t sweep_at_ TG_GUARDED_BY(mutex_) = 64;
-  std::unordered_map<const TenantCommands*, std::shared_ptr<const CommandBuffer>> encoded_
-      TG_GUARDED_BY(mutex_);
+  struct Encoded {
+    std::shared_ptr<const CommandBuffer> commands;
+    uint64_t generation = 0;  // for which it is known to be encoded
+  };
+  std::unordered_map<const TenantCommands*, Encoded> encoded_ TG_GUARDED_BY(mutex_);
+  struct Preparation {
+    std::shared_ptr<const TenantCommands> commands;
+    std::shared_ptr<Timeline> ended = std::make_shared<Timeline>();  // at 1
+  };
+  std::deque<Preparation> preparations_ TG_GUARDED_BY(mutex_);
+  ConditionVariable wanted_;  // one of these, or an end
+  std::thread preparer_;      // null: nothing had to be prepared
   bool closed_ TG_GUARDED_BY(mutex_) = false, recovering_ TG_GUARDED_BY(mutex_) = false;
   absl::Status why_ TG_GUARDED_BY(mutex_);  // none could be started
   int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0, next_try_ns_ TG_GUARDED_BY(mutex_) = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "devices/api/idle_at_once.h"
+#include "devices/api/preparing_queue.h"
 #include "devices/hosted/tenant_slot.h"
 #include "devices/hosted/worker_places.h"
 #include "engine/base/mutex.h"
@@ -19,7 +20,7 @@
 namespace telegrad {
 namespace {
 
-class TenantsQueue final : public Queue {
+class TenantsQueue final : public Queue, public PreparingQueue {
  public:
   // Number `index` of the queues of `device`.
   TenantsQueue(const HostedQueueFacts& facts, const void* device, size_t index)
@@ -29,6 +30,12 @@ class TenantsQueue final : public Queue {
     const MutexLock lock(mutex_);
     return last_;
   }
+  TimelinePoint Prepare(const std::shared_ptr<const CommandBuffer>& commands) override {
+    auto own = std::dynamic_pointer_cast<const TenantCommands>(commands);
+    if (own == nullptr || own->device() != device_) return {};
+    TenantSlot& slot = own->slot();
+    return slot.Prepare(std::move(own));
+  }
 
  private:
   absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
@@ -36,6 +43,11 @@ class TenantsQueue final : public Queue {
     const auto* const own = dynamic_cast<const TenantCommands*>(work.commands.get());
     if (own == nullptr || own->device() != device_) {
       return InvalidArgument(name(), ": the commands were not encoded for its device");
+    }
+    // With memory that went with its process it does not wait for the next. With memory of the one
+    // at hand, that has been asked by Prepare, if the submitter does so, and waits for nothing.
+    for (const BufferView& view : work.bindings) {
+      if (view.memory != nullptr) TG_RETURN_IF_ERROR(view.memory->Health());
     }
     TenantSlot& slot = own->slot();
     const std::shared_ptr<const CommandBuffer> kept = std::move(work.commands);  // and so the slot
@@ -132,8 +144,9 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     for (const auto& slot : keeper_->slots()) {
       const auto bytes = slot->GiveBack();
       sum += bytes.value_or(0);
-      // What was lost has given everything back.
-      if (!absl::IsUnavailable(bytes.status()) && !absl::IsFailedPrecondition(bytes.status())) {
+      // What was lost has given everything back, and what does not answer is asked again.
+      if (!absl::IsUnavailable(bytes.status()) && !absl::IsFailedPrecondition(bytes.status()) &&
+          !absl::IsDeadlineExceeded(bytes.status())) {
         first.Update(bytes.status());
       }
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <random>
@@ -72,7 +73,8 @@ class Attacker {
 
   int Serve() {
     // It seems to live.
-    if (attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
+    const bool ignores = attack_.starts_with("ignores_loads:");
+    if (ignores || attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
     while (attack_ != "leaves") {
       auto frame = ReadFrame(socket_, kMaxHostedOrder);
       if (!frame.ok()) return 0;
@@ -80,6 +82,11 @@ class Attacker {
       ByteReader in(*frame);
       const auto kind = ReadKind(&in, HostedOrder::kCancel);
       if (kind == HostedOrder::kGiveBack && attack_ == "keeps_memory") continue;
+      // As long as there is this file.
+      if (ignores && (kind == HostedOrder::kLoad || kind == HostedOrder::kEncode) &&
+          std::filesystem::exists(attack_.substr(14))) {
+        continue;
+      }
       if (kind <= HostedOrder::kSense) {
         Answer(in.Word<uint64_t>());
       } else if (kind == HostedOrder::kRun || kind == HostedOrder::kCopy) {

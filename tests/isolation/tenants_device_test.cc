@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/api/preparing_queue.h"
 #include "engine/base/device_lost.h"
 #include "tests/devices/cuda_fixture.h"
 
@@ -485,6 +486,42 @@ TEST_F(HostileTenants, WhoLeavesAtOnceIsBroughtBack) {
     while (tenant->generation() < 3) (void)tenant->Alloc(8);
   }
   EXPECT_EQ(device_->memory_used(), 0);
+}
+
+// Her next process does not answer who loads her code. Whoever hands out the queue's work is not
+// who waits for that, and his work goes on.
+TEST_F(HostileTenants, WhoDoesNotLoadHoldsUpNobody) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path ignores = folder.path() / "ignores";
+  Open(Evil(StrCat("ignores_loads:", ignores.string())));
+  auto* const queue = dynamic_cast<PreparingQueue*>(&device_->queue());
+  ASSERT_NE(queue, nullptr);
+  EXPECT_TRUE(AsksProcess(*device_));
+  EXPECT_FALSE(AsksProcess(*host_));
+  const auto her_next = Next(*alice_), his_next = Next(*bob_);
+  const BufferView lost = Buffer(*alice_), his = Buffer(*bob_);
+  EXPECT_EQ(queue->Prepare(her_next).timeline, nullptr);
+  std::ofstream(ignores) << "now";
+  kill(Event(0).pid, SIGKILL);
+  AwaitGeneration(*alice_, 2);
+  const BufferView hers = Buffer(*alice_);
+  // What went with her process is refused at once.
+  EXPECT_TRUE(IsDeviceLost(alice_->queue().Submit(her_next, {lost}, {}).status()));
+  const TimelinePoint prepared = queue->Prepare(her_next);
+  ASSERT_NE(prepared.timeline, nullptr);
+  EXPECT_EQ(queue->Prepare(her_next).timeline, prepared.timeline) << "it is asked once";
+  EXPECT_EQ(queue->Prepare(his_next).timeline, nullptr);
+  EXPECT_EQ(Submit(*bob_, his_next, his).Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(prepared.timeline->value(), 0u);
+  std::filesystem::remove(ignores);
+  kill(Event(2).pid, SIGKILL);
+  EXPECT_TRUE(IsDeviceLost(prepared.Wait(absl::Seconds(60))));
+  AwaitGeneration(*alice_, 3);
+  const TimelinePoint again = queue->Prepare(her_next);
+  ASSERT_NE(again.timeline, nullptr);
+  EXPECT_EQ(again.Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(queue->Prepare(her_next).timeline, nullptr);
+  EXPECT_EQ(Submit(*alice_, her_next, Buffer(*alice_)).Wait(absl::Seconds(60)), absl::OkStatus());
 }
 
 // A process takes of the device's memory for its context, by the difference that a second one
