@@ -178,6 +178,7 @@ Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptio
   auto devices = OpenHosted({.prefix = std::string(driver.prefix),
                              .setup = std::move(setup),
                              .by_tenant = options.isolate == Isolation::kTenant,
+                             .most_workers = options.gpu_workers,
                              .assembler = options.cuda_assembler,
                              .hang_limit = absl::Milliseconds(options.worker_hang_ms),
                              .on_event = options.on_worker},

@@ -35,6 +35,7 @@ struct DriverOptions {
   int64_t launch_ms = 0;    // see CpuOptions::launch_limit; 0: any
   Isolation isolate = Isolation::kNone;
   int64_t worker_hang_ms = 1000;  // see WorkerDeviceOptions::hang_limit
+  int64_t gpu_workers = 32;       // see HostedOptions::most_workers
   std::function<void(const WorkerEvent&)> on_worker = {};
   OneDevice only = {};                       // of the devices of GPUs' drivers
   std::vector<std::string> disk_roots = {};  // NAME=DIRECTORY each

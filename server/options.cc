@@ -222,6 +222,7 @@ DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
           .launch_ms = flags.GetInt("launch-time"),
           .isolate = IsolationOf(flags),
           .worker_hang_ms = flags.GetInt("worker-hang-time"),
+          .gpu_workers = flags.GetInt("gpu-workers"),
           .on_worker = [metrics](const WorkerEvent& event) { TellWorker(event, *metrics); },
           .disk_roots = flags.GetList("disk-root"),
           .read_only_disk_roots = flags.GetList("disk-root-readonly"),

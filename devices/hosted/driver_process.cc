@@ -343,6 +343,7 @@ bool DriverProcess::CollectOne(size_t queue, uint64_t number) {
   }
   // Reported by itself, by what says why.
   if (ending.status.ok() || !lost) {
+    has_worked_ = true;
     queues_[queue]->Ended(number, std::move(ending));
     return true;
   }
@@ -451,6 +452,10 @@ void DriverProcess::End(std::string_view why) {
     std::string how;
     {
       const MutexLock writing(writing_);  // nobody writes to what is gone
+      ended_ns_ = SteadyNs();
+      ended_at_once_ =
+          !stop_.load() && !has_worked_.load() && opened_ns_.load() != 0 &&
+          ended_ns_.load() - opened_ns_.load() < absl::ToInt64Nanoseconds(options_.short_life);
       is_over_ = true;
       // Who is taken for hung has not closed its end, and is killed at once.
       ChildProcess::End end = process_->BuryApart();
@@ -460,9 +465,10 @@ void DriverProcess::End(std::string_view why) {
     }
     const MutexLock lock(mutex_);
     const std::string_view because = broken_.empty() ? why : broken_;
-    over_ = DeviceLostError(StrCat(options_.whose, " (process ", pid_, ") ", because,
-                                   because.empty() ? "" : " and ", how, " (generation ",
-                                   options_.setup.generation, ")"));
+    over_ = DeviceLostError(
+        StrCat(options_.whose, " (process ", pid_, ") ", because, because.empty() ? "" : " and ",
+               how, " (generation ", options_.setup.generation, ")",
+               ended_at_once_.load() ? ShortLives::Told(options_.short_lives_before + 1) : ""));
     over = over_;
     changed_.notify_all();
   }

@@ -23,6 +23,7 @@
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
 #include "devices/hosted/messages.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/mutex.h"
 #include "engine/base/unique_fd.h"
 #include "engine/process/child_process.h"
@@ -66,6 +67,10 @@ class DriverProcess {
     // see PatienceLeft.
     std::chrono::nanoseconds patience = std::chrono::seconds(60);
     size_t longest_order = kMaxHostedOrder;  // bytes of what it is asked and sent
+    // What ends sooner after it has opened the driver, and without having ended any work, has ended
+    // at once; and how many in a row before it have.
+    absl::Duration short_life = kShortWorkerLife;
+    int64_t short_lives_before = 0;
     // Called by a thread of this when it has ended, also where that was wanted.
     std::function<void()> on_over = {};
   };
@@ -91,6 +96,9 @@ class DriverProcess {
   // The same of one that is_over, whose end may not be told yet.
   absl::Status AwaitOver() const;
   bool is_over() const { return is_over_.load(); }
+  // Of one that is_over: whether it has ended at once, and when: SteadyNs.
+  bool EndedAtOnce() const { return ended_at_once_.load(); }
+  int64_t ended_ns() const { return ended_ns_.load(); }
   uint64_t NewId() { return last_id_.fetch_add(1) + 1; }
   // Waits for the answer to a request; `rest`: what it has behind its number. The status that the
   // worker answers, or Over; DEADLINE_EXCEEDED after `patience`, and at once while an answer is due
@@ -170,6 +178,8 @@ class DriverProcess {
   std::vector<HostedQueue*> queues_;
   std::atomic<uint64_t> last_id_ = 0;
   std::atomic<int64_t> footprint_ = 0;
+  std::atomic<int64_t> opened_ns_ = 0, ended_ns_ = 0;
+  std::atomic<bool> ended_at_once_ = false, has_worked_ = false;
   std::atomic<bool> is_over_ = false, stop_ = false, has_pending_ = false;
   std::atomic<bool> sleeps_long_ = false;
   std::atomic<int> settling_ = 0, sibling_waits_ = 0;

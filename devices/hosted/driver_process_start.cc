@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "devices/api/trace.h"
 #include "devices/hosted/driver_process.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
@@ -116,6 +117,7 @@ absl::Status DriverProcess::Open() {
   TG_ASSIGN_OR_RETURN(process_, ChildProcess::Start(child));
   pid_ = process_->pid();
   TG_RETURN_IF_ERROR(Greet(control, staging));
+  opened_ns_ = SteadyNs();
   TG_ASSIGN_OR_RETURN(reader_, StartThread([this] { Read(); }));
   return absl::OkStatus();
 }

@@ -23,12 +23,14 @@ struct HostedOptions {
   std::string prefix;           // of the devices' names: "OPENCL"
   HostedSetup setup;            // but for the device and its generation
   bool by_tenant = false;       // a process for each tenant that uses a device, not one for all
+  int64_t most_workers = INT64_MAX;  // at a time, of all tenants of a device
   // See CudaOptions.
   std::function<absl::StatusOr<std::string>(const std::string& arch)> assembler = {};
   // See DriverProcess::Options.
   absl::Duration hang_limit = absl::Seconds(1);
   absl::Duration stuck_limit = absl::Minutes(5);
   size_t longest_order = kMaxHostedOrder;
+  absl::Duration short_life = kShortWorkerLife;
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
   std::vector<std::string> environment = {};  // of the processes, NAME=VALUE

@@ -2,15 +2,19 @@
 #include "devices/hosted/hosted_opening.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "devices/api/idle_at_once.h"
+#include "devices/api/trace.h"
 #include "devices/hosted/driver_process.h"
 #include "devices/hosted/hosted_commands.h"
 #include "devices/hosted/hosted_queue.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
@@ -20,6 +24,15 @@ namespace telegrad {
 struct CurrentProcess {
   Mutex mutex;
   std::shared_ptr<DriverProcess> process TG_GUARDED_BY(mutex);  // null: there was none
+  bool counted TG_GUARDED_BY(mutex) = true;                     // that it has ended
+  ShortLives lives TG_GUARDED_BY(mutex);
+  int64_t next_start_ns TG_GUARDED_BY(mutex) = 0;
+
+  void Count() TG_REQUIRES(mutex) {
+    if (counted || process == nullptr || !process->is_over()) return;
+    counted = true;
+    next_start_ns = process->ended_ns() + lives.Ended(process->EndedAtOnce());
+  }
 };
 
 namespace {
@@ -28,21 +41,18 @@ class HostedIdleMemory final : public IdleMemoryAtOnce {
  public:
   explicit HostedIdleMemory(std::shared_ptr<DriverProcess> process)
       : process_(std::move(process)) {}
-  absl::StatusOr<int64_t> GiveBack() override {
-    return Ask(/*all=*/false, absl::InfiniteDuration());
-  }
-  // Whoever needs the memory does not wait for a process that does not answer.
-  absl::StatusOr<int64_t> GiveBackAll() override {
-    return Ask(/*all=*/true, process_->hang_limit());
-  }
+  absl::StatusOr<int64_t> GiveBack() override { return Ask(/*all=*/false); }
+  absl::StatusOr<int64_t> GiveBackAll() override { return Ask(/*all=*/true); }
 
  private:
-  absl::StatusOr<int64_t> Ask(bool all, absl::Duration patience) {
-    TG_ASSIGN_OR_RETURN(
-        const HostedAnswer answer,
-        process_->Ask(
-            HostedOrder::kGiveBack,
-            [all](ByteWriter* out) { out->Word(static_cast<uint8_t>(all)); }, patience));
+  // Whoever needs the memory, or asks others, too, does not wait for a process that does not
+  // answer.
+  absl::StatusOr<int64_t> Ask(bool all) {
+    TG_ASSIGN_OR_RETURN(const HostedAnswer answer,
+                        process_->Ask(
+                            HostedOrder::kGiveBack,
+                            [all](ByteWriter* out) { out->Word(static_cast<uint8_t>(all)); },
+                            process_->hang_limit()));
     return answer.value;
   }
 
@@ -62,7 +72,7 @@ class HostedSensors final : public Sensors {
       process = current_->process;
     }
     if (process == nullptr) return readings;
-    const auto answer = process->Ask(HostedOrder::kSense);
+    const auto answer = process->Ask(HostedOrder::kSense, {}, process->hang_limit());
     if (!answer.ok() || answer->told.size() != 2 * kNumSensors) return readings;
     for (size_t i = 0; i < kNumSensors; ++i) {
       if (answer->told[2 * i] != 0) readings[static_cast<Sensor>(i)] = answer->told[2 * i + 1];
@@ -190,28 +200,62 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .hang_limit = options_.hang_limit,
                                  .stuck_limit = options_.stuck_limit,
                                  .longest_order = options_.longest_order,
+                                 .short_life = options_.short_life,
                                  .on_over = options_.on_over};
   process.setup.only = number_;
   process.setup.generation = generation;
   return process;
 }
 
-absl::StatusOr<HostedFacts> HostedOpening::Describe(HostedOpened* said) const {
+absl::StatusOr<HostedFacts> HostedOpening::Describe(HostedOpened* said,
+                                                    int64_t* context_bytes) const {
   TG_ASSIGN_OR_RETURN(const auto process, DriverProcess::Start(Process(1)));
   *said = process->opened();
+  auto facts = FactsIn(*said, name_, options_);
+  if (facts.ok() && context_bytes != nullptr) *context_bytes = ContextBytes(*facts);
   process->Stop();
-  return FactsIn(*said, name_, options_);
+  return facts;
+}
+
+// A process that is given no limit takes what is free when it has its context. Where this one was
+// given one, that takes another beside it, to compare with.
+int64_t HostedOpening::ContextBytes(const HostedFacts& facts) const {
+  DriverProcess::Options options = Process(1);
+  std::shared_ptr<DriverProcess> first, second;
+  const auto limit = [&](std::shared_ptr<DriverProcess>* kept) -> int64_t {
+    auto process = DriverProcess::Start(options);
+    if (!process.ok()) return -1;  // then the device has room for no more than one
+    *kept = *std::move(process);
+    const auto& device = (*kept)->opened().device;
+    return device ? device->memory_limit : -1;
+  };
+  int64_t alone = facts.memory_limit;
+  if (std::exchange(options.setup.memory_limit, 0) != 0) alone = limit(&first);
+  const int64_t beside = alone < 0 ? -1 : limit(&second);
+  for (const auto& process : {first, second}) {
+    if (process != nullptr) process->Stop();
+  }
+  // What others have taken meanwhile is not to keep tenants out.
+  constexpr int64_t kMostPart = 8;
+  return beside < 0 ? 0 : std::clamp<int64_t>(alone - beside, 0, facts.memory_limit / kMostPart);
 }
 
 absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generation,
                                                                 HostedOpened* said) {
   WorkerEvent event;
   event.worker = whose_;
+  DriverProcess::Options process = Process(generation);
+  // A rate, which nobody ends early.
+  std::this_thread::sleep_for(std::chrono::nanoseconds(next_start_ns() - SteadyNs()));
   {
     const MutexLock lock(current_->mutex);
-    if (current_->process != nullptr) event.ended = current_->process->OverWithOutput();
+    if (current_->process != nullptr) {
+      event.ended = current_->process->OverWithOutput();
+      event.pause = absl::Nanoseconds(current_->lives.pause_ns());
+    }
+    process.short_lives_before = current_->lives.in_a_row();
   }
-  auto opened = OpenIn(Process(generation), said, &event.pid);
+  auto opened = OpenIn(std::move(process), said, &event.pid);
   if (!opened.ok()) event.ended = ToStd(opened.status().message());
   if (options_.on_event) options_.on_event(event);
   return opened;
@@ -231,6 +275,7 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::OpenIn(DriverProcess:
   {
     const MutexLock lock(current_->mutex);
     current_->process = process;
+    current_->counted = false;
   }
   return std::make_unique<HostedGeneration>(
       std::make_unique<HostedDevice>(std::move(process), *std::move(facts), options_));
@@ -240,6 +285,12 @@ void HostedOpening::Forget() {
   std::shared_ptr<DriverProcess> dropped;
   const MutexLock lock(current_->mutex);
   dropped.swap(current_->process);
+}
+
+int64_t HostedOpening::next_start_ns() const {
+  const MutexLock lock(current_->mutex);
+  current_->Count();
+  return current_->next_start_ns;
 }
 
 std::shared_ptr<Sensors> HostedOpening::sensors() const {

@@ -7,6 +7,7 @@
 
 #include "devices/api/idle_at_once.h"
 #include "devices/api/trace.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 #include "engine/base/thread.h"
@@ -14,8 +15,6 @@
 namespace telegrad {
 namespace {
 
-// Between tries to start a process that does not start.
-constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
 constexpr size_t kFewPrograms = 64;
 
 // A tenant's memory, with what has to stay for as long.
@@ -88,15 +87,19 @@ TenantSlot::Use::~Use() {
 TenantSlot::~TenantSlot() {
   Close();
   if (recovery_.joinable()) recovery_.join();
+  if (preparer_.joinable()) preparer_.join();
 }
 
 void TenantSlot::Close() {
-  std::unique_ptr<Device> last;  // without the lock
+  std::unique_ptr<WorkerPlaces::Place> place;  // without the lock, as the next, which goes first
+  std::unique_ptr<Device> last;
   ReleasableLock lock(mutex_);
   closed_ = true;
+  wanted_.notify_all();
   while (users_ > 0) unused_.wait(lock);
   if (bytes_ != nullptr) bytes_->Lose();
   last.swap(device_);
+  place.swap(place_);
   lock.unlock();
 }
 
@@ -111,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Device>> TenantSlot::Start(uint64_t generation) c
 }
 
 void TenantSlot::PutOff() {
-  pause_ns_ = std::clamp(2 * pause_ns_, kFirstPauseNs, kLongestPauseNs);
+  pause_ns_ = NextStartPauseNs(pause_ns_);
   next_try_ns_ = SteadyNs() + pause_ns_;
 }
 
@@ -126,6 +129,7 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
   {
     const MutexLock lock(mutex_);
     ++uses_;
+    last_use_ns_ = SteadyNs();
   }
   if (auto use = AtHand()) return *std::move(use);
   const MutexLock one(starting_);
@@ -136,6 +140,10 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
     if (closed_) return absl::CancelledError("the device was closed");
     if (!why_.ok() && SteadyNs() < next_try_ns_) return why_;
     next = generation_ + 1;
+  }
+  std::unique_ptr<WorkerPlaces::Place> place;
+  if (options_.take) {
+    TG_ASSIGN_OR_RETURN(place, options_.take(*this));
   }
   auto device = Start(next);  // where it is not stored, it goes without the lock
   ReleasableLock lock(mutex_);
@@ -148,6 +156,7 @@ absl::StatusOr<TenantSlot::Use> TenantSlot::Open() {
     return why_;
   }
   device_ = *std::move(device);
+  place_ = std::move(place);
   why_ = absl::OkStatus();
   pause_ns_ = next_try_ns_ = 0;
   ++users_;
@@ -245,10 +254,13 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> TenantSlot::Load(
 
 absl::StatusOr<std::shared_ptr<const CommandBuffer>> TenantSlot::Encode(
     Device& device, const TenantCommands& commands) {
+  const uint64_t generation = device.generation();
   {
     const MutexLock lock(mutex_);
     const auto known = encoded_.find(&commands);
-    if (known != encoded_.end()) return known->second;
+    if (known != encoded_.end() && known->second.generation == generation) {
+      return known->second.commands;
+    }
   }
   std::vector<Command> list = commands.commands();
   for (size_t i = 0; i < list.size(); ++i) {
@@ -261,8 +273,59 @@ absl::StatusOr<std::shared_ptr<const CommandBuffer>> TenantSlot::Encode(
     TG_ASSIGN_OR_RETURN(given, Load(device, program));
   }
   TG_ASSIGN_OR_RETURN(auto encoded, device.Encode(std::move(list)));
+  Encoded dropped;  // without the lock
   const MutexLock lock(mutex_);
-  return encoded_.emplace(&commands, std::move(encoded)).first->second;
+  Encoded& place = encoded_[&commands];
+  dropped = std::exchange(place, {encoded, generation});
+  return encoded;
+}
+
+// Where it is lost, to submit them fails at once.
+bool TenantSlot::HasEncoded(const TenantCommands& commands) const {
+  const auto known = encoded_.find(&commands);
+  return device_ != nullptr && known != encoded_.end() &&
+         (known->second.generation == device_->generation() || !device_->Health().ok());
+}
+
+TimelinePoint TenantSlot::Prepare(std::shared_ptr<const TenantCommands> commands) {
+  const MutexLock lock(mutex_);
+  if (closed_ || HasEncoded(*commands)) return {};
+  for (const Preparation& known : preparations_) {
+    if (known.commands == commands) return {known.ended, 1};
+  }
+  if (!preparer_.joinable()) {
+    auto thread = StartThread([this] { PrepareAll(); });
+    if (!thread.ok()) return {};  // whoever submits prepares
+    preparer_ = *std::move(thread);
+  }
+  preparations_.push_back({std::move(commands)});
+  wanted_.notify_all();
+  return {preparations_.back().ended, 1};
+}
+
+void TenantSlot::PrepareAll() {
+  while (true) {
+    std::shared_ptr<const TenantCommands> commands;
+    {
+      ReleasableLock lock(mutex_);
+      while (preparations_.empty() && !closed_) wanted_.wait(lock);
+      if (preparations_.empty()) return;
+      commands = preparations_.front().commands;
+    }
+    absl::Status status;
+    {
+      const auto use = Open();
+      status = use.ok() ? Encode(**use, *commands).status() : use.status();
+    }
+    Preparation done;  // with which the slot may go
+    {
+      const MutexLock lock(mutex_);
+      done = std::move(preparations_.front());
+      preparations_.pop_front();
+    }
+    commands = nullptr;
+    done.ended->Signal(1, status);
+  }
 }
 
 void TenantSlot::Forget(const TenantCommands& commands) {
@@ -270,30 +333,55 @@ void TenantSlot::Forget(const TenantCommands& commands) {
   const MutexLock lock(mutex_);
   const auto known = encoded_.find(&commands);
   if (known == encoded_.end()) return;
-  dropped = std::move(known->second);
+  dropped = std::move(known->second.commands);
   encoded_.erase(known);
 }
 
+bool TenantSlot::IsIdle() const {
+  if (device_ == nullptr || users_ > 0 || recovering_) return false;
+  if (bytes_ != nullptr && !bytes_->none()) return false;
+  return std::ranges::all_of(device_->queues(), [](const Queue* queue) {
+    const TimelinePoint last = queue->last();
+    return last.timeline == nullptr || last.timeline->value() >= last.value;
+  });
+}
+
+std::unique_ptr<TenantRemains> TenantSlot::TakeRemains() {
+  auto remains = std::make_unique<TenantRemains>();
+  for (auto& [key, loaded] : programs_) remains->programs.push_back(std::move(loaded.program));
+  for (auto& [key, encoded] : encoded_) remains->commands.push_back(std::move(encoded.commands));
+  programs_.clear();
+  encoded_.clear();
+  remains->device.swap(device_);
+  remains->place.swap(place_);
+  generation_ = remains->device->generation();
+  options_.opening->Forget();  // before another one can be started
+  return remains;
+}
+
 std::optional<int64_t> TenantSlot::End() {
-  std::unique_ptr<Device> device;
-  decltype(programs_) programs;
-  decltype(encoded_) encoded;
+  std::unique_ptr<TenantRemains> remains;
   {
     const MutexLock lock(mutex_);
     const bool used = uses_ != std::exchange(uses_seen_, uses_);
-    if (device_ == nullptr || users_ > 0 || used) return std::nullopt;
-    if (bytes_ != nullptr && !bytes_->none()) return std::nullopt;
-    device.swap(device_);
-    programs.swap(programs_);
-    encoded.swap(encoded_);
-    generation_ = device->generation();
-    options_.opening->Forget();  // before another one can be started
+    if (used || !IsIdle()) return std::nullopt;
+    remains = TakeRemains();
   }
-  const int64_t held = Possible(device->memory_footprint());
-  encoded.clear();
-  programs.clear();
-  device = nullptr;
-  return held;
+  return Possible(remains->device->memory_footprint());
+}
+
+std::unique_ptr<TenantRemains> TenantSlot::EndIfIdle() {
+  std::unique_ptr<WorkerPlaces::Place> place;  // without the lock
+  const MutexLock lock(mutex_);
+  if (!IsIdle()) return nullptr;
+  auto remains = TakeRemains();
+  place.swap(remains->place);
+  return remains;
+}
+
+int64_t TenantSlot::last_use_ns() const {
+  const MutexLock lock(mutex_);
+  return last_use_ns_;
 }
 
 absl::StatusOr<int64_t> TenantSlot::GiveBack() {
@@ -336,7 +424,8 @@ int64_t TenantSlot::Look(const std::function<void()>& wake) {
       bytes_->Lose();
     }
     if (!lost || recovering_) return kNever;
-    if (SteadyNs() < next_try_ns_) return next_try_ns_;
+    const int64_t next = std::max(next_try_ns_, options_.opening->next_start_ns());
+    if (SteadyNs() < next) return next;
     recovering_ = true;
   }
   if (recovery_.joinable()) recovery_.join();
@@ -371,7 +460,9 @@ struct TenantKeeper::State {
   ConditionVariable rung;
   bool woken TG_GUARDED_BY(mutex) = false, stop TG_GUARDED_BY(mutex) = false;
   std::vector<std::weak_ptr<TenantSlot>> slots TG_GUARDED_BY(mutex);
-  std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);  // to be destroyed
+  // To be destroyed.
+  std::vector<std::unique_ptr<TenantSlot>> unused TG_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<TenantRemains>> remains TG_GUARDED_BY(mutex);
   bool destroying TG_GUARDED_BY(mutex) = false;
 
   void Wake() {
@@ -390,6 +481,7 @@ struct TenantKeeper::State {
   // False: it is over.
   bool Await(int64_t next_ns) {
     std::vector<std::unique_ptr<TenantSlot>> gone;
+    std::vector<std::unique_ptr<TenantRemains>> remains_gone;
     ReleasableLock lock(mutex);
     while (!woken && !stop && SteadyNs() < next_ns) {
       if (next_ns == INT64_MAX) {
@@ -400,8 +492,10 @@ struct TenantKeeper::State {
     }
     woken = false;
     gone.swap(unused);
+    remains_gone.swap(remains);
     destroying = true;
     lock.unlock();
+    remains_gone.clear();
     gone.clear();
     lock.lock();
     destroying = false;
@@ -456,9 +550,17 @@ std::shared_ptr<TenantSlot> TenantKeeper::Keep(std::unique_ptr<TenantSlot> slot)
 
 std::vector<std::shared_ptr<TenantSlot>> TenantKeeper::slots() const { return state_->Live(); }
 
+void TenantKeeper::Discard(std::unique_ptr<TenantRemains> remains) {
+  const MutexLock lock(state_->mutex);
+  state_->remains.push_back(std::move(remains));
+  state_->woken = true;
+  state_->rung.notify_all();
+}
+
 void TenantKeeper::AwaitUnused() {
   ReleasableLock lock(state_->mutex);
-  while (!state_->unused.empty() || state_->destroying) state_->rung.wait(lock);
+  while (!state_->unused.empty() || !state_->remains.empty() || state_->destroying)
+    state_->rung.wait(lock);
 }
 
 std::function<void()> TenantKeeper::Waker() const {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,11 +19,21 @@
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
 #include "devices/hosted/hosted_opening.h"
+#include "devices/hosted/worker_places.h"
 #include "engine/base/mutex.h"
 
 namespace telegrad {
 
 class TenantSlot;
+
+// What is left of a tenant's process that is not used any more.
+struct TenantRemains {
+  // The last first.
+  std::unique_ptr<WorkerPlaces::Place> place;
+  std::unique_ptr<Device> device;
+  std::vector<std::shared_ptr<LoadedProgram>> programs;
+  std::vector<std::shared_ptr<const CommandBuffer>> commands;
+};
 
 // Code that any tenant's process of a device may load. Immutable.
 class TenantProgram final : public LoadedProgram {
@@ -88,7 +99,10 @@ class TenantSlot {
     std::shared_ptr<std::atomic<int64_t>> used;  // bytes, of all its tenants
     int64_t memory_limit = INT64_MAX;            // no process is believed to hold more
     std::function<void()> wake = {};             // see TenantKeeper::Waker
-    std::shared_ptr<const void> keeps;           // goes after this
+    // A place for a process, see WorkerPlaces::Take; empty: it needs none.
+    std::function<absl::StatusOr<std::unique_ptr<WorkerPlaces::Place>>(const TenantSlot&)> take =
+        {};
+    std::shared_ptr<const void> keeps;  // goes after this
   };
   explicit TenantSlot(Options options) : options_(std::move(options)) {}
   ~TenantSlot();
@@ -109,7 +123,8 @@ class TenantSlot {
     Device* const device_;
   };
   // Starts the process if there is none. UNAVAILABLE where none can be started, with nothing that
-  // is for the operator only; then it is tried again after a pause. CANCELLED once it is closed.
+  // is for the operator only; then it is tried again after a pause. The error of
+  // WorkerPlaces::Take. CANCELLED once it is closed.
   absl::StatusOr<Use> Open();
   // Nothing while there is none.
   std::optional<Use> AtHand();
@@ -128,6 +143,8 @@ class TenantSlot {
       Device& device, const std::shared_ptr<const TenantProgram>& program);
   absl::StatusOr<std::shared_ptr<const CommandBuffer>> Encode(Device& device,
                                                               const TenantCommands& commands);
+  // See PreparingQueue. One thread of the slot prepares, in the order of the calls.
+  TimelinePoint Prepare(std::shared_ptr<const TenantCommands> commands);
   void Forget(const TenantCommands& commands);
 
   // As IdleMemory has it. Where the tenant has no memory there, and has not used the device since
@@ -135,6 +152,13 @@ class TenantSlot {
   absl::StatusOr<int64_t> GiveBack();
   // As IdleMemoryAtOnce has it.
   absl::StatusOr<int64_t> GiveBackAll();
+
+  // The process and what is loaded in it, to be destroyed by a thread that is not the process's.
+  // Null where there is none, or where the tenant has memory there or uses it at this moment. Its
+  // place is free at once.
+  std::unique_ptr<TenantRemains> EndIfIdle();
+  // When the tenant used it last: SteadyNs.
+  int64_t last_use_ns() const;
 
   // Ends all that was submitted and the process, for good: the device is closed, and nobody begins
   // to use it. Waits for the keeper, which may be bringing it back.
@@ -149,10 +173,14 @@ class TenantSlot {
   absl::StatusOr<std::unique_ptr<Device>> Start(uint64_t generation) const;
   // The bytes that it held; nothing where it is in use.
   std::optional<int64_t> End();
+  bool IsIdle() const TG_REQUIRES(mutex_);
+  std::unique_ptr<TenantRemains> TakeRemains() TG_REQUIRES(mutex_);
   std::shared_ptr<TenantBytes> BytesIn(Device& device);
   // What a process says, within what is possible.
   int64_t Possible(int64_t bytes) const;
   void PutOff() TG_REQUIRES(mutex_);
+  bool HasEncoded(const TenantCommands& commands) const TG_REQUIRES(mutex_);
+  void PrepareAll();
   void BringBack();
 
   const Options options_;
@@ -162,6 +190,8 @@ class TenantSlot {
   std::unique_ptr<Device> device_ TG_GUARDED_BY(mutex_);  // null: there is no process
   int users_ TG_GUARDED_BY(mutex_) = 0;
   ConditionVariable unused_;
+  std::unique_ptr<WorkerPlaces::Place> place_ TG_GUARDED_BY(mutex_);
+  int64_t last_use_ns_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t uses_ TG_GUARDED_BY(mutex_) = 0, uses_seen_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t generation_ TG_GUARDED_BY(mutex_) = 0;  // of the last device
   std::shared_ptr<TenantBytes> bytes_ TG_GUARDED_BY(mutex_);
@@ -172,8 +202,18 @@ class TenantSlot {
   };
   std::unordered_map<const TenantProgram*, Loaded> programs_ TG_GUARDED_BY(mutex_);
   size_t sweep_at_ TG_GUARDED_BY(mutex_) = 64;
-  std::unordered_map<const TenantCommands*, std::shared_ptr<const CommandBuffer>> encoded_
-      TG_GUARDED_BY(mutex_);
+  struct Encoded {
+    std::shared_ptr<const CommandBuffer> commands;
+    uint64_t generation = 0;  // for which it is known to be encoded
+  };
+  std::unordered_map<const TenantCommands*, Encoded> encoded_ TG_GUARDED_BY(mutex_);
+  struct Preparation {
+    std::shared_ptr<const TenantCommands> commands;
+    std::shared_ptr<Timeline> ended = std::make_shared<Timeline>();  // at 1
+  };
+  std::deque<Preparation> preparations_ TG_GUARDED_BY(mutex_);
+  ConditionVariable wanted_;  // one of these, or an end
+  std::thread preparer_;      // null: nothing had to be prepared
   bool closed_ TG_GUARDED_BY(mutex_) = false, recovering_ TG_GUARDED_BY(mutex_) = false;
   absl::Status why_ TG_GUARDED_BY(mutex_);  // none could be started
   int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0, next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
@@ -189,6 +229,8 @@ class TenantKeeper {
 
   std::shared_ptr<TenantSlot> Keep(std::unique_ptr<TenantSlot> slot);
   std::vector<std::shared_ptr<TenantSlot>> slots() const;
+  // Destroys them soon.
+  void Discard(std::unique_ptr<TenantRemains> remains);
   // Until all are gone that nobody refers to. Not by a thread of a process.
   void AwaitUnused();
   // Has it look at all slots.

@@ -11,14 +11,16 @@
 #include <vector>
 
 #include "devices/api/idle_at_once.h"
+#include "devices/api/preparing_queue.h"
 #include "devices/hosted/tenant_slot.h"
+#include "devices/hosted/worker_places.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 namespace {
 
-class TenantsQueue final : public Queue {
+class TenantsQueue final : public Queue, public PreparingQueue {
  public:
   // Number `index` of the queues of `device`.
   TenantsQueue(const HostedQueueFacts& facts, const void* device, size_t index)
@@ -28,6 +30,12 @@ class TenantsQueue final : public Queue {
     const MutexLock lock(mutex_);
     return last_;
   }
+  TimelinePoint Prepare(const std::shared_ptr<const CommandBuffer>& commands) override {
+    auto own = std::dynamic_pointer_cast<const TenantCommands>(commands);
+    if (own == nullptr || own->device() != device_) return {};
+    TenantSlot& slot = own->slot();
+    return slot.Prepare(std::move(own));
+  }
 
  private:
   absl::StatusOr<TimelinePoint> Enqueue(QueueWork work,
@@ -35,6 +43,11 @@ class TenantsQueue final : public Queue {
     const auto* const own = dynamic_cast<const TenantCommands*>(work.commands.get());
     if (own == nullptr || own->device() != device_) {
       return InvalidArgument(name(), ": the commands were not encoded for its device");
+    }
+    // With memory that went with its process it does not wait for the next. With memory of the one
+    // at hand, that has been asked by Prepare, if the submitter does so, and waits for nothing.
+    for (const BufferView& view : work.bindings) {
+      if (view.memory != nullptr) TG_RETURN_IF_ERROR(view.memory->Health());
     }
     TenantSlot& slot = own->slot();
     const std::shared_ptr<const CommandBuffer> kept = std::move(work.commands);  // and so the slot
@@ -72,10 +85,16 @@ class TenantsQueue final : public Queue {
 // What is the same for a device and all its tenants.
 class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
  public:
-  TenantsCore(const HostedOptions& options, HostedFacts given, int64_t number,
-              std::unique_ptr<TenantKeeper> keeper)
+  TenantsCore(const HostedOptions& options, HostedFacts given, int64_t context_bytes,
+              int64_t number, std::unique_ptr<TenantKeeper> keeper)
       : facts(std::move(given)), options_(options), number_(number), keeper_(std::move(keeper)) {
     options_.setup.memory_limit = facts.memory_limit;
+    places =
+        std::make_shared<WorkerPlaces>(WorkerPlaces::Options{.device = facts.name,
+                                                             .most = options_.most_workers,
+                                                             .memory_limit = facts.memory_limit,
+                                                             .context_bytes = context_bytes,
+                                                             .used = used});
     options_.on_over = keeper_->Waker();
     for (size_t i = 0; i < facts.queues.size(); ++i) {
       owned_.push_back(std::make_unique<TenantsQueue>(facts.queues[i], this, i));
@@ -89,6 +108,7 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
         .used = used,
         .memory_limit = facts.memory_limit,
         .wake = keeper_->Waker(),
+        .take = [this](const TenantSlot& slot) { return TakePlace(slot); },
         .keeps = shared_from_this()};
     for (const HostedQueueFacts& queue : facts.queues) slot.queues.push_back(queue.takes);
     return keeper_->Keep(std::make_unique<TenantSlot>(std::move(slot)));
@@ -124,8 +144,9 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     for (const auto& slot : keeper_->slots()) {
       const auto bytes = slot->GiveBack();
       sum += bytes.value_or(0);
-      // What was lost has given everything back.
-      if (!absl::IsUnavailable(bytes.status()) && !absl::IsFailedPrecondition(bytes.status())) {
+      // What was lost has given everything back, and what does not answer is asked again.
+      if (!absl::IsUnavailable(bytes.status()) && !absl::IsFailedPrecondition(bytes.status()) &&
+          !absl::IsDeadlineExceeded(bytes.status())) {
         first.Update(bytes.status());
       }
     }
@@ -140,7 +161,9 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
 
   const HostedFacts facts;
   std::vector<Queue*> queues;
+  // Bytes of memory and of contexts.
   const std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
+  std::shared_ptr<WorkerPlaces> places;
 
  private:
   class AnysSensors final : public Sensors {
@@ -166,15 +189,29 @@ class TenantsCore : public std::enable_shared_from_this<TenantsCore> {
     return {};
   }
   absl::Status Charge(int64_t size) {
-    int64_t before = used->load();
-    do {
-      if (size > facts.memory_limit - before) {
-        return ResourceExhausted(facts.name, ": allocating ", size, " bytes with ", before,
-                                 " in use would exceed the memory limit of ", facts.memory_limit,
-                                 " bytes");
+    int64_t before;
+    if (places->Charge(size, &before)) return absl::OkStatus();
+    const int64_t contexts = places->context_bytes();
+    return ResourceExhausted(
+        facts.name, ": allocating ", size, " bytes with ", before, " in use",
+        contexts > 0 ? StrCat(", of which ", contexts, " are for the contexts of workers,") : "",
+        " would exceed the memory limit of ", facts.memory_limit, " bytes");
+  }
+  absl::StatusOr<std::unique_ptr<WorkerPlaces::Place>> TakePlace(const TenantSlot& slot) {
+    return places->Take([&] { HaveOthersGiveBack(slot); }, [&] { return EndAnIdleOne(slot); });
+  }
+  // The one that has been unused for longest.
+  bool EndAnIdleOne(const TenantSlot& but) {
+    auto slots = keeper_->slots();
+    std::ranges::sort(slots, {}, &TenantSlot::last_use_ns);
+    for (const auto& slot : slots) {
+      if (slot.get() == &but) continue;
+      if (auto remains = slot->EndIfIdle()) {
+        keeper_->Discard(std::move(remains));
+        return true;
       }
-    } while (!used->compare_exchange_weak(before, before + size));
-    return absl::OkStatus();
+    }
+    return false;
   }
   // What cannot be asked, or refuses, keeps it.
   void HaveOthersGiveBack(const TenantSlot& but) {
@@ -211,7 +248,9 @@ class TenantsDevice final : public Device {
   const std::string& name() const override { return core_->facts.name; }
   const Target& target() const override { return core_->facts.target; }
   int64_t memory_limit() const override { return core_->facts.memory_limit; }
-  int64_t memory_used() const override { return core_->used->load(); }
+  int64_t memory_used() const override {
+    return std::max<int64_t>(core_->used->load() - core_->places->context_bytes(), 0);
+  }
   Rates rates() const override { return core_->facts.rates; }
   int64_t memory_footprint() const override { return core_->Footprint(); }
   std::shared_ptr<IdleMemory> idle_memory() override {
@@ -253,10 +292,14 @@ class TenantsDevice final : public Device {
 absl::StatusOr<std::unique_ptr<Device>> OpenForTenants(const HostedOptions& options,
                                                        const std::string& name, int64_t number,
                                                        HostedOpened* said) {
-  TG_ASSIGN_OR_RETURN(HostedFacts facts, HostedOpening(options, name, number).Describe(said));
+  const HostedOpening opening(options, name, number);
+  int64_t context_bytes = 0;
+  TG_ASSIGN_OR_RETURN(HostedFacts facts, opening.Describe(said, &context_bytes));
   TG_ASSIGN_OR_RETURN(auto keeper, TenantKeeper::Start());
   return std::make_unique<TenantsDevice>(
-      std::make_shared<TenantsCore>(options, std::move(facts), number, std::move(keeper)), "");
+      std::make_shared<TenantsCore>(options, std::move(facts), context_bytes, number,
+                                    std::move(keeper)),
+      "");
 }
 
 }  // namespace telegrad

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<DeviceWorker>> DeviceWorker::Start(const Options&
   if (absl::Status status = worker->Greet(file.get()); !status.ok()) {
     return bad(StrCat(ToStd(status.message()), "; it ", worker->process_->Bury()));
   }
+  worker->started_ = std::chrono::steady_clock::now();
   return worker;
 }
 
@@ -170,7 +171,10 @@ DeviceWorker::Outcome DeviceWorker::AwaitEnd(uint64_t number, const Cancellation
   }
   const RingRecord& record = shared.RecordOf(number);
   const int32_t code = record.code;
-  if (code == 0) return out;
+  if (code == 0) {
+    if (!worked_.load(std::memory_order_relaxed)) worked_ = true;
+    return out;
+  }
   const uint32_t bytes = std::min(record.message_bytes, kRecordMessage);
   out.status = WorkerStatus(code, std::string(record.message, bytes));
   const absl::Status cancelled = cancellation == nullptr ? absl::OkStatus() : cancellation->Check();
@@ -200,6 +204,8 @@ absl::Status DeviceWorker::End(std::string_view why) {
   const std::string name = StrCat(options_.whose, " (process ", pid(), ")");
   // Who is taken for hung has not closed its end, and is killed at once.
   const std::string how = process_->Bury();
+  ended_at_once_ = !worked_.load() && std::chrono::steady_clock::now() - started_ <
+                                          absl::ToChronoNanoseconds(options_.short_life);
   over_ = DeviceLostError(StrCat(name, " ", why, why.empty() ? "" : " and ", how, " (generation ",
                                  options_.generation, ")"));
   return over_;

@@ -3,6 +3,7 @@
 // used any more.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "devices/api/shared_memory.h"
 #include "devices/worker/control.h"
 #include "devices/worker/protocol.h"
+#include "devices/worker/short_lives.h"
 #include "engine/base/mutex.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
@@ -37,6 +39,8 @@ class DeviceWorker {
     // for a processor; see PatienceLeft.
     std::chrono::nanoseconds patience = std::chrono::seconds(10);
     PatienceSource patience_source = {};
+    // What ends sooner after its start, and without having ended any work, has ended at once.
+    absl::Duration short_life = kShortWorkerLife;
   };
 
   // Starts one and waits until it is ready. The process lives no longer than the calling thread.
@@ -81,7 +85,9 @@ class DeviceWorker {
 
   // OK, or UNAVAILABLE that says how it ended; looks whether it has. Thread-safe.
   absl::Status Over();
-  // The same without looking.
+  // Whether it has ended soon after its start and without having ended any work.
+  bool EndedAtOnce() const { return ended_at_once_.load(); }
+  // The same as Over, without looking.
   absl::Status KnownOver() const {
     const MutexLock lock(end_mutex_);
     return over_;
@@ -103,6 +109,8 @@ class DeviceWorker {
   const Options options_;
   const std::unique_ptr<ChildProcess> process_;
   const std::unique_ptr<SharedMapping> control_;
+  std::chrono::steady_clock::time_point started_ = {};
+  std::atomic<bool> worked_{false}, ended_at_once_{false};
   uint64_t posted_ = 0, awaited_ = 0;
   bool woke_ = false;  // the last record was posted to a worker that slept
   uint32_t ping_ = 0;

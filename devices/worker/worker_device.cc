@@ -70,7 +70,8 @@ class Core {
                                  .setup = {.threads = options.cpu.threads,
                                            .launch_limit_ns = LaunchLimit(),
                                            .memory_bytes = capacity},
-                                 .hang_limit = options.hang_limit};
+                                 .hang_limit = options.hang_limit,
+                                 .short_life = options.short_life};
     if (!tenant.empty()) StrAppend(&worker.whose, " of tenant ", tenant);
     auto slot = std::make_shared<WorkerSlot>(worker, std::move(arena),
                                              [wake = supervisor_.get()] { wake->Wake(); });

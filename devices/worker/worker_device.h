@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "devices/api/device.h"
 #include "devices/cpu/cpu_device.h"
+#include "devices/worker/short_lives.h"
 
 namespace telegrad {
 
@@ -34,6 +35,7 @@ struct WorkerDeviceOptions {
   // How long a worker may answer nothing, or go on with a run that was cancelled, before it is
   // replaced.
   absl::Duration hang_limit = absl::Seconds(1);
+  absl::Duration short_life = kShortWorkerLife;  // see DeviceWorker::Options
   // Called by a thread of the device.
   std::function<void(const WorkerEvent&)> on_event = {};
 };

@@ -16,8 +16,6 @@ namespace {
 
 // Longer than any start, which has limits of its own.
 constexpr std::chrono::seconds kLongestStart{300};
-// Between tries to start one that does not start.
-constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000;
 
 }  // namespace
 
@@ -41,7 +39,7 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
     lock.lock();
   }
   const auto until = std::chrono::steady_clock::now() + kLongestStart;
-  while (worker_ == nullptr && pause_ns_ == 0 &&
+  while (worker_ == nullptr && pause_ns_ == 0 && lives_.pause_ns() == 0 &&
          changed_.wait_until(lock, until) != std::cv_status::timeout) {
   }
   if (worker_ != nullptr) return worker_;
@@ -71,7 +69,7 @@ absl::Status WorkerSlot::Recover() {
   }
   // A start that is under way may have failed already, of what has been repaired meanwhile.
   const uint64_t begun = asked_ = begun_;
-  next_try_ns_ = 0;
+  if (lives_.pause_ns() == 0) next_try_ns_ = 0;
   lock.unlock();
   wake_();
   lock.lock();
@@ -116,11 +114,14 @@ void WorkerSlot::PutOff(int64_t ns) {
   put_off_ns_ += ns;
 }
 
-void WorkerSlot::Bury(const absl::Status& how) {
+void WorkerSlot::Bury(const absl::Status& how, bool at_once) {
   const MutexLock lock(mutex_);
   worker_ = nullptr;
-  why_ = DeviceLostError(StrCat(ToStd(how.message()), "; a new one is being started"));
-  PutOff(0);
+  PutOff(lives_.Ended(at_once));
+  const std::string told = ShortLives::Told(lives_.in_a_row());
+  why_ = DeviceLostError(
+      StrCat(ToStd(how.message()), told.empty() ? "; a new one is being started" : told));
+  changed_.notify_all();
 }
 
 // Loads again what the one before had. A program that ends the worker is left to who runs it.
@@ -161,7 +162,7 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
   if (worker != nullptr) {
     const absl::Status over = worker->Over();
     if (over.ok()) return;
-    Bury(over);
+    Bury(over, worker->EndedAtOnce());
     ended = ToStd(over.message());
     worker.reset();
   }
@@ -188,7 +189,7 @@ void WorkerSlot::Look(const std::function<void(const WorkerEvent&)>& on_event) {
                                     std::max<uint64_t>(started_, 1),
                                     "); its log says why: ask its operator, and try again"));
       failed_ = number;
-      pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
+      pause_ns_ = NextStartPauseNs(pause_ns_);
       const int64_t pause = asked_ >= number ? 0 : pause_ns_;
       PutOff(pause);
       event.pause = absl::Nanoseconds(pause);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "devices/cpu/arena.h"
 #include "devices/worker/device_worker.h"
+#include "devices/worker/short_lives.h"
 #include "devices/worker/worker_device.h"
 #include "engine/base/mutex.h"
 
@@ -46,7 +47,7 @@ class WorkerSlot {
   // The worker at hand; UNAVAILABLE says why there is none. Where none can be started, it says that
   // alone: the program's path and what the system says of it are for the operator, see StartError.
   absl::StatusOr<std::shared_ptr<DeviceWorker>> Ready() const;
-  // Waits until there is one, for a while.
+  // Waits until there is one, for a while; not for a pause between two starts.
   absl::StatusOr<std::shared_ptr<DeviceWorker>> AwaitReady();
   // Why the last start failed, in full; OK where none has.
   absl::Status StartError() const;
@@ -55,7 +56,7 @@ class WorkerSlot {
   // Which worker is the one at hand, or was the last, from 1.
   uint64_t generation() const;
   // Has one started at once where there is none, and waits until it has been, or could not be: see
-  // Device::Recover.
+  // Device::Recover. The pause after workers that have ended at once is kept.
   absl::Status Recover();
 
   // Has the worker load the program, if it has not yet.
@@ -68,7 +69,7 @@ class WorkerSlot {
   int64_t next_look_ns() const;  // SteadyNs; INT64_MAX: when something happens
 
  private:
-  void Bury(const absl::Status& how);
+  void Bury(const absl::Status& how, bool at_once);
   // The next start, by so much from now on.
   void PutOff(int64_t ns) TG_REQUIRES(mutex_);
   absl::StatusOr<std::shared_ptr<DeviceWorker>> StartOne();
@@ -98,6 +99,7 @@ class WorkerSlot {
   absl::Status why_ TG_GUARDED_BY(mutex_);
   absl::Status start_error_ TG_GUARDED_BY(mutex_);
   int64_t next_try_ns_ TG_GUARDED_BY(mutex_) = 0;
+  ShortLives lives_ TG_GUARDED_BY(mutex_);
   int64_t pause_ns_ TG_GUARDED_BY(mutex_) = 0;    // after the last start that failed
   int64_t put_off_ns_ TG_GUARDED_BY(mutex_) = 0;  // in all, since there was one
 };

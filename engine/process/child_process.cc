@@ -2,6 +2,10 @@
 // What must hold from outside (limits, no descriptors, a clean signal mask, a process group of its
 // own, so that the terminal's Ctrl-C is not its affair) is set here; that it dies with the daemon
 // is its own first act.
+//
+// A process that was killed may be in a wait of the kernel that no signal ends, such as a driver's
+// for its hardware, for any time. So whoever buries it waits for a while only. Its number stays its
+// own until somebody has waited for it, which is done when the next child is started or buried.
 #include "engine/process/child_process.h"
 
 #include <fcntl.h>
@@ -17,10 +21,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
+#include "engine/base/mutex.h"
 #include "engine/base/status.h"
+#include "engine/base/unique_fd.h"
 
 extern char** environ;
 
@@ -29,6 +37,9 @@ namespace {
 
 constexpr size_t kMaxLastWords = 1024;
 constexpr int kLingerMs = 200;
+// Between two looks at a process that has ended while somebody else, such as a debugger, has still
+// to be told.
+constexpr int kLookMs = 10;
 
 // What the dynamic linker, the OpenCL loader and the sanitizers need of the environment, and
 // nothing else.
@@ -93,6 +104,50 @@ class Spawn {
 // The header of glibc 2.36 declares pidfd_open without extern "C".
 int OpenProcess(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
+// Its status once it has ended; nothing where that takes longer than `most`.
+std::optional<int> AwaitEnd(pid_t pid, std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  const UniqueFd process(OpenProcess(pid));
+  while (true) {
+    int status = 0;
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid || (ended < 0 && errno != EINTR)) return status;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return std::nullopt;
+    pollfd one{process.get(), POLLIN, 0};
+    const bool blind = !process.valid() || poll(&one, 1, 0) > 0;
+    const auto pause = static_cast<int>(left.count());
+    blind ? poll(nullptr, 0, std::min(pause, kLookMs)) : poll(&one, 1, pause);
+  }
+}
+
+// Those that had not ended when they were buried.
+class Unended {
+ public:
+  static Unended& All() {
+    static auto* const all = new Unended();  // the last may end after everything
+    return *all;
+  }
+  void Add(pid_t pid) {
+    const MutexLock lock(mutex_);
+    pids_.push_back(pid);
+  }
+  // How many there still are.
+  size_t Reap() {
+    const MutexLock lock(mutex_);
+    std::erase_if(pids_, [](pid_t pid) {
+      const pid_t ended = waitpid(pid, nullptr, WNOHANG);
+      return ended == pid || (ended < 0 && errno != EINTR);
+    });
+    return pids_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<pid_t> pids_ TG_GUARDED_BY(mutex_);
+};
+
 absl::Status Limit(pid_t pid, int64_t memory_bytes) {
   const rlimit none{0, 0};
   if (prlimit(pid, RLIMIT_CORE, &none, nullptr) != 0) {
@@ -112,7 +167,10 @@ absl::Status Limit(pid_t pid, int64_t memory_bytes) {
 
 }  // namespace
 
+size_t ChildProcess::ReapUnended() { return Unended::All().Reap(); }
+
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options& options) {
+  ReapUnended();
   int sockets[2], errors[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
     return absl::UnavailableError(std::strerror(errno));
@@ -136,7 +194,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const Options&
     close(errors[0]);
     return absl::UnavailableError(std::strerror(error));
   }
-  std::unique_ptr<ChildProcess> child(new ChildProcess(pid, sockets[0], errors[0]));
+  std::unique_ptr<ChildProcess> child(
+      new ChildProcess(pid, sockets[0], errors[0], options.bury_limit));
   const absl::Status status = Limit(pid, options.memory_bytes);
   // Where that is refused, the child is only less polite.
   if (options.nice != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(pid), options.nice);
@@ -198,9 +257,13 @@ ChildProcess::End ChildProcess::BuryApart() {
   // Its group, which has its number as long as nobody has waited for it: what it has started, such
   // as the linker of a driver's compiler, works for nobody now.
   kill(-pid_, SIGKILL);
-  int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  ReapUnended();
+  const std::optional<int> waited = AwaitEnd(pid_, bury_limit_);
+  if (!waited) {
+    Unended::All().Add(pid_);
+    Interrupt();  // for whoever waits until it closes its end
   }
+  const int status = waited.value_or(SIGKILL);
   std::string words(kMaxLastWords, '\0');
   const ssize_t size = read(errors_, words.data(), words.size());
   words.resize(size > 0 ? static_cast<size_t>(size) : 0);
@@ -219,6 +282,7 @@ ChildProcess::End ChildProcess::BuryApart() {
     const char* what = sigdescr_np(WTERMSIG(status));
     how = StrCat("was ended by signal ", WTERMSIG(status), " (", what ? what : "unknown", ")");
   }
+  if (!waited) how = "was killed, but the system has not ended it yet";
   return {std::move(how), std::move(words)};
 }
 

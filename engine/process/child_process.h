@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,9 @@ class ChildProcess {
     std::vector<std::string> environment = {};  // NAME=VALUE, beside BareEnvironment
     int64_t memory_bytes = 0;                   // of address space, where kLimitsMemory; 0: any
     int nice = 0;                               // see nice(2)
+    // How long its end is awaited at most once it was killed: a wait of a driver in the kernel may
+    // go on for ever. It works no more then, and is removed when it has ended.
+    std::chrono::milliseconds bury_limit = std::chrono::seconds(1);
   };
 
   // UNAVAILABLE says why it could not be started.
@@ -47,7 +51,9 @@ class ChildProcess {
   // Thread-safe: breaks the connection to it, so that nobody waits for what it is doing.
   void Interrupt();
 
-  // Ends it and says how it ended, with its last output, without control characters.
+  // Ends it and says how it ended, with its last output, without control characters. Waits no
+  // longer than Options::bury_limit and for one that has begun to end by itself some 200
+  // milliseconds.
   std::string Bury();
   // The same apart: what it has written may be about others than the one whom it failed.
   struct End {
@@ -57,14 +63,20 @@ class ChildProcess {
   // Whether it was ended from outside; once it is buried.
   bool was_killed() const { return was_killed_; }
 
+  // Removes those that have ended by now of the children that had not when they were buried. The
+  // number of those that still have not. Each start and each burial does so, too.
+  static size_t ReapUnended();
+
  private:
-  ChildProcess(pid_t pid, int socket, int errors) : pid_(pid), socket_(socket), errors_(errors) {}
+  ChildProcess(pid_t pid, int socket, int errors, std::chrono::milliseconds bury_limit)
+      : pid_(pid), socket_(socket), errors_(errors), bury_limit_(bury_limit) {}
 
   bool HasLeft() const;  // it has closed its socket: its end, which may take time, has begun
 
   const pid_t pid_;
   const int socket_;
   const int errors_;  // the reading end of its stderr
+  const std::chrono::milliseconds bury_limit_;
   bool buried_ = false;
   bool was_killed_ = false;
   std::atomic<bool> interrupted_{false};

@@ -5,11 +5,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "devices/api/preparing_queue.h"
 #include "engine/base/status.h"
 #include "server/operations/placement.h"
 
 namespace telegrad {
 namespace {
+
+// Whether a process of the tenant may be asked for it, and may not answer.
+bool MayAsk(const Turn& turn, const AllocOp& op) {
+  const auto& devices = turn.env().devices->devices();
+  return std::ranges::any_of(devices, [&](const auto& device) {
+    return (op.device.empty() || op.device == device->name()) && AsksProcess(*device);
+  });
+}
 
 // Above this it is not done on a reader's or device's thread.
 constexpr int64_t kQuickAllocBytes = 4 << 20;
@@ -38,7 +47,9 @@ class AllocAction final : public Action {
   explicit AllocAction(AllocOp op) : op_(std::move(op)) {}
 
   Step Do(Turn& turn) override {
-    if (!turn.long_work() && (op_.bytes > kQuickAllocBytes || op_.file)) return Step::kNeedsWorker;
+    if (!turn.long_work() && (op_.bytes > kQuickAllocBytes || op_.file || MayAsk(turn, op_))) {
+      return Step::kNeedsWorker;
+    }
     Handles& handles = turn.handles();
     if (absl::Status status = handles.CheckNew(op_.handle); !status.ok()) return turn.Fail(status);
     auto buffer = NewBuffer(turn, op_);

@@ -52,7 +52,26 @@ bool FairQueue::State::IsReady(Job& job, Later* later, bool* failed) {
     later->awaits.push_back({wait, job.lane->jobs_.front()});
     return false;
   }
-  return true;
+  return prepares == nullptr || IsPrepared(job, later, failed);
+}
+
+bool FairQueue::State::IsPrepared(Job& job, Later* later, bool* failed) {
+  while (true) {
+    if (job.preparing.timeline != nullptr) {
+      if (!Reached(job.preparing)) {
+        later->awaits.push_back({job.preparing, job.lane->jobs_.front()});
+        return false;
+      }
+      job.status = job.preparing.timeline->StatusOf(job.preparing.value);
+      job.preparing = {};
+      *failed = !job.status.ok();
+      if (*failed) return false;
+      ++job.prepared;
+    }
+    if (job.prepared == job.work.slices->size()) return true;
+    job.preparing = prepares->Prepare((*job.work.slices)[job.prepared].commands);
+    if (job.preparing.timeline == nullptr) ++job.prepared;
+  }
 }
 
 // The lane has a new first work.

@@ -7,7 +7,8 @@
 //
 // A wait for a work that this same queue has handed to the device in full is left to the device,
 // which runs in order and only passes on a failure: a chain of runs keeps the device busy. Every
-// other wait is awaited here, one after the other.
+// other wait is awaited here, one after the other, and then that a process which the device asks
+// can take the work's commands (PreparingQueue).
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "devices/api/preparing_queue.h"
 #include "engine/base/deficit_round_robin.h"
 #include "engine/base/mutex.h"
 #include "server/pool/fair_queue.h"
@@ -59,6 +61,8 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
     std::shared_ptr<Lane> lane;
     const std::shared_ptr<Timeline> ended = std::make_shared<Timeline>();
     size_t looked = 0;                  // waits that need no more looking after
+    size_t prepared = 0;                // slices whose commands the device can take
+    TimelinePoint preparing;            // when it can take the next
     std::vector<TimelinePoint> native;  // those of them that the device looks after
     size_t handed = 0;                  // slices that the device was given
     double left_ns = 0;                 // predicted, of its slices that have not ended
@@ -112,7 +116,8 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
     std::vector<Await> awaits;
   };
 
-  State(Queue* q, const Clock* c) : queue(*q), clock(*c) {}
+  State(Queue* q, const Clock* c)
+      : queue(*q), prepares(dynamic_cast<PreparingQueue*>(q)), clock(*c) {}
 
   Flow* FlowOf(const std::shared_ptr<const Share>& share) TG_REQUIRES(mutex);
   static std::pair<int, int64_t> UrgencyOf(const WorkTerms& terms) {
@@ -124,6 +129,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
       TG_REQUIRES(mutex);
   void Look(Lane* lane, Later* later) TG_REQUIRES(mutex);
   bool IsReady(Job& job, Later* later, bool* failed) TG_REQUIRES(mutex);
+  bool IsPrepared(Job& job, Later* later, bool* failed) TG_REQUIRES(mutex);
   static void SetReady(Lane* lane, const Job& job, bool ready);
   void Pop(Lane* lane, Later* later) TG_REQUIRES(mutex);
   bool HasRoom(double ns) const TG_REQUIRES(mutex);
@@ -137,6 +143,7 @@ struct FairQueue::State : std::enable_shared_from_this<State> {
   void HandOut();
 
   Queue& queue;
+  PreparingQueue* const prepares;  // null: the device can take all commands at any time
   const Clock& clock;
   Histogram wait_time, run_time;
 

@@ -75,6 +75,48 @@ TEST_F(FairQueueTest, SharesAreAsTheWeightsWhereSessionsRunDry) {
   }
 }
 
+// A process that has to be asked first, and does not answer, holds up its own tenant alone.
+TEST_F(FairQueueTest, WhoIsNotPreparedHoldsUpNobody) {
+  const auto ready = std::make_shared<Timeline>();
+  int asked = 0;
+  device_.on_prepare = [&](const FakeSlice& slice) -> TimelinePoint {
+    if (slice.of != "a" || ready->value() > 0) return {};
+    ++asked;
+    return {ready, 1};
+  };
+  const auto a = NewLane("a"), b = NewLane("b");
+  const TimelinePoint first = queue_.Submit(a, WorkOf("a", 3, kMs, kMs)),
+                      behind = queue_.Submit(a, WorkOf("a", 1, kMs, kMs));
+  for (int i = 0; i < 10; ++i) {
+    const TimelinePoint others = queue_.Submit(b, WorkOf("b", 2, kMs, kMs));
+    device_.RunAll();
+    EXPECT_TRUE(IsOver(others));
+  }
+  EXPECT_FALSE(IsOver(first));
+  EXPECT_EQ(asked, 1);
+  ready->Signal(1);
+  device_.RunAll();
+  EXPECT_EQ(first.Wait(), absl::OkStatus());
+  EXPECT_EQ(behind.Wait(), absl::OkStatus());
+}
+
+TEST_F(FairQueueTest, WhoCannotBePreparedFails) {
+  const auto ready = std::make_shared<Timeline>();
+  bool needs = true;
+  device_.on_prepare = [&](const FakeSlice&) {
+    return std::exchange(needs, false) ? TimelinePoint{ready, 1} : TimelinePoint{};
+  };
+  const auto lane = NewLane("a");
+  const TimelinePoint first = queue_.Submit(lane, WorkOf("a", 2, kMs, kMs)),
+                      behind = queue_.Submit(lane, WorkOf("a", 1, kMs, kMs));
+  EXPECT_EQ(device_.size(), 0u);
+  const absl::Status lost = absl::UnavailableError("its process has ended");
+  ready->Signal(1, lost);
+  EXPECT_EQ(first.Wait(), lost);
+  device_.RunAll();
+  EXPECT_EQ(behind.Wait(), absl::OkStatus());
+}
+
 TEST_F(FairQueueTest, ALightTenantWaitsForTwoSlicesAtMost) {
   std::vector<std::shared_ptr<FairQueue::Lane>> heavy;
   for (int i = 0; i < 10; ++i) {

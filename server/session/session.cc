@@ -149,7 +149,9 @@ void Session::Drain(OnThread where) {
     if (turn->trace() != nullptr && !std::exchange(queued->begun, true)) {
       turn->trace()->Add("queue", turn->trace()->begin_ns(), turn->trace()->Now());
     }
-    const Step step = Execute(*queued, *turn);
+    // A process of this tenant may not answer, which is not to hold up a thread that others need.
+    const bool stays = turn->long_work() || !tenant_->asks_process();
+    const Step step = stays ? Execute(*queued, *turn) : Step::kNeedsWorker;
     if (turn->trace() != nullptr && step == Step::kDone) turn->trace()->End();
     const bool answers = turn->answers_;
     const int64_t staged = queued->staged;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "devices/api/preparing_queue.h"
 #include "engine/base/status.h"
 #include "engine/execution/charged_memory.h"
 
@@ -143,6 +144,7 @@ Device* Tenant::View(Device& device) {
   if (known != views_.end()) return known->second == nullptr ? &device : known->second.get();
   std::shared_ptr<Device>& view = views_[&device];
   view = device.ForTenant(name);
+  if (view != nullptr && AsksProcess(*view)) asks_process_ = true;
   return view == nullptr ? &device : view.get();
 }
 

@@ -99,6 +99,9 @@ struct Tenant {
   // A device of the pool as this tenant uses it, the same one each time; see Device::ForTenant. It
   // lives as long as the tenant.
   Device* View(Device& device);
+  // Whether it has such a view of a device that may wait for a process of this tenant: see
+  // AsksProcess.
+  bool asks_process() const { return asks_process_.load(std::memory_order_relaxed); }
 
   // The disk roots that it may use from now on.
   void Grant(DiskGrants disks, ModelGrants models = {});
@@ -126,6 +129,7 @@ struct Tenant {
   Mutex views_mutex_;
   // They outlive the engine.
   std::map<const Device*, std::shared_ptr<Device>> views_ TG_GUARDED_BY(views_mutex_);
+  std::atomic<bool> asks_process_{false};
 
  public:
   const Accounts accounts;

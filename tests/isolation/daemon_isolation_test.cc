@@ -266,6 +266,58 @@ TEST_F(IsolatedTenants, NoticeNothingOfEachOthersDeaths) {
   EXPECT_EQ(WorkersOf(daemon).count(*his.begin()), 1u) << "his worker is the one that it was";
 }
 
+TEST_F(IsolatedTenants, HaveNoMoreWorkersOnAGpuThanTheLimit) {
+  Start({"--jwt-keys", keys_->path("jwt"), "--isolate", "tenant", "--gpu-workers", "1",
+         "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--cuda-memory",
+         "100000000"});
+  auto alice = CounterOf("alice", "CUDA:0");
+  ASSERT_TRUE(alice->Run().Get().ok());
+  {
+    const auto bob = CounterOf("bob", "CUDA:0");
+    const absl::Status refused = bob->Run().Get().status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("CUDA:0"), HasSubstr("all 1 worker processes"),
+                      HasSubstr("try again"), HasSubstr("--gpu-workers")));
+  }
+  EXPECT_EQ(*alice->Value(), 1);
+  alice.reset();
+  EXPECT_TRUE(Becomes([&] { return CounterOf("bob", "CUDA:0")->Run().Get().ok(); }));
+  EXPECT_EQ(DriversOf(daemon_->pid()).size(), 1u);
+}
+
+// Her worker answers nothing, and each of her sessions waits for it. His, which share the threads
+// of the daemon with them, do not.
+TEST_F(IsolatedTenants, OneWhoseWorkerDoesNotAnswerHoldsUpNobody) {
+  Start({"--jwt-keys", keys_->path("jwt"), "--isolate", "tenant", "--worker-hang-time", "3600000",
+         "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1", "--cuda-memory",
+         "100000000"});
+  const auto alice = CounterOf("alice", "CUDA:0");
+  ASSERT_TRUE(alice->Run().Get().ok());
+  const std::set<pid_t> hers = DriversOf(daemon_->pid());
+  ASSERT_EQ(hers.size(), 1u);
+  const auto bob = CounterOf("bob"), bob_on_gpu = CounterOf("bob", "CUDA:0");
+  ASSERT_TRUE(bob_on_gpu->Run().Get().ok());
+  kill(*hers.begin(), SIGSTOP);
+  std::vector<std::unique_ptr<Counter>> more;
+  std::vector<Future<RunInfo>> waiting;
+  for (int i = 0; i < 24; ++i) {
+    more.push_back(CounterOf("alice", "CUDA:0"));
+    waiting.push_back(more.back()->Run());
+  }
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& counter : {bob.get(), bob_on_gpu.get()}) {
+      const absl::Status status = counter->Run().Get().status();
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  EXPECT_EQ(*bob->Value(), 20);
+  EXPECT_EQ(*bob_on_gpu->Value(), 21);
+  for (const auto& run : waiting) EXPECT_FALSE(run.has_result());
+  kill(*hers.begin(), SIGKILL);
+  for (const auto& run : waiting) (void)run.Get();
+}
+
 struct TestedGpu {
   std::string device;
   std::vector<std::string> flags;

@@ -2,8 +2,11 @@
 // the attack.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
@@ -27,19 +30,28 @@ std::string Random(std::mt19937_64& random, size_t size) {
   return bytes;
 }
 
-HostedFacts Facts() {
+HostedFacts Facts(const std::string& attack, int64_t limit) {
   HostedFacts facts;
   facts.name = "EVIL:0";
   facts.target = OpenClTarget(1);
   facts.memory_limit = 1 << 20;
+  // Where it is not given a limit, each that is started finds 64 KiB less than the one before: they
+  // count in a file.
+  if (limit == 0 && attack.starts_with("counts:")) {
+    std::ofstream(attack.substr(7), std::ios::app) << 'x';
+    std::ifstream counted(attack.substr(7), std::ios::ate);
+    facts.memory_limit -= (int64_t{64} << 10) * static_cast<int64_t>(counted.tellg());
+  } else if (limit > 0) {
+    facts.memory_limit = std::min<int64_t>(facts.memory_limit, limit);
+  }
   facts.queues.push_back({"EVIL:0 compute", kComputesAndCopies});
   return facts;
 }
 
 // What it says that it has opened.
-std::string Opened(const std::string& attack) {
+std::string Opened(const std::string& attack, int64_t limit) {
   HostedOpened opened;
-  HostedFacts facts = Facts();
+  HostedFacts facts = Facts(attack, limit);
   if (attack == "no_queues") facts.queues.clear();
   if (attack == "too_many_queues") {
     for (int i = 0; i < 100; ++i) facts.queues.push_back({StrCat("EVIL:0 ", i), kCopiesOnly});
@@ -61,7 +73,8 @@ class Attacker {
 
   int Serve() {
     // It seems to live.
-    if (attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
+    const bool ignores = attack_.starts_with("ignores_loads:");
+    if (ignores || attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
     while (attack_ != "leaves") {
       auto frame = ReadFrame(socket_, kMaxHostedOrder);
       if (!frame.ok()) return 0;
@@ -69,6 +82,11 @@ class Attacker {
       ByteReader in(*frame);
       const auto kind = ReadKind(&in, HostedOrder::kCancel);
       if (kind == HostedOrder::kGiveBack && attack_ == "keeps_memory") continue;
+      // As long as there is this file.
+      if (ignores && (kind == HostedOrder::kLoad || kind == HostedOrder::kEncode) &&
+          std::filesystem::exists(attack_.substr(14))) {
+        continue;
+      }
       if (kind <= HostedOrder::kSense) {
         Answer(in.Word<uint64_t>());
       } else if (kind == HostedOrder::kRun || kind == HostedOrder::kCopy) {
@@ -181,12 +199,12 @@ int Serve(int socket) {
   if (!setup.ok() || !mapping.ok()) return 1;
   const std::string& attack = setup->library;
   if (attack.starts_with("list_")) {
-    const std::string bytes = Opened("");
+    const std::string bytes = Opened("", setup->memory_limit);
     const auto at = std::stoull(attack.substr(5));
     (void)WriteFrame(socket, at < bytes.size() ? bytes.substr(0, at) : bytes + "more");
     return 0;
   }
-  (void)WriteFrame(socket, Opened(attack));
+  (void)WriteFrame(socket, Opened(attack, setup->memory_limit));
   return Attacker(socket, attack, *reinterpret_cast<HostedControl*>((*mapping)->base())).Serve();
 }
 

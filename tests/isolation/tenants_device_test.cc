@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/api/preparing_queue.h"
 #include "engine/base/device_lost.h"
 #include "tests/devices/cuda_fixture.h"
 
@@ -389,6 +390,68 @@ TEST_F(TenantDevices, AnIdleProcessEndsWhileAnotherIsAtWork) {
   EXPECT_TRUE(IsDeviceLost(hung.Wait(absl::Seconds(60))));
 }
 
+// One more than the limit ends one that does nothing and has nothing, and is refused where there is
+// none.
+TEST_F(TenantDevices, AreNoMoreAtATimeThanTheLimit) {
+  auto options = Fake();
+  options.most_workers = 2;
+  Open(options);
+  const auto carol = device_->ForTenant("carol"), dave = device_->ForTenant("dave");
+  const auto his_next = Next(*bob_);  // he has programs, and no memory
+  BufferView hers = Buffer(*alice_);
+  const pid_t his_process = Event(0).pid, her_process = Event(1).pid;
+  BufferView carols = Buffer(*carol);
+  AwaitEnd(his_process);
+  EXPECT_EQ(kill(her_process, 0), 0) << "she has memory";
+  for (const absl::Status& refused :
+       {bob_->Alloc(8).status(), dave->Load(NextImage()).status(), dave->Alloc(8).status()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("CUDA:0: other tenants use all 2 worker processes"),
+                      HasSubstr("try again"), HasSubstr("--gpu-workers"), Not(HasSubstr("carol"))));
+  }
+  EXPECT_EQ(Events(), 3u);
+  EXPECT_EQ(device_->memory_used(), 16);
+  // The one that was used before the other goes.
+  carols = {};
+  hers = {};
+  const BufferView hers_again = Buffer(*alice_), his = Buffer(*bob_);
+  AwaitEnd(Event(2).pid);
+  EXPECT_EQ(kill(her_process, 0), 0);
+  ASSERT_EQ(Submit(*bob_, his_next, his).Wait(), absl::OkStatus());
+  EXPECT_EQ(Value(*bob_, his), 1);
+  // A process that is replaced keeps its place.
+  kill(her_process, SIGKILL);
+  AwaitGeneration(*alice_, 2);
+  const BufferView hers_now = Buffer(*alice_);
+  EXPECT_EQ(dave->Alloc(8).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// All want one at once, whoever has one gives it up soon.
+TEST_F(TenantDevices, ShareFewPlaces) {
+  auto options = Fake();
+  options.most_workers = 2;
+  Open(options);
+  std::vector<std::thread> threads;
+  std::atomic<int> allocated{0};
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&, tenant = device_->ForTenant(StrCat("tenant", i))] {
+      for (int mine = 0; mine < 4;) {
+        const auto memory = tenant->Alloc(8);
+        if (memory.ok()) {
+          ++mine;
+          ++allocated;
+        } else {
+          EXPECT_EQ(memory.status().code(), absl::StatusCode::kUnavailable) << memory.status();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(allocated.load(), 24);
+  EXPECT_EQ(device_->memory_used(), 0);
+}
+
 class HostileTenants : public TenantDevices {
  protected:
   static HostedOptions Evil(const std::string& attack) {
@@ -423,6 +486,121 @@ TEST_F(HostileTenants, WhoLeavesAtOnceIsBroughtBack) {
     while (tenant->generation() < 3) (void)tenant->Alloc(8);
   }
   EXPECT_EQ(device_->memory_used(), 0);
+}
+
+// Her next process does not answer who loads her code. Whoever hands out the queue's work is not
+// who waits for that, and his work goes on.
+TEST_F(HostileTenants, WhoDoesNotLoadHoldsUpNobody) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path ignores = folder.path() / "ignores";
+  Open(Evil(StrCat("ignores_loads:", ignores.string())));
+  auto* const queue = dynamic_cast<PreparingQueue*>(&device_->queue());
+  ASSERT_NE(queue, nullptr);
+  EXPECT_TRUE(AsksProcess(*device_));
+  EXPECT_FALSE(AsksProcess(*host_));
+  const auto her_next = Next(*alice_), his_next = Next(*bob_);
+  const BufferView lost = Buffer(*alice_), his = Buffer(*bob_);
+  EXPECT_EQ(queue->Prepare(her_next).timeline, nullptr);
+  std::ofstream(ignores) << "now";
+  kill(Event(0).pid, SIGKILL);
+  AwaitGeneration(*alice_, 2);
+  const BufferView hers = Buffer(*alice_);
+  // What went with her process is refused at once.
+  EXPECT_TRUE(IsDeviceLost(alice_->queue().Submit(her_next, {lost}, {}).status()));
+  const TimelinePoint prepared = queue->Prepare(her_next);
+  ASSERT_NE(prepared.timeline, nullptr);
+  EXPECT_EQ(queue->Prepare(her_next).timeline, prepared.timeline) << "it is asked once";
+  EXPECT_EQ(queue->Prepare(his_next).timeline, nullptr);
+  EXPECT_EQ(Submit(*bob_, his_next, his).Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(prepared.timeline->value(), 0u);
+  std::filesystem::remove(ignores);
+  kill(Event(2).pid, SIGKILL);
+  EXPECT_TRUE(IsDeviceLost(prepared.Wait(absl::Seconds(60))));
+  AwaitGeneration(*alice_, 3);
+  const TimelinePoint again = queue->Prepare(her_next);
+  ASSERT_NE(again.timeline, nullptr);
+  EXPECT_EQ(again.Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(queue->Prepare(her_next).timeline, nullptr);
+  EXPECT_EQ(Submit(*alice_, her_next, Buffer(*alice_)).Wait(absl::Seconds(60)), absl::OkStatus());
+}
+
+// A process takes of the device's memory for its context, by the difference that a second one
+// makes.
+TEST_F(HostileTenants, ContextsCountAsMemory) {
+  constexpr int64_t kContext = 64 << 10;
+  for (const int64_t limit : {int64_t{0}, int64_t{512} << 10}) {
+    SCOPED_TRACE(limit);
+    const TemporaryDirectory folder;
+    auto options = Evil(StrCat("counts:", (folder.path() / "starts").string()));
+    options.setup.memory_limit = limit;
+    Open(options);
+    const int64_t all = limit == 0 ? kMiB - kContext : limit;
+    ASSERT_EQ(device_->memory_limit(), all);
+    // The limit has room for one.
+    BufferView hers = Buffer(*alice_, all - kContext);
+    const absl::Status refused = bob_->Alloc(1).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("exceed the memory limit"));
+    hers = {};
+    hers = Buffer(*alice_, all - 2 * kContext);
+    BufferView his = Buffer(*bob_, kContext);
+    EXPECT_EQ(device_->memory_used(), all - kContext);
+    EXPECT_THAT(std::string(bob_->Alloc(1).status().message()),
+                HasSubstr(StrCat("of which ", kContext, " are for the contexts of workers")));
+    const auto carol = device_->ForTenant("carol");
+    EXPECT_THAT(std::string(carol->Load(NextImage()).status().message()),
+                HasSubstr(StrCat("one more worker process takes ", kContext, " bytes")));
+    his = {};
+    const BufferView carols = Buffer(*carol, kContext);  // in the place of his
+    EXPECT_EQ(device_->memory_used(), all - kContext);
+    alice_ = bob_ = nullptr;
+  }
+}
+
+// What ends at once, again and again, is started after growing pauses, and its errors say so.
+TEST_F(HostileTenants, WhoLeavesAtOnceAgainAndAgainIsWaitedFor) {
+  auto options = Evil("leaves");
+  options.short_life = absl::Hours(1);
+  Open(options);
+  (void)alice_->Alloc(8);
+  absl::Duration expected;
+  for (size_t life = 0; life < 6; ++life) {
+    const WorkerEvent started = Event(life);
+    EXPECT_GT(started.pid, 0);
+    EXPECT_EQ(started.pause, expected) << life;
+    if (life > 0) expected = std::max(2 * expected, absl::Milliseconds(50));
+    if (life < 2) continue;
+    EXPECT_THAT(started.ended, HasSubstr(StrCat("; ", life, " in a row have ended soon after")));
+  }
+  absl::Status health;
+  while (health.ok()) health = alice_->Health();
+  EXPECT_TRUE(IsDeviceLost(health)) << health;
+  EXPECT_THAT(std::string(health.message()), HasSubstr("in a row"));
+  EXPECT_EQ(bob_->Health(), absl::OkStatus());
+}
+
+// The same of one process for all.
+TEST(HostileDriver, WhoLeavesAtOnceAgainAndAgainIsWaitedFor) {
+  std::vector<WorkerEvent> events;
+  HostedOptions options{.executable = HOSTILE_DRIVER,
+                        .prefix = "EVIL",
+                        .setup = {.driver = "cuda", .library = "leaves"},
+                        .short_life = absl::Hours(1)};
+  options.on_event = [&](const WorkerEvent& event) { events.push_back(event); };
+  const auto devices = OpenHosted(options, nullptr);
+  ASSERT_EQ(devices.size(), 1u);
+  Device& device = *devices[0];
+  for (int64_t life = 1; life < 5; ++life) {
+    absl::Status health;
+    while (health.ok()) health = device.Health();
+    EXPECT_TRUE(IsDeviceLost(health)) << health;
+    if (life > 1) {
+      EXPECT_THAT(std::string(health.message()), HasSubstr(StrCat("; ", life, " in a row have")));
+    }
+    ASSERT_EQ(device.Recover(), absl::OkStatus());
+  }
+  EXPECT_EQ(events[1].pause, absl::ZeroDuration());
+  EXPECT_EQ(events[4].pause, absl::Milliseconds(200));
 }
 
 // What is closed is closed, also for those who have used it.

@@ -19,6 +19,7 @@
 #include "devices/api/trace.h"
 #include "devices/cpu/interrupt.h"
 #include "devices/worker/device_worker.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/sanitizers.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -189,7 +190,8 @@ TEST_F(WorkerDevices, WhyNoneStartsIsForTheOperator) {
   EXPECT_THAT(Event(0).ended, AllOf(HasSubstr(program), HasSubstr("No such file")));
 }
 
-// Each end is followed by a start, with no pause before it, however many there were.
+// Each end of one that has worked is followed by a start, with no pause before it, however many
+// there were.
 TEST_F(WorkerDevices, TheNextOneIsStartedWithoutAPause) {
   Device& device = Open();
   const BufferView word = Word(device);
@@ -199,6 +201,7 @@ TEST_F(WorkerDevices, TheNextOneIsStartedWithoutAPause) {
     const WorkerEvent started = Event(static_cast<size_t>(i));
     ASSERT_GT(started.pid, 0) << started.ended;
     EXPECT_EQ(started.pause, absl::ZeroDuration());
+    ASSERT_EQ(Run(device, next, word), absl::OkStatus());
     kill(started.pid, SIGKILL);
   }
   const WorkerEvent last = Event(kEnds);
@@ -206,7 +209,41 @@ TEST_F(WorkerDevices, TheNextOneIsStartedWithoutAPause) {
   EXPECT_EQ(last.pause, absl::ZeroDuration());
   EXPECT_EQ(device.generation(), kEnds + 1u);
   EXPECT_EQ(Run(device, next, word), absl::OkStatus());
-  EXPECT_EQ(Value(word), 1);
+  EXPECT_EQ(Value(word), kEnds + 1);
+}
+
+// One that is started and ends at once, again and again, is started after growing pauses, and the
+// device's health says so meanwhile. One that works ends that.
+TEST_F(WorkerDevices, PausesGrowWhereEachEndsAtOnce) {
+  Device& device = Open({.short_life = absl::Hours(1)});
+  const BufferView word = Word(device);
+  const auto next = Commands(device, Image(kNext, "next"));
+  absl::Duration expected;
+  size_t event = 0;
+  for (; event < 7; ++event) {
+    const WorkerEvent started = Event(event);
+    ASSERT_GT(started.pid, 0) << started.ended;
+    EXPECT_EQ(started.pause, expected) << event;
+    if (event > 0) expected = std::clamp(2 * expected, absl::Milliseconds(50), absl::Seconds(1));
+    if (event > 2) {
+      EXPECT_THAT(started.ended, HasSubstr(StrCat("; ", event, " in a row have ended soon after")));
+    }
+    kill(started.pid, SIGKILL);
+  }
+  EXPECT_EQ(expected, absl::Seconds(1));
+  while (device.Health().ok()) std::this_thread::yield();
+  const absl::Status health = device.Health();
+  if (!health.ok()) {  // unless it is back already
+    EXPECT_TRUE(IsDeviceLost(health)) << health;
+    EXPECT_THAT(std::string(health.message()),
+                AllOf(HasSubstr("was ended by signal 9"), HasSubstr("7 in a row"),
+                      HasSubstr("after a pause of up to a second")));
+  }
+  const WorkerEvent started = Event(event++);
+  EXPECT_EQ(started.pause, expected);
+  ASSERT_EQ(Run(device, next, word), absl::OkStatus());
+  kill(started.pid, SIGKILL);
+  EXPECT_EQ(Event(event).pause, absl::ZeroDuration());
 }
 
 // One that cannot be started is tried again after pauses that grow to a second, so that two seconds
@@ -215,7 +252,7 @@ TEST_F(WorkerDevices, PausesBetweenTriesStayBelowASecond) {
   const TemporaryDirectory folder;
   const std::filesystem::path program = folder.path() / "worker";
   std::filesystem::create_symlink(DEVICE_WORKER, program);
-  Open({.executable = program});
+  Open({.executable = program, .short_life = absl::ZeroDuration()});
   size_t event = 0;
   for (int round = 0; round < 2; ++round) {
     const pid_t pid = Event(event++).pid;

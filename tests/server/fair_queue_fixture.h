@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/api/preparing_queue.h"
 #include "gtest/gtest.h"
 #include "server/pool/fair_queue.h"
 #include "tests/fakes/manual_clock.h"
@@ -26,7 +27,7 @@ struct FakeSlice : CommandBuffer {
   absl::Status status;
 };
 
-class FakeQueue final : public Queue {
+class FakeQueue final : public Queue, public PreparingQueue {
  public:
   struct Entry {
     std::shared_ptr<const FakeSlice> slice;
@@ -58,6 +59,11 @@ class FakeQueue final : public Queue {
   }
   size_t size() const { return queue_.size(); }
   std::function<void()> on_enqueue;  // before each
+  // When a slice can be enqueued; empty: at any time.
+  std::function<TimelinePoint(const FakeSlice&)> on_prepare;
+  TimelinePoint Prepare(const std::shared_ptr<const CommandBuffer>& commands) override {
+    return on_prepare ? on_prepare(static_cast<const FakeSlice&>(*commands)) : TimelinePoint{};
+  }
   const std::deque<Entry>& entries() const { return queue_; }
 
  private:
