@@ -215,9 +215,12 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   return all;
 }
 
-absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std::string>* notes,
-                                      int64_t* shown) {
-  DriverOptions options{.only = {setup.only, setup.generation, shown},
+absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, HostedOpened* opened) {
+  DriverOptions options{.only = {.number = setup.only,
+                                 .generation = setup.generation,
+                                 .hardware = setup.hardware,
+                                 .shown = &opened->shown,
+                                 .opened = &opened->hardware},
                         .cuda_library = setup.library,
                         .cuda_devices = setup.devices,
                         .cuda_memory = setup.memory_limit,
@@ -235,7 +238,9 @@ absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std:
     options.cuda_assembler = [](const std::string&) { return std::string(kAskForAssembler); };
   }
   for (const Driver& driver : kDrivers) {
-    if (driver.name == setup.driver && driver.hosted != nullptr) return driver.open(options, notes);
+    if (driver.name == setup.driver && driver.hosted != nullptr) {
+      return driver.open(options, &opened->notes);
+    }
   }
   return InvalidArgument("no driver ", setup.driver, " for a worker");
 }

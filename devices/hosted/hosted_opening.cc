@@ -20,6 +20,7 @@ namespace telegrad {
 struct CurrentProcess {
   Mutex mutex;
   std::shared_ptr<DriverProcess> process TG_GUARDED_BY(mutex);  // null: there was none
+  std::string hardware TG_GUARDED_BY(mutex);  // what the first one opened, see OneDevice
 };
 
 namespace {
@@ -193,6 +194,8 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .on_over = options_.on_over};
   process.setup.only = number_;
   process.setup.generation = generation;
+  const MutexLock lock(current_->mutex);
+  if (!current_->hardware.empty()) process.setup.hardware = current_->hardware;
   return process;
 }
 
@@ -231,6 +234,7 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::OpenIn(DriverProcess:
   {
     const MutexLock lock(current_->mutex);
     current_->process = process;
+    current_->hardware = process->opened().hardware;
   }
   return std::make_unique<HostedGeneration>(
       std::make_unique<HostedDevice>(std::move(process), *std::move(facts), options_));

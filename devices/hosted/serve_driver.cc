@@ -397,7 +397,7 @@ int ServeDriver(int socket, const HostedOpener& open) {
   // Before anything of the driver is loaded.
   if (opened.status.ok()) opened.status = ConfineDriver();
   if (opened.status.ok()) {
-    auto found = open(*setup, &opened.notes, &opened.shown);
+    auto found = open(*setup, &opened);
     opened.status = found.status();
     if (found.ok()) devices = *std::move(found);
   }

@@ -255,8 +255,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenForTenants(const HostedOptions& opti
                                                        HostedOpened* said) {
   TG_ASSIGN_OR_RETURN(HostedFacts facts, HostedOpening(options, name, number).Describe(said));
   TG_ASSIGN_OR_RETURN(auto keeper, TenantKeeper::Start());
+  HostedOptions of_this = options;
+  of_this.setup.hardware = said->hardware;
   return std::make_unique<TenantsDevice>(
-      std::make_shared<TenantsCore>(options, std::move(facts), number, std::move(keeper)), "");
+      std::make_shared<TenantsCore>(of_this, std::move(facts), number, std::move(keeper)), "");
 }
 
 }  // namespace telegrad

@@ -360,9 +360,9 @@ TEST_F(RefusingCuda, EveryCall) {
   EXPECT_GT(refusing.FailEachCall(), 200);
   EXPECT_THAT(refusing.uncalled(),
               ::testing::IsSubsetOf({"cuGetErrorName", "cuGetErrorString", "cuDeviceGetName",
-                                     "cuDeviceGetPCIBusId", "cuCtxDisablePeerAccess",
-                                     "cuDevicePrimaryCtxReset_v2", "cuStreamQuery",
-                                     "cuLaunchHostFunc", "cuEventQuery"}));
+                                     "cuDeviceGetPCIBusId", "cuDeviceGetUuid_v2",
+                                     "cuCtxDisablePeerAccess", "cuDevicePrimaryCtxReset_v2",
+                                     "cuStreamQuery", "cuLaunchHostFunc", "cuEventQuery"}));
 }
 
 // The driver of a GPU that writes no words is asked how far it is.

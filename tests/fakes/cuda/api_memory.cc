@@ -22,8 +22,8 @@ FAKE_CUDA_API int cuMemGetInfo_v2(size_t* free, size_t* total) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   if (free == nullptr || total == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
-  const int64_t memory = call.driver().knobs.memory;
   const auto& device = call.driver().devices[static_cast<size_t>(call.context().device)];
+  const int64_t memory = call.driver().MemoryOf(device);
   *total = static_cast<size_t>(memory);
   *free = static_cast<size_t>(memory - device.used);
   return fakecuda::CUDA_SUCCESS;
