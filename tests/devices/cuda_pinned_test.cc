@@ -132,6 +132,35 @@ TEST_F(CudaPinned, WhereTheDriverLocksNoMoreItIsNotAskedForMore) {
   EXPECT_EQ(Read(buffer), "as ever.");
 }
 
+// What it refused it may lock later: the first time it is asked when so many have got nothing, and
+// after each further refusal when twice as many have.
+TEST_F(CudaPinned, WhereTheDriverHasLockedNoMoreItIsAskedAgainLater) {
+  OpenWith(64 * kMega);
+  const auto first = Lend(kMega);
+  fake_.Set("register_error", 2);  // CUDA_ERROR_OUT_OF_MEMORY
+  EXPECT_EQ(Lend(kMega), nullptr);
+  // How many get nothing until the driver is asked and locks it.
+  const auto misses = [&](int64_t most) {
+    int64_t n = 0;
+    while (n < most && Lend(kMega) == nullptr) ++n;
+    return n;
+  };
+  EXPECT_EQ(misses(64), 64) << "the last of them asked, and was refused";
+  fake_.Set("register_error", 0);
+  EXPECT_EQ(misses(1000), 127);
+  EXPECT_EQ(locked(), 2);
+  // From then on there is no limit but that of the options, until the next refusal.
+  const auto kept = Lend(kMega), more = Lend(2 * kMega), most = Lend(16 * kMega);
+  EXPECT_NE(kept, nullptr);
+  EXPECT_NE(more, nullptr);
+  EXPECT_NE(most, nullptr);
+  EXPECT_EQ(locked(), 4);
+  fake_.Set("register_error", 2);
+  EXPECT_EQ(Lend(kMega), nullptr);
+  fake_.Set("register_error", 0);
+  EXPECT_EQ(misses(1000), 63);
+}
+
 // With the generation, whether it is kept or in use; the next has its own.
 TEST_F(CudaPinned, IsUnlockedWhenTheGpuIsLost) {
   OpenWith(64 * kMega);
