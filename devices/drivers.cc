@@ -136,14 +136,16 @@ Hosting HostCuda(const DriverOptions& options) {
   return HostedSetup{.library = options.cuda_library,
                      .devices = options.cuda_devices,
                      .memory_limit = options.cuda_memory,
-                     .assembler = options.cuda_assembler ? kAskForAssembler : ""};
+                     .assembler = options.cuda_assembler ? kAskForAssembler : "",
+                     .pinned = options.pinned_memory};
 }
 
 Hosting HostHip(const DriverOptions& options) {
   if (options.hip_library.empty() || options.hip_devices == 0) return std::nullopt;
   return HostedSetup{.library = options.hip_library,
                      .devices = options.hip_devices,
-                     .memory_limit = options.hip_memory};
+                     .memory_limit = options.hip_memory,
+                     .pinned = options.pinned_memory};
 }
 
 Hosting HostOpenCl(const DriverOptions& options) {
@@ -157,7 +159,8 @@ Hosting HostNv(const DriverOptions& options) {
   if (options.nv_devices == 0 || !options.nv_assembler.ok()) return std::nullopt;
   return HostedSetup{.devices = options.nv_devices,
                      .memory_limit = options.nv_memory,
-                     .assembler = *options.nv_assembler};
+                     .assembler = *options.nv_assembler,
+                     .pinned = options.pinned_memory};
 }
 
 constexpr Driver kDrivers[] = {

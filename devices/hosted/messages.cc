@@ -228,6 +228,7 @@ std::string EncodeHostedSetup(const HostedSetup& setup) {
   out.Text(setup.assembler);
   out.Word(static_cast<uint8_t>(setup.inexact));
   out.Text(setup.hardware);
+  out.Word(setup.pinned);
   return out.Take();
 }
 
@@ -243,6 +244,7 @@ absl::StatusOr<HostedSetup> DecodeHostedSetup(std::string_view bytes) {
   setup.assembler = std::string(in.Text());
   setup.inexact = in.Bool();
   setup.hardware = std::string(in.Text());
+  setup.pinned = in.Word<int64_t>();
   if (!in.Done()) return absl::DataLossError("a malformed setup");
   return setup;
 }

@@ -42,6 +42,7 @@ struct HostedSetup {
   std::string assembler = {};  // see NvOptions
   bool inexact = false;        // see OpenClOptions
   std::string hardware = {};   // see OneDevice
+  int64_t pinned = 0;          // bytes of the staging memory that the driver may lock
 };
 
 struct HostedQueueFacts {
