@@ -136,14 +136,16 @@ Hosting HostCuda(const DriverOptions& options) {
   return HostedSetup{.library = options.cuda_library,
                      .devices = options.cuda_devices,
                      .memory_limit = options.cuda_memory,
-                     .assembler = options.cuda_assembler ? kAskForAssembler : ""};
+                     .assembler = options.cuda_assembler ? kAskForAssembler : "",
+                     .pinned = options.pinned_memory};
 }
 
 Hosting HostHip(const DriverOptions& options) {
   if (options.hip_library.empty() || options.hip_devices == 0) return std::nullopt;
   return HostedSetup{.library = options.hip_library,
                      .devices = options.hip_devices,
-                     .memory_limit = options.hip_memory};
+                     .memory_limit = options.hip_memory,
+                     .pinned = options.pinned_memory};
 }
 
 Hosting HostOpenCl(const DriverOptions& options) {
@@ -157,7 +159,8 @@ Hosting HostNv(const DriverOptions& options) {
   if (options.nv_devices == 0 || !options.nv_assembler.ok()) return std::nullopt;
   return HostedSetup{.devices = options.nv_devices,
                      .memory_limit = options.nv_memory,
-                     .assembler = *options.nv_assembler};
+                     .assembler = *options.nv_assembler,
+                     .pinned = options.pinned_memory};
 }
 
 constexpr Driver kDrivers[] = {
@@ -216,9 +219,12 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   return all;
 }
 
-absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std::string>* notes,
-                                      int64_t* shown) {
-  DriverOptions options{.only = {setup.only, setup.generation, shown},
+absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, HostedOpened* opened) {
+  DriverOptions options{.only = {.number = setup.only,
+                                 .generation = setup.generation,
+                                 .hardware = setup.hardware,
+                                 .shown = &opened->shown,
+                                 .opened = &opened->hardware},
                         .cuda_library = setup.library,
                         .cuda_devices = setup.devices,
                         .cuda_memory = setup.memory_limit,
@@ -236,7 +242,9 @@ absl::StatusOr<Devices> OpenForDaemon(const HostedSetup& setup, std::vector<std:
     options.cuda_assembler = [](const std::string&) { return std::string(kAskForAssembler); };
   }
   for (const Driver& driver : kDrivers) {
-    if (driver.name == setup.driver && driver.hosted != nullptr) return driver.open(options, notes);
+    if (driver.name == setup.driver && driver.hosted != nullptr) {
+      return driver.open(options, &opened->notes);
+    }
   }
   return InvalidArgument("no driver ", setup.driver, " for a worker");
 }

@@ -83,7 +83,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenDevices(
 
 // What telegrad-device-worker opens for a daemon: see HostedOpener.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenForDaemon(const HostedSetup& setup,
-                                                                   std::vector<std::string>* notes,
-                                                                   int64_t* shown);
+                                                                   HostedOpened* opened);
 
 }  // namespace telegrad

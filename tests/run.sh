@@ -10,7 +10,7 @@ Usage: tests/run.sh [--full [--fuzz SECONDS] [--soak SECONDS]] [-j JOBS] [--help
 Installs missing packages, builds the release preset, runs its tests and makes Debian packages in build/packages.
   --full   also run the packages and the quickstart in a fresh Debian (as root, with debootstrap),
            20,000 random lists of moves, soak, races on OpenCL, all captured graphs and ONNX cases on fake HIP and CUDA,
-           OpenCL and fake raw NVIDIA devices, networks on fake HIP, the GPU bundle, an earlier commit's daemon beside
+           OpenCL and fake raw NVIDIA devices, networks on fake HIP and CUDA, the GPU bundle, an earlier commit's daemon beside
            this one's, chaos at full size, the tsan and asan (with UBSan) presets and fuzzing, which takes hours on two
            cores
   --fuzz SECONDS  time for which --full runs each fuzz target (default 60)
@@ -116,6 +116,7 @@ if $full; then
   step "captures on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/captures_on_hip_test
   step "onnx on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/onnx_on_hip_test
   step "graphs on cuda" env TELEGRAD_CUDA_EVERY=1 build/release/tests/nvptx/graphs_on_cuda_test
+  step "networks on cuda" env TELEGRAD_CUDA_EVERY=1 build/release/tests/nvptx/networks_on_cuda_test
   step "graphs on nv" env TELEGRAD_NV_EVERY=1 build/release/tests/nv/graphs_on_nv_test
   step "graphs on opencl" env TELEGRAD_OPENCL_EVERY=1 build/release/tests/opencl/graphs_on_opencl_test
   step "networks on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/networks_on_hip_test

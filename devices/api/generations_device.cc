@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/api/locks_host_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 
@@ -106,7 +107,7 @@ class GenerationsQueue final : public Queue {
   const size_t index_;
 };
 
-class GenerationsDevice final : public Device {
+class GenerationsDevice final : public Device, public LocksHostMemory {
  public:
   GenerationsDevice(std::unique_ptr<Generation> first, GenerationOpener open,
                     std::shared_ptr<Sensors> sensors, uint64_t number)
@@ -162,6 +163,14 @@ class GenerationsDevice final : public Device {
   std::shared_ptr<Memory> LendPinned(int64_t size) override {
     const SharedLock lock(mutex_);
     return now_.generation == nullptr ? nullptr : now_.device().LendPinned(size);
+  }
+  absl::StatusOr<std::shared_ptr<Memory>> LockHost(std::shared_ptr<void> pages,
+                                                   int64_t size) override {
+    const SharedLock lock(mutex_);
+    TG_RETURN_IF_ERROR(NoneLocked());
+    auto* const locks = dynamic_cast<LocksHostMemory*>(&now_.device());
+    if (locks == nullptr) return Unimplemented(name_, " locks no memory of the host");
+    return locks->LockHost(std::move(pages), size);
   }
   bool Makes(MemoryKind kind) const override { return kinds_[static_cast<size_t>(kind)]; }
   absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "devices/api/device.h"
@@ -37,12 +38,20 @@ class Generation {
 struct OneDevice {
   int64_t number = -1;
   uint64_t generation = 1;
-  // Set while the devices are opened, unless it is null: how many of them there are.
+  // Which hardware it is, where the driver shows each process other hardware: as the process said
+  // that first opened the device. "": that is for the driver to say.
+  std::string hardware = {};
+  // Set while the devices are opened, unless they are null: how many of them there are, and which
+  // hardware this one is.
   int64_t* shown = nullptr;
+  std::string* opened = nullptr;
 
   bool Has(int64_t device) const { return number < 0 || number == device; }
   void Show(int64_t devices) const {
     if (shown != nullptr) *shown = devices;
+  }
+  void TellHardware(const std::string& which) const {
+    if (opened != nullptr) *opened = which;
   }
 };
 

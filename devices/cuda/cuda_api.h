@@ -32,6 +32,9 @@ using CUmemAccessDesc = stream::MemoryAccess;
 using CUmemAllocationGranularity_flags = stream::GranularityOption;
 
 using CUtensorMap = stream::EncodedTensorMap;
+struct CUuuid {
+  char bytes[16];
+};
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 

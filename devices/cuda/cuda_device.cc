@@ -1,12 +1,19 @@
 // Opens each GPU that the driver shows, describes it by its attributes, and enables access
 // between GPUs that can reach each other. A GPU that cannot be used is left out with a note.
+//
+// Where a GPU is in MIG mode, the driver shows a process less than there is (mig.h): then a process
+// that opens one device names it to the driver before cuInit, and a process that opens all says
+// what it cannot have.
 #include "devices/cuda/cuda_device.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "devices/cuda/cuda_driver.h"
+#include "devices/cuda/mig.h"
 #include "devices/cuda/nvml.h"
 #include "devices/stream/open_each.h"
 #include "engine/base/status.h"
@@ -120,17 +127,60 @@ std::string NameOf(const Library& library, int index) {
   return name.data();
 }
 
+// Where it stands on the bus; "": the driver does not tell.
+std::string BusIdOf(const Library& library, int index) {
+  cuda::CUdevice device = 0;
+  std::array<char, 32> bus_id{};
+  if (library.api().cuDeviceGet(&device, index) != cuda::CUDA_SUCCESS ||
+      library.api().cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()) - 1,
+                                        device) != cuda::CUDA_SUCCESS) {
+    return "";
+  }
+  return bus_id.data();
+}
+
+absl::StatusOr<std::string> UuidOf(const Library& library, int index, bool instance) {
+  cuda::CUdevice device = 0;
+  cuda::CUuuid uuid{};
+  TG_RETURN_IF_ERROR(TG_CUDA(library, cuDeviceGet, &device, index));
+  TG_RETURN_IF_ERROR(TG_CUDA(library, cuDeviceGetUuid_v2, &uuid, device));
+  return cuda::UuidText(uuid, instance);
+}
+
+// "MIG-..." where the device is an instance, else "".
+std::string InstanceOf(const Library& library, const cuda::Nvml* nvml, int index) {
+  if (nvml == nullptr || !cuda::IsInMigMode(*nvml, BusIdOf(library, index))) return "";
+  return UuidOf(library, index, /*instance=*/true).value_or("");
+}
+
 // Null where the management library is missing or the driver does not tell where the GPU stands.
 std::shared_ptr<Sensors> SensorsOf(const Library& library, std::shared_ptr<const cuda::Nvml> nvml,
                                    int index, const Clock* clock) {
-  cuda::CUdevice device = 0;
-  std::array<char, 32> bus_id{};
-  if (nvml == nullptr || library.api().cuDeviceGet(&device, index) != cuda::CUDA_SUCCESS ||
-      library.api().cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()) - 1,
-                                        device) != cuda::CUDA_SUCCESS) {
-    return nullptr;
+  std::string bus_id = BusIdOf(library, index);
+  if (nvml == nullptr || bus_id.empty()) return nullptr;
+  std::string instance = InstanceOf(library, nvml.get(), index);
+  return cuda::MakeNvmlSensors(std::move(nvml), std::move(bus_id), std::move(instance), clock);
+}
+
+// That the driver has understood what it was asked for.
+absl::Status CheckShown(const Library& library, const std::string& uuid) {
+  TG_ASSIGN_OR_RETURN(const std::string shown,
+                      UuidOf(library, 0, /*instance=*/uuid.starts_with("MIG-")));
+  if (shown == uuid) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("the driver shows ", shown, " in place of ", uuid));
+}
+
+// What `telegrad devices` says of a device that is an instance; nothing of others.
+std::optional<std::string> InstanceNote(const Library& library, const cuda::Nvml* nvml, int index,
+                                        const std::string& name) {
+  const std::string uuid = InstanceOf(library, nvml, index);
+  if (uuid.empty()) return std::nullopt;
+  std::string text =
+      StrCat(name, ": ", NameOf(library, index), ", an instance of a GPU in MIG mode, ", uuid);
+  if (const auto bytes = cuda::MemoryOf(*nvml, uuid)) {
+    StrAppend(&text, ", with ", *bytes >> 20, " MiB");
   }
-  return cuda::MakeNvmlSensors(std::move(nvml), bus_id.data(), clock);
+  return text;
 }
 
 }  // namespace
@@ -141,36 +191,73 @@ std::vector<std::unique_ptr<Device>> OpenCudas(const CudaOptions& options,
     if (notes != nullptr) notes->push_back(std::move(text));
   };
   if (options.devices == 0) return {};
-  const auto library = Library::Open(options.library);
-  if (!library.ok()) {
-    note(StrCat("CUDA: ", ToStd(library.status().message())));
-    return {};
+  const std::shared_ptr<const cuda::Nvml> nvml = cuda::OpenNvml(options.management);
+  cuda::MigUnits units;
+  if (nvml != nullptr) units = cuda::FindMigUnits(*nvml, std::getenv("CUDA_VISIBLE_DEVICES"));
+  for (std::string& text : units.notes) note(std::move(text));
+  const auto at_most = [&](int64_t n) {
+    return static_cast<int>(options.devices > 0 ? std::min(n, options.devices) : n);
+  };
+  const int all = at_most(std::ssize(units.uuids));
+  // What this process is to open; "": what the driver shows.
+  std::string wanted = options.only.hardware;
+  const int number = static_cast<int>(options.only.number);
+  if (number >= 0 && number < all && wanted.empty()) wanted = units.uuids[number];
+  const std::string name = StrCat("CUDA:", number);  // of the wanted one
+  if (!wanted.empty()) {
+    options.only.Show(std::max(all, number + 1));
+    options.only.TellHardware(wanted);
+    setenv("CUDA_VISIBLE_DEVICES", wanted.c_str(), /*replace=*/1);
   }
+  const auto library = Library::Open(options.library);
+  absl::Status status = library.status();
   int count = 0;
-  if (const absl::Status status = TG_CUDA(**library, cuDeviceGetCount, &count); !status.ok()) {
-    note(StrCat("CUDA: ", ToStd(status.message())));
+  if (status.ok()) status = TG_CUDA(**library, cuDeviceGetCount, &count);
+  if (status.ok() && !wanted.empty()) status = CheckShown(**library, wanted);
+  if (!status.ok()) {
+    note(wanted.empty() ? StrCat("CUDA: ", ToStd(status.message()))
+                        : StrCat(name, " (", wanted, ") is left out: ", ToStd(status.message())));
     return {};
   }
   if (count == 0) note("CUDA: the NVIDIA driver shows no GPU");
-  if (options.devices > 0) count = static_cast<int>(std::min<int64_t>(count, options.devices));
+  count = wanted.empty() ? at_most(count) : std::max(all, number + 1);
+  if (wanted.empty() && count < all) {
+    note(
+        StrCat("CUDA: ", all - count, " of ", all, " GPUs and instances are left out: a GPU is in ",
+               "MIG mode, and the driver gives a process one instance and no whole GPU beside it; ",
+               "--isolate=device or tenant opens each in a process of its own"));
+  }
   const auto driver = std::make_shared<const CudaDriver>(*library);
+  // By which number the driver knows what is a device of that number here.
+  const auto index = [only_one = !wanted.empty()](int i) { return only_one ? 0 : i; };
   const stream::Opening opening{
       .kind = "CUDA",
       .count = count,
       .only = options.only,
-      .open = [driver, options](
-                  int i, const std::string& name,
-                  uint64_t number) { return OpenOne(driver, i, name, number, options); },
-      .product = [driver](int i) { return NameOf(driver->library(), i); },
+      .open =
+          [=](int i, const std::string& device_name, uint64_t generation) {
+            return OpenOne(driver, index(i), device_name, generation, options);
+          },
+      .product = [=](int i) { return NameOf(driver->library(), index(i)); },
       .access = {.enable = [driver](
                                Context& device,
                                const Context& peer) { return Befriend(*driver, device, peer); },
                  .disable = [driver](
                                 Context& device,
                                 const Context& peer) { return Unfriend(*driver, device, peer); }},
-      .sensors = [driver, nvml = cuda::OpenNvml(options.management), clock = options.clock](
-                     int i) { return SensorsOf(driver->library(), nvml, i, clock); }};
-  return stream::OpenEach(opening, notes);
+      .sensors = [=, clock = options.clock](
+                     int i) { return SensorsOf(driver->library(), nvml, index(i), clock); }};
+  auto devices = stream::OpenEach(opening, notes);
+  for (int i = 0; i < count; ++i) {
+    const std::string device_name = StrCat("CUDA:", i);
+    const bool is_there = std::ranges::any_of(
+        devices, [&](const auto& device) { return device->name() == device_name; });
+    if (!is_there) continue;
+    if (auto text = InstanceNote(driver->library(), nvml.get(), index(i), device_name)) {
+      note(*std::move(text));
+    }
+  }
+  return devices;
 }
 
 }  // namespace telegrad

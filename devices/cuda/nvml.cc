@@ -1,59 +1,53 @@
-// Each figure is a call, and one that is refused, as ECC is by GPUs without it, leaves its figure
-// out and nothing else.
+// Each figure is a call, and one that is refused, as ECC is by GPUs without it and utilization by
+// GPUs in MIG mode, leaves its figure out and nothing else.
 #include "devices/cuda/nvml.h"
 
 #include <dlfcn.h>
 
 #include <utility>
 
+#include "devices/cuda/nvml_library.h"
+
 namespace telegrad::cuda {
-namespace {
 
-// Types and numbers of nvml.h, CUDA Toolkit 12.
-using nvmlReturn_t = int;
-constexpr nvmlReturn_t NVML_SUCCESS = 0;
-using nvmlDevice_t = struct DeviceOfNvml*;
-struct nvmlUtilization_t {
-  unsigned int gpu;     // percent of the time in which kernels ran, over the last sample
-  unsigned int memory;  // in which memory was read or written
-};
-struct nvmlMemory_t {
-  unsigned long long total, free, used;  // NOLINT(google-runtime-int): bytes
-};
-using nvmlTemperatureSensors_t = int;
-constexpr nvmlTemperatureSensors_t NVML_TEMPERATURE_GPU = 0;
-using nvmlMemoryErrorType_t = int;
-constexpr nvmlMemoryErrorType_t NVML_MEMORY_ERROR_TYPE_CORRECTED = 0;
-constexpr nvmlMemoryErrorType_t NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1;
-using nvmlEccCounterType_t = int;
-constexpr nvmlEccCounterType_t NVML_VOLATILE_ECC = 0;  // since the driver was loaded
-
-}  // namespace
-
-class Nvml {
- public:
-  bool Open(const std::string& path) {
-    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) return false;
+bool Nvml::Open(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return false;
 #define NVML_SYMBOL(name, parameters)                            \
   name = reinterpret_cast<decltype(name)>(dlsym(handle, #name)); \
   if (name == nullptr) return false;
+#define NVML_MIG_SYMBOL(name, parameters)                        \
+  name = reinterpret_cast<decltype(name)>(dlsym(handle, #name)); \
+  knows_mig_ &= name != nullptr;
 #include "devices/cuda/nvml.def"
 #undef NVML_SYMBOL
-    return nvmlInit_v2() == NVML_SUCCESS;
-  }
-
-#define NVML_SYMBOL(name, parameters) nvmlReturn_t(*name) parameters = nullptr;
-#include "devices/cuda/nvml.def"
-#undef NVML_SYMBOL
-};
+  return nvmlInit_v2() == NVML_SUCCESS;
+}
 
 namespace {
 
+// What is refused has no figure.
+void AskMemory(const Nvml& nvml, nvmlDevice_t of, Readings* out) {
+  nvmlMemory_t memory{};
+  if (nvml.nvmlDeviceGetMemoryInfo(of, &memory) != NVML_SUCCESS) return;
+  (*out)[Sensor::kMemory] = static_cast<double>(memory.total);
+  (*out)[Sensor::kMemoryUsed] = static_cast<double>(memory.used);
+}
+
+void AskUtilization(const Nvml& nvml, nvmlDevice_t of, Readings* out) {
+  nvmlUtilization_t utilization{};
+  if (nvml.nvmlDeviceGetUtilizationRates(of, &utilization) != NVML_SUCCESS) return;
+  (*out)[Sensor::kUtilization] = utilization.gpu / 100.0;
+}
+
 class NvmlSensors final : public Sensors {
  public:
-  NvmlSensors(std::shared_ptr<const Nvml> nvml, std::string pci_bus_id, const Clock* clock)
-      : Sensors(clock), nvml_(std::move(nvml)), pci_bus_id_(std::move(pci_bus_id)) {}
+  NvmlSensors(std::shared_ptr<const Nvml> nvml, std::string pci_bus_id, std::string instance,
+              const Clock* clock)
+      : Sensors(clock),
+        nvml_(std::move(nvml)),
+        pci_bus_id_(std::move(pci_bus_id)),
+        instance_(std::move(instance)) {}
 
  private:
   // The handle is asked for each time: a GPU that was reset or taken away has another, or none.
@@ -63,15 +57,14 @@ class NvmlSensors final : public Sensors {
     if (nvml_->nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id_.c_str(), &gpu) != NVML_SUCCESS) {
       return out;
     }
-    nvmlUtilization_t utilization{};
-    if (nvml_->nvmlDeviceGetUtilizationRates(gpu, &utilization) == NVML_SUCCESS) {
-      out[Sensor::kUtilization] = utilization.gpu / 100.0;
+    // An instance has memory of its own. Power, temperature and errors are those of its GPU.
+    nvmlDevice_t instance = gpu;
+    if (!instance_.empty() &&
+        nvml_->nvmlDeviceGetHandleByUUID(instance_.c_str(), &instance) != NVML_SUCCESS) {
+      return out;
     }
-    nvmlMemory_t memory{};
-    if (nvml_->nvmlDeviceGetMemoryInfo(gpu, &memory) == NVML_SUCCESS) {
-      out[Sensor::kMemory] = static_cast<double>(memory.total);
-      out[Sensor::kMemoryUsed] = static_cast<double>(memory.used);
-    }
+    AskUtilization(*nvml_, instance, &out);
+    AskMemory(*nvml_, instance, &out);
     unsigned int number = 0;
     if (nvml_->nvmlDeviceGetPowerUsage(gpu, &number) == NVML_SUCCESS) {
       out[Sensor::kPower] = number / 1000.0;
@@ -94,6 +87,7 @@ class NvmlSensors final : public Sensors {
 
   const std::shared_ptr<const Nvml> nvml_;
   const std::string pci_bus_id_;
+  const std::string instance_;  // "": the whole GPU
 };
 
 }  // namespace
@@ -104,8 +98,9 @@ std::shared_ptr<const Nvml> OpenNvml(const std::string& path) {
 }
 
 std::shared_ptr<Sensors> MakeNvmlSensors(std::shared_ptr<const Nvml> nvml, std::string pci_bus_id,
-                                         const Clock* clock) {
-  return std::make_shared<NvmlSensors>(std::move(nvml), std::move(pci_bus_id), clock);
+                                         std::string instance, const Clock* clock) {
+  return std::make_shared<NvmlSensors>(std::move(nvml), std::move(pci_bus_id), std::move(instance),
+                                       clock);
 }
 
 }  // namespace telegrad::cuda

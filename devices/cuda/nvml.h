@@ -16,9 +16,11 @@ class Nvml;
 std::shared_ptr<const Nvml> OpenNvml(const std::string& path);
 
 // Of the GPU at that place of the PCI bus, "0000:01:00.0", as cuDeviceGetPCIBusId says: the numbers
-// of the two libraries differ (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER). The readings are empty
-// where the library knows no such GPU.
+// of the two libraries differ (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER). Where it is in MIG mode,
+// `instance` is the one of its instances whose memory is meant, "MIG-...", else "". The readings
+// are empty where the library knows no such GPU or instance.
 std::shared_ptr<Sensors> MakeNvmlSensors(std::shared_ptr<const Nvml> nvml, std::string pci_bus_id,
+                                         std::string instance = "",
                                          const Clock* clock = Clock::Steady());
 
 }  // namespace telegrad::cuda

@@ -33,6 +33,7 @@ struct CurrentProcess {
     counted = true;
     next_start_ns = process->ended_ns() + lives.Ended(process->EndedAtOnce());
   }
+  std::string hardware TG_GUARDED_BY(mutex);  // what the first one opened, see OneDevice
 };
 
 namespace {
@@ -204,6 +205,8 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .on_over = options_.on_over};
   process.setup.only = number_;
   process.setup.generation = generation;
+  const MutexLock lock(current_->mutex);
+  if (!current_->hardware.empty()) process.setup.hardware = current_->hardware;
   return process;
 }
 
@@ -276,6 +279,7 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::OpenIn(DriverProcess:
     const MutexLock lock(current_->mutex);
     current_->process = process;
     current_->counted = false;
+    current_->hardware = process->opened().hardware;
   }
   return std::make_unique<HostedGeneration>(
       std::make_unique<HostedDevice>(std::move(process), *std::move(facts), options_));

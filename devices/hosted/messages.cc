@@ -227,6 +227,8 @@ std::string EncodeHostedSetup(const HostedSetup& setup) {
   out.Word(setup.memory_limit);
   out.Text(setup.assembler);
   out.Word(static_cast<uint8_t>(setup.inexact));
+  out.Text(setup.hardware);
+  out.Word(setup.pinned);
   return out.Take();
 }
 
@@ -241,6 +243,8 @@ absl::StatusOr<HostedSetup> DecodeHostedSetup(std::string_view bytes) {
   setup.memory_limit = in.Word<int64_t>();
   setup.assembler = std::string(in.Text());
   setup.inexact = in.Bool();
+  setup.hardware = std::string(in.Text());
+  setup.pinned = in.Word<int64_t>();
   if (!in.Done()) return absl::DataLossError("a malformed setup");
   return setup;
 }
@@ -252,6 +256,7 @@ std::string EncodeHostedOpened(const HostedOpened& opened) {
   out.Word(static_cast<uint64_t>(notes));
   for (size_t i = 0; i < notes; ++i) out.Text(opened.notes[i].substr(0, kMaxText));
   out.Word(opened.shown);
+  out.Text(opened.hardware);
   out.Word(static_cast<uint8_t>(opened.device.has_value()));
   if (opened.device) WriteFacts(*opened.device, &out);
   return out.Take();
@@ -266,6 +271,7 @@ absl::StatusOr<HostedOpened> DecodeHostedOpened(std::string_view bytes) {
   for (size_t i = 0; i < notes && in.ok(); ++i) opened.notes.push_back(ReadText(&in, kMaxText));
   opened.shown = in.Word<int64_t>();
   if (opened.shown < 0) in.Fail();
+  opened.hardware = ReadText(&in, kMaxText);
   if (in.Bool()) opened.device = ReadFacts(&in);
   if (!in.Done()) return absl::DataLossError("a malformed description of its devices");
   return opened;

@@ -22,7 +22,7 @@
 
 namespace telegrad {
 
-inline constexpr uint32_t kHostedProtocol = 2;
+inline constexpr uint32_t kHostedProtocol = 3;
 inline constexpr size_t kMaxHostedHello = 64;
 inline constexpr size_t kMaxHostedOpened = 1 << 20;
 inline constexpr size_t kMaxHostedOrder = size_t{512} << 20;
@@ -41,6 +41,8 @@ struct HostedSetup {
   int64_t memory_limit = 0;
   std::string assembler = {};  // see NvOptions
   bool inexact = false;        // see OpenClOptions
+  std::string hardware = {};   // see OneDevice
+  int64_t pinned = 0;          // bytes of the staging memory that the driver may lock
 };
 
 struct HostedQueueFacts {
@@ -63,6 +65,7 @@ struct HostedOpened {
   std::vector<std::string> notes = {};
   std::optional<HostedFacts> device = {};  // none: it cannot be used
   int64_t shown = 0;                       // how many devices the driver has
+  std::string hardware = {};               // see OneDevice
 };
 
 enum class HostedOrder : uint8_t {

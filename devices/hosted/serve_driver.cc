@@ -2,6 +2,8 @@
 // the process hangs or is waiting for one. Another one reads the orders. It submits runs and copies
 // itself, since a queue takes them without waiting, and leaves what a driver may take long for to a
 // few other threads: what is allocated, loaded and encoded is used only when it has been answered.
+// The first copy of a queue has its part of the staging memory locked, once, so that the GPU copies
+// from and to it, and no thread of the driver copies the bytes once more.
 // Outcomes are written by whichever thread of the driver reaches the points.
 #include "devices/hosted/serve_driver.h"
 
@@ -19,6 +21,7 @@
 
 #include "devices/api/futex.h"
 #include "devices/api/idle_at_once.h"
+#include "devices/api/locks_host_memory.h"
 #include "devices/api/shared_memory.h"
 #include "devices/hosted/hosted_control.h"
 #include "devices/worker/lockdown.h"
@@ -34,6 +37,7 @@ namespace {
 constexpr int kBroken = 1;
 constexpr int kRequestThreads = 4;
 constexpr size_t kCopyLengths = 64;  // of which the encoded command is kept
+constexpr int64_t kStagingPart = kStagingBlocks * kStagingBlock;  // bytes of a queue
 
 class StagingMemory final : public Memory {
  public:
@@ -46,6 +50,7 @@ struct Hosting {
   std::unique_ptr<SharedMapping> control, staging;
   UniqueFd bell;
   std::unique_ptr<Device> device;
+  int64_t pinned = 0;  // see HostedSetup
 };
 
 class DriverServer {
@@ -140,8 +145,28 @@ class DriverServer {
     return true;
   }
 
+  // Of the staging memory, by the thread that reads orders. To lock a queue's part takes as long as
+  // to copy a few blocks, and where the driver does not, its queue copies as from any memory.
+  BufferView StagingView(const HostedView& view) {
+    const int64_t part = view.offset / kStagingPart, at = view.offset % kStagingPart;
+    const BufferView whole{staging_, view.offset, view.length};
+    if (part < 0 || part >= std::ssize(parts_) || view.length > kStagingPart - at) return whole;
+    StagingPart& own = parts_[static_cast<size_t>(part)];
+    auto* const locks = dynamic_cast<LocksHostMemory*>(&device_);
+    if (!own.was_asked && locks != nullptr && locked_ + kStagingPart <= hosting_.pinned) {
+      own.was_asked = true;
+      auto* const pages = hosting_.staging->base() + part * kStagingPart;
+      auto locked = locks->LockHost({pages, [](void*) {}}, kStagingPart);
+      if (locked.ok()) {
+        own.memory = *std::move(locked);
+        locked_ += kStagingPart;
+      }
+    }
+    return own.memory == nullptr ? whole : BufferView{own.memory, at, view.length};
+  }
+
   std::optional<BufferView> ViewOf(const HostedView& view) {
-    if (view.memory == kStagingId) return BufferView{staging_, view.offset, view.length};
+    if (view.memory == kStagingId) return StagingView(view);
     const MutexLock lock(mutex_);
     const auto it = memories_.find(view.memory);
     if (it == memories_.end()) return std::nullopt;
@@ -344,6 +369,12 @@ class DriverServer {
   HostedControl& control_;
   Device& device_;
   const std::shared_ptr<Memory> staging_;
+  struct StagingPart {
+    bool was_asked = false;  // the driver, to lock it
+    std::shared_ptr<Memory> memory = nullptr;
+  };
+  std::array<StagingPart, kHostedQueues> parts_ = {};
+  int64_t locked_ = 0;  // bytes of them
   std::deque<QueueState> queues_;
   // By length; of the thread that reads orders.
   std::map<int64_t, std::shared_ptr<const CommandBuffer>> copy_commands_;
@@ -383,6 +414,7 @@ absl::StatusOr<HostedSetup> Receive(int socket, Hosting* hosting) {
                       SharedMapping::Map(descriptors[1].get(), SizeOf(descriptors[1])));
   hosting->bell = std::move(descriptors[2]);
   hosting->socket = socket;
+  hosting->pinned = setup.pinned;
   return setup;
 }
 
@@ -397,7 +429,7 @@ int ServeDriver(int socket, const HostedOpener& open) {
   // Before anything of the driver is loaded.
   if (opened.status.ok()) opened.status = ConfineDriver();
   if (opened.status.ok()) {
-    auto found = open(*setup, &opened.notes, &opened.shown);
+    auto found = open(*setup, &opened);
     opened.status = found.status();
     if (found.ok()) devices = *std::move(found);
   }

@@ -12,10 +12,10 @@
 
 namespace telegrad {
 
-// The device that the setup is of, or none; `notes` get what is left out and why, and `shown` how
-// many devices the driver has.
+// The device that the setup is of, or none; of `opened`, the notes get what is left out and why,
+// and it is set how many devices the driver has and which hardware this one is.
 using HostedOpener = std::function<absl::StatusOr<std::vector<std::unique_ptr<Device>>>(
-    const HostedSetup& setup, std::vector<std::string>* notes, int64_t* shown)>;
+    const HostedSetup& setup, HostedOpened* opened)>;
 
 // Until the daemon closes its end; then the process ends with the code.
 int ServeDriver(int socket, const HostedOpener& open);

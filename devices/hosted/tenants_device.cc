@@ -296,8 +296,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenForTenants(const HostedOptions& opti
   int64_t context_bytes = 0;
   TG_ASSIGN_OR_RETURN(HostedFacts facts, opening.Describe(said, &context_bytes));
   TG_ASSIGN_OR_RETURN(auto keeper, TenantKeeper::Start());
+  HostedOptions of_this = options;
+  of_this.setup.hardware = said->hardware;
   return std::make_unique<TenantsDevice>(
-      std::make_shared<TenantsCore>(options, std::move(facts), context_bytes, number,
+      std::make_shared<TenantsCore>(of_this, std::move(facts), context_bytes, number,
                                     std::move(keeper)),
       "");
 }

@@ -32,6 +32,15 @@ StreamMemory::~StreamMemory() {
 }
 
 // Whole pages, because it is those that a driver locks.
+namespace {
+
+absl::Status LockPages(Context& context, void* at, int64_t bytes) {
+  TG_RETURN_IF_ERROR(context.Enter());
+  return TG_STREAM(context, host_register, at, static_cast<size_t>(bytes), kPortable);
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::Lock(const std::shared_ptr<Context>& context,
                                                            int64_t size, bool zeroed) {
   int64_t bytes = 0;
@@ -39,31 +48,35 @@ absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::Lock(const std::shared_ptr
     return InvalidArgument(context->name(), ": an allocation of ", size, " bytes");
   }
   TG_RETURN_IF_ERROR(context->health());
-  TG_RETURN_IF_ERROR(context->Enter());
   bytes = bytes / kPage * kPage;
   void* const at = std::aligned_alloc(kPage, static_cast<size_t>(bytes));
   if (at == nullptr) return ResourceExhausted("the host has no room for ", size, " bytes now");
+  std::shared_ptr<void> pages(at, &std::free);
   if (zeroed) std::memset(at, 0, static_cast<size_t>(bytes));
-  const absl::Status locked =
-      TG_STREAM(*context, host_register, at, static_cast<size_t>(bytes), kPortable);
-  if (!locked.ok()) {
-    std::free(at);
-    return locked;
+  TG_RETURN_IF_ERROR(LockPages(*context, at, bytes));
+  return std::make_shared<PinnedMemory>(context, std::move(pages), size);
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::LockAt(
+    const std::shared_ptr<Context>& context, std::shared_ptr<void> pages, int64_t size) {
+  if (size <= 0 || size % kPage != 0 || reinterpret_cast<uintptr_t>(pages.get()) % kPage != 0) {
+    return InvalidArgument(context->name(), ": ", size, " bytes to lock that are no whole pages");
   }
-  return std::make_shared<PinnedMemory>(context, at, size);
+  TG_RETURN_IF_ERROR(context->health());
+  TG_RETURN_IF_ERROR(LockPages(*context, pages.get(), size));
+  return std::make_shared<PinnedMemory>(context, std::move(pages), size);
 }
 
 // What the driver does not give back stays locked, and is used for nothing else: until the context
 // is reset where the GPU has failed, else for good, for others may hold the context, too.
 PinnedMemory::~PinnedMemory() {
-  std::shared_ptr<void> memory(host(), &std::free);
   bool is_free = context_->discarded();
   context_->Release([&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
   if (is_free) return;
   if (!context_->health().ok()) {
-    context_->Keep(std::move(memory));
+    context_->Keep(std::move(pages_));
   } else {
-    KeepForDriver(std::move(memory));
+    KeepForDriver(std::move(pages_));
   }
 }
 

@@ -58,14 +58,19 @@ class PinnedMemory final : public Memory {
   // Of whole pages, zeroed or with whatever contents. An error where the driver locks none.
   static absl::StatusOr<std::shared_ptr<Memory>> Lock(const std::shared_ptr<Context>& context,
                                                       int64_t size, bool zeroed);
-  PinnedMemory(std::shared_ptr<Context> context, void* at, int64_t size)
-      : Memory(at, size, /*writable=*/true, MemoryKind::kPinnedHost),
-        context_(std::move(context)) {}
+  // Whole pages where they are.
+  static absl::StatusOr<std::shared_ptr<Memory>> LockAt(const std::shared_ptr<Context>& context,
+                                                        std::shared_ptr<void> pages, int64_t size);
+  PinnedMemory(std::shared_ptr<Context> context, std::shared_ptr<void> pages, int64_t size)
+      : Memory(pages.get(), size, /*writable=*/true, MemoryKind::kPinnedHost),
+        context_(std::move(context)),
+        pages_(std::move(pages)) {}
   ~PinnedMemory() override;
   const Context& context() const { return *context_; }
 
  private:
   const std::shared_ptr<Context> context_;
+  std::shared_ptr<void> pages_;
 };
 
 // Thread-safe.

@@ -41,8 +41,9 @@ std::shared_ptr<Memory> PinnedPool::Take(int64_t size) {
     } else {
       int64_t kept = 0;
       for (const auto& [each, memory] : kept_) kept += each;
-      if (bytes_ - kept + bytes > limit_) return nullptr;
-      while (bytes_ + bytes > limit_) {
+      const int64_t limit = LimitLocked(bytes_ - kept + bytes);
+      if (bytes_ - kept + bytes > limit) return nullptr;
+      while (bytes_ + bytes > limit) {
         const auto largest = std::prev(kept_.end());
         bytes_ -= largest->first;
         dropped.push_back(std::move(largest->second));
@@ -54,12 +55,28 @@ std::shared_ptr<Memory> PinnedPool::Take(int64_t size) {
   if (block != nullptr) return Lend(std::move(block));
   dropped.clear();
   auto made = PinnedMemory::Lock(context_, bytes, /*zeroed=*/false);
-  if (made.ok()) return Lend(*std::move(made));
-  // It would refuse the next, too: what it has locked goes on serving.
   const MutexLock lock(mutex_);
+  if (made.ok()) {
+    // Within what it had granted it says nothing of more.
+    if (bytes_ > granted_) {
+      granted_ = limit_;
+      patience_ = kFirstPatience;
+    }
+    return Lend(*std::move(made));
+  }
+  // It would refuse the next, too: what it has locked goes on serving.
   bytes_ -= bytes;
-  limit_ = std::min(limit_, bytes_);
+  if (granted_ < limit_) patience_ = std::min(2 * patience_, kMostPatience);
+  granted_ = std::min(limit_, bytes_);
+  missed_ = 0;
   return nullptr;
+}
+
+int64_t PinnedPool::LimitLocked(int64_t bytes) {
+  if (bytes <= granted_ || bytes > limit_) return granted_;
+  if (++missed_ < patience_) return granted_;
+  missed_ = 0;  // others go on without meanwhile
+  return limit_;
 }
 
 std::shared_ptr<Memory> PinnedPool::Lend(std::shared_ptr<Memory> block) {

@@ -92,6 +92,12 @@ std::shared_ptr<Memory> StreamDevice::LendPinned(int64_t size) {
   return Makes(MemoryKind::kPinnedHost) ? pinned_->Take(size) : nullptr;
 }
 
+absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::LockHost(std::shared_ptr<void> pages,
+                                                               int64_t size) {
+  if (!Makes(MemoryKind::kPinnedHost)) return Unimplemented(name(), " locks no memory of the host");
+  return PinnedMemory::LockAt(context_, std::move(pages), size);
+}
+
 absl::StatusOr<std::shared_ptr<Memory>> StreamDevice::ImportHandle(std::string_view handle,
                                                                    int64_t size) {
   return memories_->Import(handle, size);

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/api/device.h"
+#include "devices/api/locks_host_memory.h"
 #include "devices/stream/context.h"
 #include "devices/stream/memory.h"
 #include "devices/stream/pinned_pool.h"
@@ -48,7 +49,7 @@ int64_t MemoryLimit(int64_t wanted, size_t free, size_t total);
 // for each direction between the host and the GPU.
 inline int CopyQueues(int engines) { return std::clamp(engines, 1, 2); }
 
-class StreamDevice final : public Device {
+class StreamDevice final : public Device, public LocksHostMemory {
  public:
   static absl::StatusOr<std::unique_ptr<StreamDevice>> Make(std::shared_ptr<Context> context,
                                                             Description description,
@@ -75,6 +76,8 @@ class StreamDevice final : public Device {
   absl::StatusOr<std::shared_ptr<Memory>> AllocOf(MemoryKind kind, int64_t size) override;
   bool Makes(MemoryKind kind) const override { return memories_->Makes(kind); }
   std::shared_ptr<Memory> LendPinned(int64_t size) override;
+  absl::StatusOr<std::shared_ptr<Memory>> LockHost(std::shared_ptr<void> pages,
+                                                   int64_t size) override;
   absl::StatusOr<std::string> ExportHandle(const Memory& memory) override {
     return memories_->Export(memory);
   }

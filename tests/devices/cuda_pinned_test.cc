@@ -2,8 +2,10 @@
 // unlocked, and what is copied through chunks of the queue's instead.
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 
+#include "devices/api/locks_host_memory.h"
 #include "engine/base/status.h"
 #include "tests/devices/cuda_fixture.h"
 
@@ -132,6 +134,35 @@ TEST_F(CudaPinned, WhereTheDriverLocksNoMoreItIsNotAskedForMore) {
   EXPECT_EQ(Read(buffer), "as ever.");
 }
 
+// What it refused it may lock later: the first time it is asked when so many have got nothing, and
+// after each further refusal when twice as many have.
+TEST_F(CudaPinned, WhereTheDriverHasLockedNoMoreItIsAskedAgainLater) {
+  OpenWith(64 * kMega);
+  const auto first = Lend(kMega);
+  fake_.Set("register_error", 2);  // CUDA_ERROR_OUT_OF_MEMORY
+  EXPECT_EQ(Lend(kMega), nullptr);
+  // How many get nothing until the driver is asked and locks it.
+  const auto misses = [&](int64_t most) {
+    int64_t n = 0;
+    while (n < most && Lend(kMega) == nullptr) ++n;
+    return n;
+  };
+  EXPECT_EQ(misses(64), 64) << "the last of them asked, and was refused";
+  fake_.Set("register_error", 0);
+  EXPECT_EQ(misses(1000), 127);
+  EXPECT_EQ(locked(), 2);
+  // From then on there is no limit but that of the options, until the next refusal.
+  const auto kept = Lend(kMega), more = Lend(2 * kMega), most = Lend(16 * kMega);
+  EXPECT_NE(kept, nullptr);
+  EXPECT_NE(more, nullptr);
+  EXPECT_NE(most, nullptr);
+  EXPECT_EQ(locked(), 4);
+  fake_.Set("register_error", 2);
+  EXPECT_EQ(Lend(kMega), nullptr);
+  fake_.Set("register_error", 0);
+  EXPECT_EQ(misses(1000), 63);
+}
+
 // With the generation, whether it is kept or in use; the next has its own.
 TEST_F(CudaPinned, IsUnlockedWhenTheGpuIsLost) {
   OpenWith(64 * kMega);
@@ -172,6 +203,47 @@ TEST_F(CudaPinned, GoesBackToTheSystemOnceTheGpuIsReset) {
   fake_.Set("unregister_error", 700);  // CUDA_ERROR_ILLEGAL_ADDRESS, as all calls say by now
   ASSERT_EQ(device().Recover(), absl::OkStatus());
   EXPECT_FALSE(IsThere(kept, kBytes));
+}
+
+// Memory of the process, such as a mapping, where it is.
+TEST_F(CudaPinned, PagesAreLockedWhereTheyAre) {
+  constexpr int64_t kBytes = 16 * kKilo;
+  OpenWith(0);
+  void* const at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  bool is_there = true;
+  std::shared_ptr<void> pages(at, [&](void* mapped) {
+    munmap(mapped, kBytes);
+    is_there = false;
+  });
+  auto* const locks = dynamic_cast<LocksHostMemory*>(&device());
+  ASSERT_NE(locks, nullptr);
+  EXPECT_EQ(locks->LockHost(pages, kBytes - 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(locks->LockHost({pages, static_cast<char*>(at) + 8}, 4096).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(locked(), 0);
+  auto locked_at = locks->LockHost(std::move(pages), kBytes);
+  ASSERT_TRUE(locked_at.ok()) << locked_at.status();
+  EXPECT_EQ((*locked_at)->host(), at);
+  EXPECT_EQ((*locked_at)->kind(), MemoryKind::kPinnedHost);
+  std::memcpy(at, "absolute", 8);
+  const BufferView buffer = Buffer(8);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(Move(buffer, {*locked_at, 0, 8}), 1);
+    EXPECT_EQ(Move({*locked_at, 8, 8}, buffer), 1);
+  }
+  EXPECT_EQ(std::string(static_cast<char*>(at) + 8, 8), "absolute");
+  EXPECT_EQ(locked(), 1);
+  EXPECT_EQ(chunks(), 0);
+  EXPECT_TRUE(is_there);
+  *locked_at = nullptr;
+  EXPECT_EQ(unlocked(), 1);
+  EXPECT_FALSE(is_there);
+  fake_.Set("register_error", 2);
+  EXPECT_EQ(locks->LockHost(std::shared_ptr<void>(std::aligned_alloc(4096, 4096), &std::free), 4096)
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(CudaPinned, MayOutliveTheDevice) {

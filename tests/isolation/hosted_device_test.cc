@@ -375,6 +375,39 @@ TEST_F(HostedDevices, CopiesGoThroughTheStagingMemory) {
   EXPECT_LE(at, SteadyNs());
 }
 
+// The driver there locks each queue's part of it once, so the GPU copies from and to it by itself:
+// here there is no other memory through which it could, and nothing more than that is locked.
+TEST_F(HostedDevices, TheStagingMemoryIsLockedOnceForEachQueue) {
+  constexpr int64_t kPart = kStagingBlocks * kStagingBlock;
+  const auto move = [this](int64_t bytes) -> absl::Status {
+    const BufferView there = Buffer(bytes);
+    const BufferView from = HostBuffer(*host_, std::string(static_cast<size_t>(bytes), 'm'));
+    const BufferView to = HostBuffer(*host_, std::string(static_cast<size_t>(bytes), '?'));
+    TG_ASSIGN_OR_RETURN(const TimelinePoint in, Copy(*device_, there, from));
+    TG_RETURN_IF_ERROR(in.Wait());
+    TG_ASSIGN_OR_RETURN(const TimelinePoint out,
+                        Copy(*device_, to, there, {}, QueueKind::kCopyOut));
+    TG_RETURN_IF_ERROR(out.Wait());
+    EXPECT_TRUE(Bytes(to) == Bytes(from));
+    return absl::OkStatus();
+  };
+  const std::string no_chunks = "FAKE_CUDA_HOST_ALLOC_ERROR=2";
+  HostedOptions options = Fake({no_chunks, "FAKE_CUDA_MOST_REGISTRATIONS=2"});
+  options.setup.pinned = 2 * kPart;
+  Open(options);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(move(11'000'003), absl::OkStatus());
+  // Within the limit only.
+  options.setup.pinned = 2 * kPart - 1;
+  Open(options);
+  EXPECT_EQ(move(1000).code(), absl::StatusCode::kResourceExhausted)
+      << "one of two queues has none";
+  // Where the driver locks none, its queues copy through what they allocate, as from other memory.
+  options.setup.pinned = 2 * kPart;
+  options.environment = {"FAKE_CUDA_REGISTER_ERROR=2"};
+  Open(options);
+  EXPECT_EQ(move(11'000'003), absl::OkStatus());
+}
+
 // A run that is cancelled ends before its next command; what waits for it fails as it does.
 TEST_F(HostedDevices, CancellationsReachTheProcess) {
   Open(Fake());

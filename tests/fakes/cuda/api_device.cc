@@ -5,8 +5,10 @@
 #include <string>
 
 #include "tests/fakes/cuda/device_facts.h"
+#include "tests/fakes/cuda/mig_units.h"
 #include "tests/fakes/cuda/scheduler.h"
 #include "tests/fakes/cuda/state.h"
+#include "tests/fakes/cuda/visible_devices.h"
 
 using fakecuda::Call;
 using fakecuda::Driver;
@@ -26,10 +28,11 @@ FAKE_CUDA_API int cuInit(unsigned int flags) {
   if (driver.knobs.init_error != 0) return static_cast<int>(driver.knobs.init_error);
   if (driver.knobs.devices == 0) return fakecuda::CUDA_ERROR_NO_DEVICE;
   if (driver.initialized) return fakecuda::CUDA_SUCCESS;
+  driver.devices = fakecuda::VisibleDevices(driver.knobs);
+  if (driver.devices.empty()) return fakecuda::CUDA_ERROR_NO_DEVICE;
   driver.initialized = true;
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
   driver.eager = loading != nullptr && std::strcmp(loading, "EAGER") == 0;
-  driver.devices.resize(static_cast<size_t>(driver.knobs.devices));
   driver.random.seed(static_cast<uint64_t>(driver.knobs.seed));
   if (driver.knobs.verbose != 0) {
     std::fprintf(stderr, "fake CUDA: seed %lld\n", static_cast<long long>(driver.knobs.seed));
@@ -67,8 +70,10 @@ FAKE_CUDA_API int cuDeviceGetName(char* name, int length, int device) {
   FAKE_RETURN_IF_FAILED(call);
   if (name == nullptr || length <= 0) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(call.driver(), device)) return fakecuda::CUDA_ERROR_INVALID_DEVICE;
-  std::snprintf(name, static_cast<size_t>(length), "Fake GPU sm_%d",
-                static_cast<int>(call.driver().knobs.capability));
+  const auto& of = call.driver().devices[static_cast<size_t>(device)];
+  std::snprintf(name, static_cast<size_t>(length), "Fake GPU sm_%d%s",
+                static_cast<int>(call.driver().knobs.capability),
+                of.instance == fakecuda::kWhole ? "" : " MIG 1g.16mb");
   return fakecuda::CUDA_SUCCESS;
 }
 
@@ -77,7 +82,8 @@ FAKE_CUDA_API int cuDeviceGetAttribute(int* value, int attribute, int device) {
   FAKE_RETURN_IF_FAILED(call);
   if (value == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(call.driver(), device)) return fakecuda::CUDA_ERROR_INVALID_DEVICE;
-  return fakecuda::AttributeOf(call.driver().knobs, device, attribute, value)
+  return fakecuda::AttributeOf(call.driver().knobs,
+                               call.driver().devices[static_cast<size_t>(device)], attribute, value)
              ? fakecuda::CUDA_SUCCESS
              : fakecuda::CUDA_ERROR_INVALID_VALUE;
 }
@@ -87,7 +93,8 @@ FAKE_CUDA_API int cuDeviceTotalMem_v2(size_t* bytes, int device) {
   FAKE_RETURN_IF_FAILED(call);
   if (bytes == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(call.driver(), device)) return fakecuda::CUDA_ERROR_INVALID_DEVICE;
-  *bytes = static_cast<size_t>(call.driver().knobs.memory);
+  *bytes = static_cast<size_t>(
+      call.driver().MemoryOf(call.driver().devices[static_cast<size_t>(device)]));
   return fakecuda::CUDA_SUCCESS;
 }
 
@@ -96,8 +103,8 @@ FAKE_CUDA_API int cuDeviceGetUuid_v2(fakecuda::Uuid* uuid, int device) {
   FAKE_RETURN_IF_FAILED(call);
   if (uuid == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(call.driver(), device)) return fakecuda::CUDA_ERROR_INVALID_DEVICE;
-  std::memcpy(uuid->bytes, "fake-cuda-gpu-00", 16);
-  uuid->bytes[15] = static_cast<char>('0' + device % 10);
+  const auto& of = call.driver().devices[static_cast<size_t>(device)];
+  std::memcpy(uuid->bytes, fakecuda::UuidBytes(of.gpu, of.instance).data(), 16);
   return fakecuda::CUDA_SUCCESS;
 }
 
@@ -106,8 +113,9 @@ FAKE_CUDA_API int cuDeviceGetPCIBusId(char* id, int length, int device) {
   FAKE_RETURN_IF_FAILED(call);
   if (id == nullptr || length < 13) return fakecuda::CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(call.driver(), device)) return fakecuda::CUDA_ERROR_INVALID_DEVICE;
-  std::snprintf(id, static_cast<size_t>(length), "0000:%02X:00.0",
-                static_cast<unsigned>(device + 1) & 255);
+  std::snprintf(
+      id, static_cast<size_t>(length), "0000:%02X:00.0",
+      static_cast<unsigned>(call.driver().devices[static_cast<size_t>(device)].gpu + 1) & 255);
   return fakecuda::CUDA_SUCCESS;
 }
 

@@ -22,8 +22,8 @@ FAKE_CUDA_API int cuMemGetInfo_v2(size_t* free, size_t* total) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   if (free == nullptr || total == nullptr) return fakecuda::CUDA_ERROR_INVALID_VALUE;
-  const int64_t memory = call.driver().knobs.memory;
   const auto& device = call.driver().devices[static_cast<size_t>(call.context().device)];
+  const int64_t memory = call.driver().MemoryOf(device);
   *total = static_cast<size_t>(memory);
   *free = static_cast<size_t>(memory - device.used);
   return fakecuda::CUDA_SUCCESS;
@@ -67,6 +67,9 @@ FAKE_CUDA_API int cuMemHostAlloc(void** host, size_t bytes, unsigned int flags) 
   if (host == nullptr || bytes == 0 || (flags & ~kHostFlags) != 0) {
     return fakecuda::CUDA_ERROR_INVALID_VALUE;
   }
+  if (call.driver().knobs.host_alloc_error != 0 && (flags & kDeviceMap) == 0) {
+    return static_cast<int>(call.driver().knobs.host_alloc_error);
+  }
   auto* const memory = static_cast<uint8_t*>(::operator new(bytes, kPage, std::nothrow));
   if (memory == nullptr) return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(memory, 0xcd, bytes);
@@ -99,6 +102,12 @@ FAKE_CUDA_API int cuMemHostRegister_v2(void* host, size_t bytes, unsigned int fl
   }
   if (call.driver().knobs.register_error != 0) {
     return static_cast<int>(call.driver().knobs.register_error);
+  }
+  const fakecuda::Counters& counters = call.driver().counters;
+  if (call.driver().knobs.most_registrations >= 0 &&
+      counters.host_registrations - counters.host_unregistrations >=
+          call.driver().knobs.most_registrations) {
+    return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
   }
   auto* const memory = static_cast<uint8_t*>(host);
   Allocation& allocation = call.driver().host_allocations[base];

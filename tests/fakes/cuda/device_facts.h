@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tests/fakes/cuda/personality.h"
+#include "tests/fakes/cuda/state.h"
 
 namespace fakecuda {
 
@@ -14,6 +14,6 @@ inline constexpr uint64_t kStaticSharedLimit = 48 << 10;  // without asking for 
 uint64_t SharedLimit(const Knobs& knobs);
 
 // The value of a CUdevice_attribute; false if the fake does not have it.
-bool AttributeOf(const Knobs& knobs, int device, int attribute, int* value);
+bool AttributeOf(const Knobs& knobs, const Device& device, int attribute, int* value);
 
 }  // namespace fakecuda

@@ -58,7 +58,7 @@ DevicePointer AllocateDevice(Driver& driver, Handle context, uint64_t bytes, boo
   Device& device = driver.devices[static_cast<size_t>(driver.contexts.at(context).device)];
   if (bytes > kRangeBytes) return 0;
   const auto charged = static_cast<int64_t>(RoundUp(bytes, kAllocationAlign));
-  if (charged > driver.knobs.memory - device.used) return 0;
+  if (charged > driver.MemoryOf(device) - device.used) return 0;
   auto* const host = new (std::nothrow) uint8_t[bytes];
   if (host == nullptr) return 0;
   std::memset(host, 0xcd, bytes);

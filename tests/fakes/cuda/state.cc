@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tests/fakes/cuda/mig_units.h"
 #include "tests/fakes/cuda/scheduler.h"
 #include "tests/fakes/cuda/virtual_memory.h"
 
@@ -24,6 +25,10 @@ Handle& CurrentContext() {
 void Driver::Problem(const std::string& text) {
   problems.push_back(text);
   if (knobs.verbose != 0) std::fprintf(stderr, "fake CUDA: %s\n", text.c_str());
+}
+
+int64_t Driver::MemoryOf(const Device& device) const {
+  return device.instance == kWhole ? knobs.memory : knobs.memory / kInstanceParts;
 }
 
 Context* Driver::FindContext(Handle handle) {

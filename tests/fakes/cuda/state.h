@@ -158,6 +158,8 @@ struct Context {
 };
 
 struct Device {
+  int gpu = 0;        // whose number on the bus is one more
+  int instance = -1;  // of it; -1: all of it
   int64_t used = 0;
   Handle primary = 0;
   int primary_count = 0;
@@ -197,6 +199,8 @@ struct Driver {
   uint64_t next_number = 1;
   std::multiset<Handle> awaited;  // streams that somebody waits for
 
+  // Bytes of the device.
+  int64_t MemoryOf(const Device& device) const;
   Handle NewHandle() { return 0xfa4e000000000000 + 16 * next_handle++; }
   void Problem(const std::string& text);
   Context* FindContext(Handle handle);

@@ -213,7 +213,8 @@ FAKE_CUDA_API int cuMemCreate(Handle* handle, size_t bytes,
   if (driver.knobs.create_error != 0) return static_cast<int>(driver.knobs.create_error);
   auto& device = driver.devices[static_cast<size_t>(properties->location.id)];
   const auto charged = static_cast<int64_t>(bytes);
-  if (fakecuda::Now(&driver.knobs.fail_allocation) || charged > driver.knobs.memory - device.used) {
+  if (fakecuda::Now(&driver.knobs.fail_allocation) ||
+      charged > driver.MemoryOf(device) - device.used) {
     ++driver.counters.refused_allocations;
     return fakecuda::CUDA_ERROR_OUT_OF_MEMORY;
   }
