@@ -27,13 +27,13 @@ struct CurrentProcess {
   bool counted TG_GUARDED_BY(mutex) = true;                     // that it has ended
   ShortLives lives TG_GUARDED_BY(mutex);
   int64_t next_start_ns TG_GUARDED_BY(mutex) = 0;
+  std::string hardware TG_GUARDED_BY(mutex);  // what the first one opened, see OneDevice
 
   void Count() TG_REQUIRES(mutex) {
     if (counted || process == nullptr || !process->is_over()) return;
     counted = true;
     next_start_ns = process->ended_ns() + lives.Ended(process->EndedAtOnce());
   }
-  std::string hardware TG_GUARDED_BY(mutex);  // what the first one opened, see OneDevice
 };
 
 namespace {
