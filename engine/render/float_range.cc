@@ -12,13 +12,14 @@ namespace telegrad {
 namespace {
 
 constexpr int kMaxRangeDepth = 16;
+constexpr int kMaxRangeSteps = 512;  // a value may be reached in many ways
 
-FloatRange Within(UOp u, int depth);
+FloatRange Within(UOp u, int depth, int* steps);
 
 // What `u` is where x < y holds, or where it does not.
-FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth) {
-  FloatRange range = Within(u, depth);
-  const FloatRange of_x = Within(x, depth), of_y = Within(y, depth);
+FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth, int* steps) {
+  FloatRange range = Within(u, depth, steps);
+  const FloatRange of_x = Within(x, depth, steps), of_y = Within(y, depth, steps);
   if (holds && u == x) range = {range.lo, std::min(range.hi, of_y.hi), false};
   if (holds && u == y) range = {std::max(range.lo, of_x.lo), range.hi, false};
   // A NaN of the other one makes the comparison false whatever this one is.
@@ -41,36 +42,45 @@ FloatRange Product(const FloatRange& x, const FloatRange& y) {
   return Bounded(std::ranges::min(ends), std::ranges::max(ends), x.nan || y.nan);
 }
 
-FloatRange Within(UOp u, int depth) {
-  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
+FloatRange Within(UOp u, int depth, int* steps) {
+  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth || --*steps < 0) return {};
   switch (u.op()) {
     case Op::kConst: {
       const double value = ScalarAsDouble(u.dtype(), u.const_word());
       return std::isnan(value) ? FloatRange{} : FloatRange{value, value, false};
     }
+    case Op::kCast: {
+      // Integers that the type holds exactly, or is next to.
+      const UOp x = u.src(0);
+      if (IsFloat(x.dtype()) || x.dtype() == DType::kUInt64 || ByteSize(u.dtype()) < 4) return {};
+      return Bounded(static_cast<double>(x.vmin()), static_cast<double>(x.vmax()), false);
+    }
     case Op::kReshape:
     case Op::kExpand:
-      return Within(u.src(0), depth);
+      return Within(u.src(0), depth, steps);
     case Op::kFloor:
     case Op::kTrunc: {
-      const FloatRange x = Within(u.src(0), depth);
+      const FloatRange x = Within(u.src(0), depth, steps);
       return {u.is(Op::kFloor) || x.lo > 0 ? std::floor(x.lo) : std::ceil(x.lo),
               u.is(Op::kFloor) || x.hi > 0 ? std::floor(x.hi) : std::ceil(x.hi), x.nan};
     }
     case Op::kNeg: {
-      const FloatRange x = Within(u.src(0), depth);
+      const FloatRange x = Within(u.src(0), depth, steps);
       return {-x.hi, -x.lo, x.nan};
     }
     case Op::kMax: {
-      const FloatRange x = Within(u.src(0), depth), y = Within(u.src(1), depth);
+      const FloatRange x = Within(u.src(0), depth, steps), y = Within(u.src(1), depth, steps);
       return {std::max(x.lo, y.lo), std::max(x.hi, y.hi), x.nan || y.nan};
     }
     case Op::kSub:
     case Op::kAdd: {
-      const FloatRange x = Within(u.src(0), depth);
-      FloatRange y = Within(u.src(1), depth);
+      const FloatRange x = Within(u.src(0), depth, steps);
+      FloatRange y = Within(u.src(1), depth, steps);
       if (u.is(Op::kSub)) y = {-y.hi, -y.lo, y.nan};
-      if (x.lo != x.hi && y.lo != y.hi) return {};
+      if (x.lo != x.hi && y.lo != y.hi) {
+        if (ByteSize(u.dtype()) < 4) return {};
+        return Bounded(x.lo + y.lo, x.hi + y.hi, x.nan || y.nan);
+      }
       const auto rounded = [&](double sum) {
         return u.dtype() == DType::kFloat32 ? static_cast<double>(static_cast<float>(sum)) : sum;
       };
@@ -80,18 +90,19 @@ FloatRange Within(UOp u, int depth) {
     }
     case Op::kMul:
       if (ByteSize(u.dtype()) < 4) return {};
-      return Product(Within(u.src(0), depth), Within(u.src(1), depth));
+      return Product(Within(u.src(0), depth, steps), Within(u.src(1), depth, steps));
     case Op::kMulAcc: {
       if (ByteSize(u.dtype()) < 4) return {};
-      const FloatRange product = Product(Within(u.src(0), depth), Within(u.src(1), depth));
-      const FloatRange z = Within(u.src(2), depth);
+      const FloatRange product =
+          Product(Within(u.src(0), depth, steps), Within(u.src(1), depth, steps));
+      const FloatRange z = Within(u.src(2), depth, steps);
       return Bounded(product.lo + z.lo, product.hi + z.hi, product.nan || z.nan);
     }
     case Op::kWhere: {
       const UOp c = u.src(0);
       if (!c.is(Op::kCmpLt) || c.src(0).dtype() != u.dtype()) return {};
-      const FloatRange yes = Selected(u.src(1), c.src(0), c.src(1), true, depth);
-      const FloatRange no = Selected(u.src(2), c.src(0), c.src(1), false, depth);
+      const FloatRange yes = Selected(u.src(1), c.src(0), c.src(1), true, depth, steps);
+      const FloatRange no = Selected(u.src(2), c.src(0), c.src(1), false, depth, steps);
       return {std::min(yes.lo, no.lo), std::max(yes.hi, no.hi), yes.nan || no.nan};
     }
     default:
@@ -101,22 +112,35 @@ FloatRange Within(UOp u, int depth) {
 
 }  // namespace
 
-FloatRange RangeOf(UOp value) { return Within(value, 0); }
+FloatRange RangeOf(UOp value) {
+  int steps = kMaxRangeSteps;
+  return Within(value, 0, &steps);
+}
 
-UOp NearestOf(UOp cast) {
+Nearest NearestOf(UOp cast) {
   constexpr double kWhole = 0x1.8p23, kMost = 0x1p22;
-  const auto adds = [](UOp u, double number) {
-    return u.is(Op::kAdd) && u.src(1).is_const() &&
-           ScalarAsDouble(u.dtype(), u.src(1).const_word()) == number;
+  const auto is = [](UOp u, double number) {
+    return u.is_const() && ScalarAsDouble(u.dtype(), u.const_word()) == number;
   };
   if (!cast.is(Op::kCast) || cast.dtype() != DType::kInt32) return {};
   const UOp less = cast.src(0);
-  if (less.dtype() != DType::kFloat32 || !adds(less, -kWhole) || !adds(less.src(0), kWhole)) {
+  if (less.dtype() != DType::kFloat32 || !less.is(Op::kAdd) || !is(less.src(1), -kWhole)) return {};
+  const UOp sum = less.src(0);
+  Nearest out;
+  if (sum.is(Op::kAdd) && is(sum.src(1), kWhole)) {
+    out.x = sum.src(0);
+  } else if (sum.is(Op::kSub) && is(sum.src(0), kWhole)) {
+    out = {sum.src(1), true};
+  } else {
     return {};
   }
-  const UOp x = less.src(0).src(0);
-  const FloatRange range = RangeOf(x);
-  return range.lo >= -kMost && range.hi <= kMost ? x : UOp();
+  const FloatRange range = RangeOf(out.x);
+  return range.lo >= -kMost && range.hi <= kMost ? out : Nearest{};
+}
+
+bool IsNegatedLesser(UOp max) {
+  return max.is(Op::kMax) && IsFloat(max.dtype()) && max.src(0).is(Op::kNeg) &&
+         max.src(1).is_const();
 }
 
 }  // namespace telegrad

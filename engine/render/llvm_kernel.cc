@@ -87,21 +87,43 @@ absl::Status LlvmKernel::Alu(UOp u) {
                   telegrad::Name(u.src(0).dtype()), ", which the target does not");
   }
   TG_ASSIGN_OR_RETURN(const int64_t lanes, Lanes(u));
-  const UOp nearest = Rounds() ? NearestOf(u) : UOp();
+  const bool vectors = target_.has(ParallelLevel::kLanes);
+  // A limit from above is spelled as one from below of the negated value.
+  const UOp last = u.src(u.num_src() - 1);
+  if (vectors && (u.is(Op::kNeg) || u.is(Op::kSub)) && IsNegatedLesser(last)) {
+    TG_ASSIGN_OR_RETURN(const std::string lesser, Negated(last, lanes));
+    values_[u] = lesser;
+    if (u.is(Op::kNeg)) return absl::OkStatus();
+    TG_ASSIGN_OR_RETURN(const std::string from, ValueOf(u.src(0), lanes));
+    values_[u] = out_.Let("fadd ", LlvmType(u.dtype(), lanes), " ", from, ", ", lesser);
+    return absl::OkStatus();
+  }
+  const Nearest nearest = Rounds() ? NearestOf(u) : Nearest();
   std::vector<std::string> x(u.num_src());
   for (int i = 0; i < u.num_src(); ++i) {
-    TG_ASSIGN_OR_RETURN(x[i], ValueOf(nearest.valid() ? nearest : u.src(i), lanes));
+    if (nearest.negated) {
+      TG_ASSIGN_OR_RETURN(x[i], Negated(nearest.x, lanes));
+    } else {
+      TG_ASSIGN_OR_RETURN(x[i], ValueOf(nearest.x.valid() ? nearest.x : u.src(i), lanes));
+    }
   }
-  const LlvmAlu alu{out_,
-                    u,
-                    lanes,
-                    x,
-                    target_.has(ParallelLevel::kLanes),
-                    target_.dots ? target_.vector_bytes : 0,
-                    Exp2(),
-                    nearest};
+  const LlvmAlu alu{out_,   u,        lanes, x, vectors, target_.dots ? target_.vector_bytes : 0,
+                    Exp2(), nearest.x};
   values_[u] = LlvmAluPrinterOf(u.op())(alu);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> LlvmKernel::Negated(UOp x, int64_t lanes) {
+  const std::string type = LlvmType(x.dtype(), lanes);
+  if (!IsNegatedLesser(x)) {
+    TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(x, lanes));
+    return out_.Let("fneg ", type, " ", value);
+  }
+  TG_ASSIGN_OR_RETURN(const std::string value, ValueOf(x.src(0).src(0), lanes));
+  const double limit = -ScalarAsDouble(x.dtype(), x.src(1).const_word());
+  return out_.Call(
+      StrCat("llvm.minimum.", LlvmSuffix(x.dtype(), lanes)), type,
+      {{type, value}, {type, LlvmLiteral(x.dtype(), ScalarFromDouble(x.dtype(), limit), lanes)}});
 }
 
 absl::Status LlvmKernel::Iota(UOp u) {

@@ -89,6 +89,8 @@ class LlvmKernel : public KernelText {
 
   // --- for targets ---
 
+  // -x of a float, after x or what it is computed from.
+  absl::StatusOr<std::string> Negated(UOp x, int64_t lanes);
   void OpenLoop(UOp range, std::string_view begin, std::string_view end);
   void CloseLoop(UOp range);
   // The integer as an i64.

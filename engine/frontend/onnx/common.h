@@ -59,6 +59,9 @@ Tensor RoundedWithin(const Tensor& x, double low = -kFarInteger, double high = k
 // bits.
 Tensor RoundedQuotient(const Tensor& x, const Tensor& scale, double low = -kFarInteger,
                        double high = kFarInteger);
+// round(x / scale) + zero, within the integers of type `to`; an invalid scale is 1, an invalid zero
+// point 0.
+Tensor RoundInto(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to);
 
 // The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
 absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);

@@ -4,6 +4,8 @@
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/ops/composed.h"
+#include "engine/frontend/tensor/shapes.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -26,15 +28,12 @@ absl::StatusOr<Tensor> DequantizedInput(NodeContext& c, int i) {
 // the zero point is left out.
 absl::StatusOr<Tensor> QuantizedTo(NodeContext& c, const Tensor& x, int i, DType otherwise) {
   TG_ASSIGN_OR_RETURN(const Tensor scale, c.FloatInput(i));
-  Tensor out = RoundedWithin(x / Scalar(scale));
-  DType to = otherwise;
+  Tensor zero;
   if (c.HasInput(i + 1)) {
-    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(i + 1));
-    to = zero.dtype();
-    out = out + Scalar(zero).Cast(DType::kFloat32);
+    TG_ASSIGN_OR_RETURN(zero, c.Input(i + 1));
+    zero = Scalar(zero);
   }
-  const IntegerRange range = RangeOf(to);
-  return out.Maximum(range.low).Minimum(range.high).Cast(to);
+  return RoundInto(x, Scalar(scale), zero, zero.valid() ? zero.dtype() : otherwise);
 }
 
 template <typename F>
@@ -65,8 +64,35 @@ Tensor Unpacked(const Tensor& bytes, int64_t bits) {
   return Stack(parts, -1).Flatten(-2, -1).Cast(DType::kInt32);
 }
 
+// In units of the result, as ONNX Runtime computes it: each element times the ratio of two scales,
+// plus all three zero points as one number, rounded once.
 absl::Status QLinearAddOp(NodeContext& c) {
-  return QuantizedBinary(c, [](const Tensor& a, const Tensor& b) { return a + b; });
+  const auto number = [&c](int i) -> absl::StatusOr<Tensor> {
+    TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(i));
+    return Scalar(x.Cast(DType::kFloat32));
+  };
+  TG_ASSIGN_OR_RETURN(const Tensor to, number(6));
+  TG_ASSIGN_OR_RETURN(const Tensor like, c.Input(0));
+  DType type = like.dtype();
+  Tensor x[2], ratio[2], sum = to.Like(0);
+  if (c.HasInput(7)) {
+    TG_ASSIGN_OR_RETURN(const Tensor zero, c.Input(7));
+    TG_ASSIGN_OR_RETURN(sum, number(7));
+    type = zero.dtype();
+  }
+  for (int i = 0; i < 2; ++i) {
+    TG_ASSIGN_OR_RETURN(x[i], c.Input(3 * i));
+    TG_ASSIGN_OR_RETURN(const Tensor scale, number(3 * i + 1));
+    x[i] = x[i].Cast(DType::kInt32).Cast(DType::kFloat32);
+    ratio[i] = scale / to;
+    if (!c.HasInput(3 * i + 2)) continue;
+    TG_ASSIGN_OR_RETURN(const Tensor zero, number(3 * i + 2));
+    sum = sum - ratio[i] * zero;
+  }
+  TG_ASSIGN_OR_RETURN(const Dims dims, Broadcast("qlinear_add", x[0].dims(), x[1].dims()));
+  sum = sum.Expand(dims);
+  for (int i = 0; i < 2; ++i) sum = MulAcc(x[i].Expand(dims), ratio[i].Expand(dims), sum);
+  return c.Output(RoundInto(sum, {}, {}, type));
 }
 absl::Status QLinearMulOp(NodeContext& c) {
   return QuantizedBinary(c, [](const Tensor& a, const Tensor& b) { return a * b; });

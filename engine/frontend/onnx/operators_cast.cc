@@ -100,6 +100,8 @@ Tensor AddProduct(const Tensor& a, double b, const Tensor& c) {
 }  // namespace
 
 Tensor RoundedWithin(const Tensor& x, double low, double high) {
+  // No result is -0, so either 0 will do; by this one, the larger is an instruction.
+  if (low == 0) low = -0.0;
   return Rounded(x.Cast(ComposedType(x.dtype())).Maximum(low).Minimum(high));
 }
 
@@ -116,9 +118,30 @@ Tensor RoundedQuotient(const Tensor& x, const Tensor& scale, double low, double 
                        : 0;
   if (s < kLeast || s > kMost) return RoundedWithin(x / scale, low, high);
   const double r = 1.0F / static_cast<float>(s);
+  if (low == 0) low = -0.0;
   const Tensor within = x.Maximum(low * s).Minimum(high * s);
   const Tensor near = within * r;
   return Rounded(AddProduct(AddProduct(near, s, -within), -r, near));
+}
+
+Tensor RoundInto(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to) {
+  const auto rounded = [&](double low, double high) {
+    return (scale.valid() ? RoundedQuotient(x, scale, low, high) : RoundedWithin(x, low, high))
+        .Cast(DType::kInt32);
+  };
+  const IntegerRange range = RangeOf(to);
+  const UOp known = zero.valid() ? zero.uop() : UOp();
+  const bool is_known = !zero.valid() || known.is_const();
+  if (is_known && Info(to).bits <= 16) {  // bounds of the quotient
+    const auto z = static_cast<double>(zero.valid() ? known.const_word() : 0);
+    const Tensor out = rounded(range.low - z, range.high - z);
+    return (zero.valid() ? out + zero.Cast(DType::kInt32) : out).Cast(to);
+  }
+  Tensor out = rounded(-kFarInteger, kFarInteger);  // what is far lies beyond the type
+  if (zero.valid()) out = out + zero.Cast(DType::kInt32);
+  return out.Maximum(static_cast<int64_t>(range.low))
+      .Minimum(static_cast<int64_t>(range.high))
+      .Cast(to);
 }
 
 IntegerRange RangeOf(DType dtype) {

@@ -45,27 +45,6 @@ absl::StatusOr<bool> IsZeros(NodeContext& c, int i) {
   return known != nullptr && std::ranges::all_of(known->bytes, [](auto byte) { return byte == 0; });
 }
 
-// round(x / scale) + zero, within the type; without a scale it is 1.
-Tensor RoundInto(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to) {
-  const auto rounded = [&](double low, double high) {
-    return (scale.valid() ? RoundedQuotient(x, scale, low, high) : RoundedWithin(x, low, high))
-        .Cast(DType::kInt32);
-  };
-  const IntegerRange range = RangeOf(to);
-  const UOp known = zero.valid() ? zero.uop() : UOp();
-  const bool is_known = !zero.valid() || known.is_const();
-  if (is_known && Info(to).bits <= 16) {  // bounds of the quotient
-    const auto z = static_cast<double>(zero.valid() ? known.const_word() : 0);
-    const Tensor out = rounded(range.low - z, range.high - z);
-    return (zero.valid() ? out + zero.Cast(DType::kInt32) : out).Cast(to);
-  }
-  Tensor out = rounded(-kFarInteger, kFarInteger);  // what is far lies beyond the type
-  if (zero.valid()) out = out + zero.Cast(DType::kInt32);
-  return out.Maximum(static_cast<int64_t>(range.low))
-      .Minimum(static_cast<int64_t>(range.high))
-      .Cast(to);
-}
-
 // x / scale + zero in the type; without a scale it is 1.
 Tensor Quantized(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to,
                  const CastRules& rules) {
