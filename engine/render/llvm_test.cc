@@ -157,6 +157,40 @@ TEST(RenderLlvm, TheNearestIntegerIsOneInstruction) {
   EXPECT_THAT(rounded(0x1p23), Not(HasSubstr("lrint")));
 }
 
+// A limit from above is spelled NEG(MAX(NEG(x), c)), and c - MAX(NEG(x), d) is what simplification
+// makes of its sum with a constant: one instruction each time, which rounding knows, too. What is
+// computed from integers is no NaN.
+TEST(RenderLlvm, ALimitFromAboveIsOneInstruction) {
+  const auto limited = [](bool rounds, bool integers) {
+    return *RenderLlvm(
+        Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {
+          const auto make = [&](Op op, std::initializer_list<UOp> src) {
+            for (const UOp s : src) {
+              if (s.is_const()) order.push_back(s);
+            }
+            return order.emplace_back(g.Make(op, src));
+          };
+          const auto number = [&](double value) { return g.ConstFloat(DType::kFloat32, value); };
+          if (integers) {
+            const UOp byte = order.emplace_back(g.Make(Op::kCast, DType::kUInt8, {x}));
+            x = order.emplace_back(g.Make(Op::kCast, DType::kFloat32, {byte}));
+          }
+          x = make(Op::kMax, {x, number(-100)});
+          const UOp other = make(Op::kMax, {make(Op::kNeg, {x}), number(-100)});
+          if (!rounds) return make(Op::kNeg, {other});
+          return make(Op::kAdd, {make(Op::kSub, {number(0x1.8p23), other}), number(-0x1.8p23)});
+        }),
+        kWide);
+  };
+  for (const bool rounds : {false, true}) {
+    EXPECT_EQ(Times(limited(rounds, false), "@llvm.minimum.v16f32(<16 x float>"), 1 + rounds + 1)
+        << "a declaration, too";
+    EXPECT_EQ(Times(limited(rounds, false), "lrint") > 0, rounds);
+    EXPECT_EQ(Times(limited(rounds, false), "fcmp ord"), 1);
+    EXPECT_EQ(Times(limited(rounds, true), "fcmp ord"), 0);
+  }
+}
+
 TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
   const auto clamped = [](double low, double high, bool nan_last) {
     return *RenderLlvm(Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {

@@ -63,6 +63,17 @@ Tensor RoundedQuotient(const Tensor& x, const Tensor& scale, double low = -kFarI
 // point 0.
 Tensor RoundInto(const Tensor& x, const Tensor& scale, const Tensor& zero, DType to);
 
+// What DequantizeLinear gives of integers of 8 or 16 bits, if its scale and zero point are one
+// known number each: scale (whole - zero), which never decreases.
+struct Dequantized {
+  Tensor whole;
+  int64_t zero = 0;
+  float scale = 1;  // above 0
+  // The same of other integers.
+  Tensor Of(const Tensor& other) const;
+};
+std::optional<Dequantized> DequantizedOf(const Tensor& x);
+
 // The convolution of `x` [N, C, ...] with `weight` that the attributes of Conv say.
 absl::StatusOr<Tensor> ConvByAttributes(NodeContext& c, const Tensor& x, const Tensor& weight);
 // The means of windows that the attributes of AveragePool say.

@@ -28,6 +28,13 @@ HostTensor Bytes(const Shape& shape, std::initializer_list<uint8_t> values) {
 }
 HostTensor Scalar(float value) { return Floats({}, {value}); }
 
+int Nodes(const OnnxPlan& onnx, const std::function<bool(UOp)>& wanted) {
+  const UOp root = onnx.plan.graph.root();
+  int found = 0;
+  for (const uint32_t id : PostOrder(root)) found += wanted(root.graph()->at(id)) ? 1 : 0;
+  return found;
+}
+
 // A node of com.microsoft; inputs without a type are left out.
 absl::StatusOr<HostTensor> MsNode(std::string_view op, const std::vector<HostTensor>& inputs,
                                   const Attributes& attributes = {}) {
@@ -108,6 +115,16 @@ TEST(DynamicQuantizeLstm, DequantizesItsWeights) {
               Pointwise(FloatNear(1e-5f), std::vector<float>{std::tanh(cell) / 2}));
 }
 
+// (20 - 10) 0.5 + (7 - 4) 0.25 = 5.75 is 12.8 of the result's units, and 5 more; the largest and
+// the least sum are beyond u8.
+TEST(QLinearAdd, AddsInUnitsOfTheResult) {
+  const auto got = MsNode("QLinearAdd",
+                          {Bytes({3}, {20, 255, 0}), Scalar(0.5F), Bytes({}, {10}), Bytes({1}, {7}),
+                           Scalar(0.25F), Bytes({}, {4}), Scalar(0.45F), Bytes({}, {5})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->Values<uint8_t>(), (std::vector<uint8_t>{18, 255, 0}));
+}
+
 TEST(QuantizeLinear, ResultsAreStored) {
   ModelWriter writer;
   writer.Input("x", DType::kFloat32, {4})
@@ -169,6 +186,56 @@ TEST(QuantizeLinear, DividesByAKnownScaleWithoutDivisions) {
   }
 }
 
+// Between the same scales, the largest element is that of the largest byte: no float is left. With
+// other scales behind it, bytes are compared all the same.
+TEST(QuantizeLinear, MaximaBetweenTheSameScalesAreOfBytes) {
+  for (const bool same : {true, false}) {
+    ModelWriter writer;
+    writer.Input("x", DType::kUInt8, {1, 1, 3, 3})
+        .Initializer("s", Scalar(0.1F))
+        .Initializer("t", Scalar(same ? 0.1F : 0.25F))
+        .Initializer("z", Bytes({}, {3}))
+        .Node("DequantizeLinear", {"x", "s", "z"}, {"d"})
+        .Node("MaxPool", {"d"}, {"m"},
+              {{"kernel_shape", std::vector<int64_t>{3, 3}},
+               {"strides", std::vector<int64_t>{2, 2}},
+               {"pads", std::vector<int64_t>{1, 1, 1, 1}}})
+        .Node("QuantizeLinear", {"m", "t", "z"}, {"y"})
+        .Output("y");
+    const std::string file = writer.File(13);
+    const auto onnx = ImportOnnx(file);
+    ASSERT_TRUE(onnx.ok()) << onnx.status();
+    EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.is(Op::kReduce) && u.dtype() != DType::kUInt8; }),
+              0);
+    EXPECT_EQ(Nodes(*onnx, [](UOp u) { return u.is(Op::kMul); }) == 0, same);
+    const auto got = test::Run(*onnx, {Bytes({1, 1, 3, 3}, {0, 1, 2, 9, 3, 4, 250, 5, 6})});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].Values<uint8_t>(),
+              same ? (std::vector<uint8_t>{9, 4, 250, 6}) : (std::vector<uint8_t>{5, 3, 102, 4}));
+  }
+}
+
+// Windows that may lie in the padding alone are of floats, where these are -inf.
+TEST(QuantizeLinear, WindowsWithoutElementsAreOfFloats) {
+  ModelWriter writer;
+  writer.Input("x", DType::kUInt8, {1, 1, 2})
+      .Initializer("s", Scalar(1))
+      .Initializer("z", Bytes({}, {100}))
+      .Node("DequantizeLinear", {"x", "s", "z"}, {"d"})
+      .Node("MaxPool", {"d"}, {"y"},
+            {{"kernel_shape", std::vector<int64_t>{2}},
+             {"dilations", std::vector<int64_t>{3}},
+             {"pads", std::vector<int64_t>{1, 1}}})
+      .Output("y");
+  const std::string file = writer.File(13);
+  const auto onnx = ImportOnnx(file);
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  const auto got = test::Run(*onnx, {Bytes({1, 1, 2}, {7, 9})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<float>(),
+            (std::vector<float>{-std::numeric_limits<float>::infinity()}));
+}
+
 // What a quantizer writes for the channels of a weight is zeros: nothing is subtracted.
 TEST(DequantizeLinear, SubtractsNoZeros) {
   for (const int8_t zero : {int8_t{0}, int8_t{3}}) {
@@ -189,13 +256,6 @@ TEST(DequantizeLinear, SubtractsNoZeros) {
     const float less = static_cast<float>(zero) * 0.5F;
     EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{3.5F - less, -3.5F - less, 6, 8}));
   }
-}
-
-int Nodes(const OnnxPlan& onnx, const std::function<bool(UOp)>& wanted) {
-  const UOp root = onnx.plan.graph.root();
-  int found = 0;
-  for (const uint32_t id : PostOrder(root)) found += wanted(root.graph()->at(id)) ? 1 : 0;
-  return found;
 }
 
 // A bias of integers takes no less memory than one of floats, and is made one at import.

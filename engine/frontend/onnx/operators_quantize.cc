@@ -3,6 +3,7 @@
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/ir/scalar.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -90,7 +91,57 @@ absl::Status Requantize(NodeContext& c, const Tensor& sums, const Tensor& factor
   return c.Output(Quantized(quotient, {}, point, zero.dtype(), {}));
 }
 
+// The word of an integer that is known.
+std::optional<int64_t> KnownInteger(UOp u) {
+  while (u.is(Op::kCast) && IsInt(u.dtype()) && IsInt(u.src(0).dtype())) u = u.src(0);
+  return u.is_const() && IsInt(u.dtype()) ? std::optional(u.const_word()) : std::nullopt;
+}
+
+// Whether quantizing gives back what x was dequantized from: (q - z) s, rounded, is less than half
+// of s away from the product.
+bool GivesBack(const Dequantized& x, const Tensor& scale, const Tensor& zero, DType to) {
+  constexpr double kLeast = 0x1p-60, kMost = 0x1p60;  // nothing vanishes or overflows
+  const UOp known = scale.uop();
+  if (to != x.whole.dtype() || scale.dtype() != DType::kFloat32 || !known.is_const()) return false;
+  const double s = ScalarAsDouble(DType::kFloat32, known.const_word());
+  const std::optional<int64_t> point = zero.valid() ? KnownInteger(zero.uop()) : 0;
+  return s == static_cast<double>(x.scale) && s > kLeast && s < kMost && point == x.zero;
+}
+
 }  // namespace
+
+Tensor Dequantized::Of(const Tensor& other) const {
+  Tensor x = other.Cast(DType::kInt32);
+  if (zero != 0) x = x - zero;
+  return x.Cast(DType::kFloat32) * static_cast<double>(scale);
+}
+
+std::optional<Dequantized> DequantizedOf(const Tensor& x) {
+  UOp u = x.uop();
+  if (!u.valid() || !u.is(Op::kMul) || u.dtype() != DType::kFloat32 || !u.src(1).is_const()) {
+    return std::nullopt;
+  }
+  Dequantized out;
+  out.scale = static_cast<float>(ScalarAsDouble(DType::kFloat32, u.src(1).const_word()));
+  const auto widened = [&u](DType to) {
+    if (!u.is(Op::kCast) || u.dtype() != to || !IsInt(u.src(0).dtype())) return false;
+    u = u.src(0);
+    return true;
+  };
+  u = u.src(0);
+  if (!(out.scale > 0) || !widened(DType::kFloat32)) return std::nullopt;
+  if (u.is(Op::kSub)) {
+    const std::optional<int64_t> zero = KnownInteger(u.src(1));
+    if (!zero) return std::nullopt;
+    out.zero = *zero;
+    u = u.src(0);
+  }
+  if (!widened(DType::kInt32) || Info(u.dtype()).bits > 16 || IsPacked(u.dtype())) {
+    return std::nullopt;
+  }
+  out.whole = Tensor(x.builder(), u);
+  return out;
+}
 
 absl::Status QuantizeLinearOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
@@ -119,11 +170,15 @@ absl::Status QuantizeLinearOp(NodeContext& c) {
     TG_ASSIGN_OR_RETURN(divide, TypeOf(precision));
     if (!IsFloat(divide)) return InvalidArgument("'precision' is ", Name(divide));
   }
+  const std::optional<Dequantized> from = DequantizedOf(x);
+  const bool back = from && GivesBack(*from, placed.Cast(divide), zero, to);
   const Tensor out =
-      Quantized(x.Cast(divide), placed.Cast(divide), zero, to, {.saturate = saturate != 0});
+      back ? from->whole
+           : Quantized(x.Cast(divide), placed.Cast(divide), zero, to, {.saturate = saturate != 0});
   // Few bits are cheap to store. Without this, chains of quantized layers become one kernel each
   // time somebody reads them, of which lowering takes minutes.
-  const bool stored = x.size() > 1 && IsInt(to) && !IsPacked(to);
+  const bool in_memory = out.valid() && (out.uop().is(Op::kContiguous) || out.uop().is(Op::kParam));
+  const bool stored = x.size() > 1 && IsInt(to) && !IsPacked(to) && !in_memory;
   return c.Output(stored ? out.Contiguous() : out);
 }
 

@@ -139,6 +139,16 @@ absl::StatusOr<std::vector<int64_t>> KernelOf(NodeContext& c, const Tensor& weig
   return kernel;
 }
 
+// Whether no window lies in the padding alone, whatever the size of the image.
+bool HasElements(const Geometry& g) {
+  bool less = !g.window.ceil_mode;
+  for (const int64_t d : g.window.dilation) less &= d == 1;
+  for (size_t i = 0; i < g.window.pads.size(); ++i) {
+    less &= g.window.pads[i] < *std::ranges::min_element(g.kernel);
+  }
+  return less;
+}
+
 absl::Status OutputWithBias(NodeContext& c, const Tensor& x, int i) {
   if (!c.HasInput(i)) return c.Output(x);
   TG_ASSIGN_OR_RETURN(const Tensor bias, c.Input(i));
@@ -238,6 +248,11 @@ absl::Status MaxPoolOp(NodeContext& c) {
   TG_ASSIGN_OR_RETURN(const std::vector<int64_t> kept, Kept(c, x, g, /*as_runtime=*/false));
   const Tensor part = x.Shrink(kept);
   if (c.node().outputs.size() < 2 || c.node().outputs[1].empty()) {
+    // Where every window has an element, the largest one is that of the largest integer.
+    const std::optional<Dequantized> from = DequantizedOf(x);
+    if (from && HasElements(g)) {
+      return c.Output(from->Of(from->whole.Shrink(kept).MaxPool(g.kernel, g.window)));
+    }
     return c.Output(part.MaxPool(g.kernel, g.window));
   }
   const auto [values, positions] = part.MaxPoolIndices(g.kernel, g.window);
