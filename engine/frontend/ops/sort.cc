@@ -6,12 +6,14 @@
 // below it. Longer rows are cut into runs that are sorted so, and pairs of runs are merged until
 // one is left. An element of the merged row is found by bisection: among its first o elements are
 // i of run a and o - i of run b, where i is the least with a[i] > b[o - 1 - i]. So each level is
-// one kernel of n log n steps without a dependence between elements, and there are log n levels.
+// one kernel of n log n steps without a dependence between elements, and there are log n levels. Of
+// the k smallest, no run is longer than k.
 //
 // The k smallest of many: the row is cut into segments. Each of the k is in one of the k segments
 // with the smallest least elements, so these are found first, in the same way, and then only the
 // elements of these segments are sorted. With segments of sqrt(n / k) elements both are sorts of
 // about sqrt(n k).
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -68,15 +70,16 @@ Tensor SortByCounting(const Tensor& x, int64_t keep) {
       .Reshape(to);
 }
 
-// [rows, pairs, 2, n] of sorted runs -> [rows, pairs, 2 n], merged.
-Tensor MergePairs(const Tensor& x) {
+// [rows, pairs, 2, n] of sorted runs -> [rows, pairs, keep], the first ones of both merged, of at
+// most 2 n.
+Tensor MergePairs(const Tensor& x, int64_t keep) {
   Builder* b = x.builder();
   const int64_t n = x.dim(3);
-  const Dims to = {x.dims()[0], x.dims()[1], 2 * n};
+  const Dims to = {x.dims()[0], x.dims()[1], keep};
   const Tensor flat = x.Contiguous().Flatten();
   const Tensor pair = b->Iota(DType::kInt64, Dim(x.SizeOf({0, 1}))).Reshape({to[0], to[1], 1});
   const Tensor begin = (pair * (2 * n)).Expand(to);  // of run a; run b follows
-  const Tensor o = b->Iota(DType::kInt64, 2 * n).Expand(to);
+  const Tensor o = b->Iota(DType::kInt64, keep).Expand(to);
   const Tensor most = o.Minimum(n);
   Tensor i = (o - n).Maximum(0);
   for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
@@ -108,9 +111,11 @@ Tensor SortWhole(Tensor x, int64_t keep) {
   }
   const int64_t length = CeilDiv(x.dim(1), runs);
   x = Lengthened(x, runs * length, 0).Reshape({rows, runs, length});
-  x = SortByCounting(x, runs == 1 ? keep : length);
+  // What is behind the first `keep` of a run is behind those of the row.
+  x = SortByCounting(x, std::min(keep, length));
   for (; x.dim(1) > 1; runs /= 2) {
-    x = MergePairs(x.Reshape({rows, runs / 2, 2, x.dim(2)}));
+    const int64_t n = x.dim(2);
+    x = MergePairs(x.Reshape({rows, runs / 2, 2, n}), std::min(keep, 2 * n));
   }
   return x.Reshape({rows, x.dim(2)}).Slice(1, 0, keep);
 }

@@ -80,6 +80,7 @@ eval: after decompose: kernels, not run
 eval: after separate-ranges: kernels, not run
 eval: after order-sums: kernels, not run
 eval: after split-ranges: kernels, not run
+eval: after pieces: kernels, not run
 eval: after merge-ranges: kernels, not run
 eval: after peel: kernels, not run
 eval: after moves: kernels, not run
@@ -87,6 +88,7 @@ eval: after stage: kernels, not run
 eval: after share: kernels, not run
 eval: after runtime-ends: kernels, not run
 eval: after runtime-tails: kernels, not run
+eval: after inner-loops: kernels, not run
 eval: after expand: kernels, not run
 eval: after gate: kernels, not run
 eval: after narrow-indices: kernels, not run
