@@ -19,6 +19,7 @@
 #include "engine/lowering/narrow_indices.h"
 #include "engine/lowering/online.h"
 #include "engine/lowering/order_sums.h"
+#include "engine/lowering/pieces.h"
 #include "engine/lowering/prove.h"
 #include "engine/lowering/runtime_ends.h"
 #include "engine/lowering/runtime_tails.h"
@@ -74,6 +75,14 @@ UOp Order(PassContext& c, UOp root) {
 }
 
 UOp Split(PassContext& c, UOp root) { return SplitRanges(c.rewriter(kSimplify), root, c.target()); }
+
+UOp Pieces(PassContext& c, UOp root) {
+  return SplitPieces(c.rewriter(kSimplify), root, c.target());
+}
+
+UOp InnerLoops(PassContext& c, UOp root) {
+  return SplitInnerLoops(c.rewriter(kSimplify), root, c.target());
+}
 
 UOp Merge(PassContext& c, UOp root) { return MergeRanges(c.rewriter(kSimplify), root, c.target()); }
 
@@ -304,6 +313,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Order}},
     {"split-ranges", "splits a range that an index divides, so that vectors can use it",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Split}},
+    {"pieces", "makes a loop of each piece of a range by which a value selects", kKernelLevel,
+     kKernelLevel, kSimplify, GraphPass{Pieces}},
     {"merge-ranges", "merges neighbouring ranges that every access traverses as one", kKernelLevel,
      kKernelLevel, kSimplify, GraphPass{Merge}},
     {"peel",
@@ -319,6 +330,8 @@ constexpr PassRow kPasses[] = {
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{EndByRun}},
     {"runtime-tails", "makes whole tiles without gates, and a tail, of loops that the run ends",
      kKernelLevel, kKernelLevel, kSimplify, GraphPass{Tails}},
+    {"inner-loops", "makes a loop of each piece of a range outside of it by which a value selects",
+     kKernelLevel, kKernelLevel, kSimplify, GraphPass{InnerLoops}},
     {"expand", "replicates ranges that are not loops; reductions become accumulators", kKernelLevel,
      kBetween, kSimplify, GraphPass{Expand}},
     {"gate", "adds a run-time check to each access that is not proved inside its buffer", kBetween,
