@@ -6,20 +6,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/ir/scalar.h"
 
 namespace telegrad {
 namespace {
 
 constexpr int kMaxRangeDepth = 16;
-constexpr int kMaxRangeSteps = 512;  // a value may be reached in many ways
 
-FloatRange Within(UOp u, int depth, int* steps);
+// What is known of nodes already, because a value is reached in many ways.
+using Ranges = absl::flat_hash_map<uint32_t, FloatRange>;
+
+FloatRange Within(UOp u, int depth, Ranges* known);
 
 // What `u` is where x < y holds, or where it does not.
-FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth, int* steps) {
-  FloatRange range = Within(u, depth, steps);
-  const FloatRange of_x = Within(x, depth, steps), of_y = Within(y, depth, steps);
+FloatRange Selected(UOp u, UOp x, UOp y, bool holds, int depth, Ranges* known) {
+  FloatRange range = Within(u, depth, known);
+  const FloatRange of_x = Within(x, depth, known), of_y = Within(y, depth, known);
   if (holds && u == x) range = {range.lo, std::min(range.hi, of_y.hi), false};
   if (holds && u == y) range = {std::max(range.lo, of_x.lo), range.hi, false};
   // A NaN of the other one makes the comparison false whatever this one is.
@@ -42,8 +45,7 @@ FloatRange Product(const FloatRange& x, const FloatRange& y) {
   return Bounded(std::ranges::min(ends), std::ranges::max(ends), x.nan || y.nan);
 }
 
-FloatRange Within(UOp u, int depth, int* steps) {
-  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth || --*steps < 0) return {};
+FloatRange Compute(UOp u, int depth, Ranges* known) {
   switch (u.op()) {
     case Op::kConst: {
       const double value = ScalarAsDouble(u.dtype(), u.const_word());
@@ -57,25 +59,25 @@ FloatRange Within(UOp u, int depth, int* steps) {
     }
     case Op::kReshape:
     case Op::kExpand:
-      return Within(u.src(0), depth, steps);
+      return Within(u.src(0), depth, known);
     case Op::kFloor:
     case Op::kTrunc: {
-      const FloatRange x = Within(u.src(0), depth, steps);
+      const FloatRange x = Within(u.src(0), depth, known);
       return {u.is(Op::kFloor) || x.lo > 0 ? std::floor(x.lo) : std::ceil(x.lo),
               u.is(Op::kFloor) || x.hi > 0 ? std::floor(x.hi) : std::ceil(x.hi), x.nan};
     }
     case Op::kNeg: {
-      const FloatRange x = Within(u.src(0), depth, steps);
+      const FloatRange x = Within(u.src(0), depth, known);
       return {-x.hi, -x.lo, x.nan};
     }
     case Op::kMax: {
-      const FloatRange x = Within(u.src(0), depth, steps), y = Within(u.src(1), depth, steps);
+      const FloatRange x = Within(u.src(0), depth, known), y = Within(u.src(1), depth, known);
       return {std::max(x.lo, y.lo), std::max(x.hi, y.hi), x.nan || y.nan};
     }
     case Op::kSub:
     case Op::kAdd: {
-      const FloatRange x = Within(u.src(0), depth, steps);
-      FloatRange y = Within(u.src(1), depth, steps);
+      const FloatRange x = Within(u.src(0), depth, known);
+      FloatRange y = Within(u.src(1), depth, known);
       if (u.is(Op::kSub)) y = {-y.hi, -y.lo, y.nan};
       if (x.lo != x.hi && y.lo != y.hi) {
         if (ByteSize(u.dtype()) < 4) return {};
@@ -90,19 +92,19 @@ FloatRange Within(UOp u, int depth, int* steps) {
     }
     case Op::kMul:
       if (ByteSize(u.dtype()) < 4) return {};
-      return Product(Within(u.src(0), depth, steps), Within(u.src(1), depth, steps));
+      return Product(Within(u.src(0), depth, known), Within(u.src(1), depth, known));
     case Op::kMulAcc: {
       if (ByteSize(u.dtype()) < 4) return {};
       const FloatRange product =
-          Product(Within(u.src(0), depth, steps), Within(u.src(1), depth, steps));
-      const FloatRange z = Within(u.src(2), depth, steps);
+          Product(Within(u.src(0), depth, known), Within(u.src(1), depth, known));
+      const FloatRange z = Within(u.src(2), depth, known);
       return Bounded(product.lo + z.lo, product.hi + z.hi, product.nan || z.nan);
     }
     case Op::kWhere: {
       const UOp c = u.src(0);
       if (!c.is(Op::kCmpLt) || c.src(0).dtype() != u.dtype()) return {};
-      const FloatRange yes = Selected(u.src(1), c.src(0), c.src(1), true, depth, steps);
-      const FloatRange no = Selected(u.src(2), c.src(0), c.src(1), false, depth, steps);
+      const FloatRange yes = Selected(u.src(1), c.src(0), c.src(1), true, depth, known);
+      const FloatRange no = Selected(u.src(2), c.src(0), c.src(1), false, depth, known);
       return {std::min(yes.lo, no.lo), std::max(yes.hi, no.hi), yes.nan || no.nan};
     }
     default:
@@ -110,11 +112,19 @@ FloatRange Within(UOp u, int depth, int* steps) {
   }
 }
 
+FloatRange Within(UOp u, int depth, Ranges* known) {
+  if (!IsFloat(u.dtype()) || ++depth > kMaxRangeDepth) return {};
+  if (const auto at = known->find(u.id()); at != known->end()) return at->second;
+  const FloatRange range = Compute(u, depth, known);
+  (*known)[u.id()] = range;
+  return range;
+}
+
 }  // namespace
 
 FloatRange RangeOf(UOp value) {
-  int steps = kMaxRangeSteps;
-  return Within(value, 0, &steps);
+  Ranges known;
+  return Within(value, 0, &known);
 }
 
 Nearest NearestOf(UOp cast) {

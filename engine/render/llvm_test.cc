@@ -191,6 +191,25 @@ TEST(RenderLlvm, ALimitFromAboveIsOneInstruction) {
   }
 }
 
+// Whatever is below the limits, and however often it is used there.
+TEST(RenderLlvm, LimitsCountBehindLongComputations) {
+  const std::string text =
+      *RenderLlvm(Convert([](Graph& g, UOp x, std::vector<UOp>& order) {
+                    for (int i = 0; i < 40; ++i) {
+                      x = order.emplace_back(g.Make(Op::kMulAcc, {x, x, order.back()}));
+                    }
+                    for (int i = 0; i < 2; ++i) {
+                      const UOp limit = order.emplace_back(g.ConstFloat(DType::kFloat32, -100));
+                      const UOp within = order.emplace_back(g.Make(Op::kMax, {x, limit}));
+                      x = order.emplace_back(g.Make(Op::kNeg, {within}));
+                    }
+                    return x;
+                  }),
+                  kWide);
+  EXPECT_EQ(Times(text, "fptosi <16 x float>"), 1);
+  EXPECT_EQ(Times(text, "select <16 x i1>"), 1) << "of NaN alone";
+}
+
 TEST(RenderLlvm, AConversionOfWhatFitsHasNoGuards) {
   const auto clamped = [](double low, double high, bool nan_last) {
     return *RenderLlvm(Convert([=](Graph& g, UOp x, std::vector<UOp>& order) {
