@@ -94,6 +94,8 @@ absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::str
 std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
   const MutexLock lock(mutex_);
   std::erase_if(links_, [](const auto& known) { return known.second.expired(); });
+  std::erase_if(said_to_, [&](const auto& entry)
+                              TG_REQUIRES(mutex_) { return !links_.contains(entry.first.first); });
   std::weak_ptr<RemoteLink>& known = links_[std::string(tenant)];
   std::shared_ptr<RemoteLink> link = known.lock();
   if (link == nullptr) {
