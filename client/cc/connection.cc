@@ -185,7 +185,8 @@ absl::StatusOr<std::vector<DeviceInfo>> Connection::ListDevices(std::vector<std:
                        .round_trip_ns = static_cast<int64_t>(device.round_trip_ns()),
                        .bytes_per_second = device.bytes_per_second(),
                        .generation = device.generation(),
-                       .memory_generation = device.memory_generation()});
+                       .memory_generation = device.memory_generation(),
+                       .of_tenant = device.of_tenant()});
     for (const v1::OperationRate& rate : device.rates()) {
       devices.back().rates.emplace_back(rate.kind(), rate.per_second());
     }

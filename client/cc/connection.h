@@ -91,6 +91,7 @@ struct DeviceInfo {
   double bytes_per_second = 0;
   // See Device::generation and memory_generation; 0 where the server does not say.
   uint64_t generation = 0, memory_generation = 0;
+  bool of_tenant = false;  // these and the health are those of the caller's tenant
   // Operations in a second by their kind ("f32", "matrix f16"), as far as they are known.
   std::vector<std::pair<std::string, double>> rates = {};
 };

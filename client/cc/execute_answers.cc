@@ -1,5 +1,6 @@
 // How an ExecuteStream handles the server's answers: each completes its operation, and acknowledges
 // all earlier operations that have no answer of their own.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -175,6 +176,12 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
   if (begin > size || envelope.payload_bytes > size - begin) {
     return Internal("operation ", response.op_id(), ": a chunk outside of what was read");
   }
+  // Chunks come in order; behind a resumption some may come again.
+  if (begin > target.arrived) {
+    return Internal("operation ", response.op_id(), ": bytes ", target.arrived, " to ", begin,
+                    " of what was read are missing");
+  }
+  target.arrived = std::max(target.arrived, begin + envelope.payload_bytes);
   std::byte* out = target.into.data() + begin;
   for (const ByteSpan& piece : envelope.payload) {
     std::memcpy(out, piece.data(), piece.size());
@@ -182,6 +189,10 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
   }
   meter_->Move(envelope.payload_bytes);
   *finished = response.read().last();
+  if (*finished && target.arrived < size) {
+    return Internal("operation ", response.op_id(), ": ", target.arrived, " bytes of ", size,
+                    " that were read");
+  }
   if (*finished) target.done.Set(Done{});
   return absl::OkStatus();
 }

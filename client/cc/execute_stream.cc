@@ -23,7 +23,8 @@ constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
 constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
 constexpr int kAcknowledgeEvery = 512;   // answers, where no operation carries the acknowledgement
 constexpr size_t kCopiedPayload = 4096;  // shorter ones are not worth a slice of their own
-constexpr int kMaxHeld = 32;             // messages that go out together
+constexpr size_t kGatheredRoom = 4;  // operations as long as a message's first have room at once
+constexpr int kMaxHeld = 32;         // messages that go out together
 
 uint64_t NumMessages(bool chunked, uint64_t bytes) {
   return chunked ? std::max<uint64_t>((bytes + kChunkBytes - 1) / kChunkBytes, 1) : 1;
@@ -215,6 +216,7 @@ void ExecuteStream::Gather(const v1::ExecuteRequest& request, size_t bytes) {
   if (gathered == nullptr || gathered->count >= most ||
       gathered->message.size() >= kGatheredBytes) {
     gathered = &std::get<Gathered>(queue_.emplace_back(Outgoing{request.op_id(), Gathered()}).is);
+    gathered->message.reserve(most > 1 ? kGatheredRoom * bytes : bytes);
   } else {
     AppendBytesHead(v1::ExecuteRequest::kGatheredFieldNumber, bytes, &gathered->message);
   }

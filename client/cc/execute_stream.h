@@ -44,6 +44,7 @@ struct ReadTarget {
   std::span<std::byte> into;
   int64_t offset = 0;  // of the buffer, where `into` begins
   Future<Done> done;
+  uint64_t arrived = 0;  // bytes from the begin on
 };
 
 // The result of an operation without an answer of its own, which a later answer acknowledges.

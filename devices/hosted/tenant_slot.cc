@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "devices/api/command_list.h"
 #include "devices/api/idle_at_once.h"
 #include "devices/api/trace.h"
 #include "devices/worker/short_lives.h"
@@ -69,6 +70,14 @@ bool TenantBytes::none() const {
 absl::StatusOr<std::shared_ptr<const TenantCommands>> TenantCommands::Encode(
     std::shared_ptr<TenantSlot> slot, const void* device, std::vector<Command> commands) {
   auto out = std::make_shared<TenantCommands>(slot, device, std::move(commands));
+  // Copies are of any thread that has bytes, which is not to wait for the process.
+  if (std::ranges::all_of(out->commands(),
+                          [](const Command& one) { return one.kind == CommandKind::kCopy; })) {
+    TG_ASSIGN_OR_RETURN(const auto checked, CommandList::Encode(out->commands()));
+    out->scalars_ = checked->scalars();
+    out->needs_ = checked->needs();
+    return out;
+  }
   TG_ASSIGN_OR_RETURN(const TenantSlot::Use use, slot->Open());
   TG_ASSIGN_OR_RETURN(const auto encoded, slot->Encode(*use, *out));
   out->scalars_ = encoded->scalars();

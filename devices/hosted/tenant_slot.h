@@ -51,7 +51,8 @@ class TenantProgram final : public LoadedProgram {
 // Commands for one tenant's process, as they came: they are encoded again for its next one.
 class TenantCommands final : public CommandBuffer {
  public:
-  // INVALID_ARGUMENT names the command that is malformed or holds a program of another device.
+  // INVALID_ARGUMENT names the command that is malformed or holds a program of another device. The
+  // process is asked for them now, or, where they only copy, when they are prepared or submitted.
   static absl::StatusOr<std::shared_ptr<const TenantCommands>> Encode(
       std::shared_ptr<TenantSlot> slot, const void* device, std::vector<Command> commands);
   TenantCommands(std::shared_ptr<TenantSlot> slot, const void* device,

@@ -78,7 +78,10 @@ void RemoteLink::Take(Ended ended) {
           dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
           Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
       // Of a device there, which comes back there.
-      if (IsDeviceLost(ended.status)) item.status = DeviceLostError(Reason(ended.status));
+      if (IsDeviceLost(ended.status)) {
+        item.status = DeviceLostError(Reason(ended.status));
+        server_->NoteLoss(tenant_);
+      }
       const absl::Status cancelled =
           item.cancellation == nullptr ? absl::OkStatus() : item.cancellation->Check();
       if (item.cancel_sent != 0 && absl::IsCancelled(ended.status)) item.status = cancelled;

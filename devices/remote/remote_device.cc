@@ -120,17 +120,17 @@ class RemoteDevice final : public Device {
   }
   std::span<Queue* const> queues() override { return queues_; }
   absl::Status Health() const override {
-    const absl::Status health = server_->Health(facts_->there);
+    const absl::Status health = server_->Health(facts_->there, link_->tenant());
     if (health.ok()) return health;
     return DeviceLostError(
         StrCat(name(), " (generation ", generation(), "): ", ToStd(health.message())));
   }
   // With each session that is opened, and with each generation of the device there.
   uint64_t generation() const override {
-    return link_->generation() + server_->LossesOf(facts_->there).of_device;
+    return link_->generation() + server_->LossesOf(facts_->there, link_->tenant()).of_device;
   }
   uint64_t memory_generation() const override {
-    return link_->memory_generation() + server_->LossesOf(facts_->there).of_memory;
+    return link_->memory_generation() + server_->LossesOf(facts_->there, link_->tenant()).of_memory;
   }
   // It comes back by itself once the server is asked how it is; this asks now.
   absl::Status Recover() override {

@@ -82,7 +82,9 @@ absl::Status RemoteLink::Open() {
   }
   auto session = (*connection)->OpenSession({.resumable = true});
   if (!session.ok()) return With(name(), session.status());
+  server_->Opened(tenant_, **connection);
   auto far = std::make_unique<Far>();
+  far->connection = *connection;
   far->session = *std::move(session);
   far->copies = info.copies;
   const MutexLock lock(mutex_);

@@ -42,6 +42,12 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   ~RemoteLink();
 
   const std::string& name() const { return server_->options().name; }
+  const std::string& tenant() const { return tenant_; }
+  // Of the session at hand; null: there is none.
+  std::shared_ptr<Connection> connection() const {
+    const MutexLock lock(mutex_);
+    return far_ == nullptr ? nullptr : far_->connection;
+  }
   absl::Duration grace() const { return server_->options().grace; }
   const std::shared_ptr<RemotePeers>& peers() const { return server_->options().peers; }
   // Whether buffers travel directly between the two servers, of one tenant.
@@ -118,6 +124,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   using ItemRef = std::shared_ptr<Item>;
   // A session on the server.
   struct Far {
+    std::shared_ptr<Connection> connection;
     std::unique_ptr<RemoteSession> session;
     bool copies = false;  // see copies_there
     uint64_t generation = 0;

@@ -16,6 +16,8 @@ namespace {
 
 // Between two looks at what time ends.
 constexpr std::chrono::milliseconds kBusyTick{10}, kIdleTick{50};
+// Between two questions of a tenant whose process there is lost.
+constexpr std::chrono::milliseconds kAskAgain{100};
 // That a stop waits for what is under way.
 constexpr absl::Duration kDrain = absl::Seconds(10);
 // Copies that are shorter tell about the round trip, not about the bandwidth.
@@ -49,7 +51,8 @@ RemoteServer::RemoteServer(RemoteOptions options, std::shared_ptr<Connection> co
   const MutexLock lock(mutex_);
   for (const DeviceInfo& device : devices) {
     said_[device.name] = {.generation = device.generation,
-                          .memory_generation = device.memory_generation};
+                          .memory_generation = device.memory_generation,
+                          .of_tenant = device.of_tenant};
   }
 }
 
@@ -91,6 +94,8 @@ absl::StatusOr<std::shared_ptr<Connection>> RemoteServer::Connect(const std::str
 std::shared_ptr<RemoteLink> RemoteServer::LinkOf(std::string_view tenant) {
   const MutexLock lock(mutex_);
   std::erase_if(links_, [](const auto& known) { return known.second.expired(); });
+  std::erase_if(said_to_, [&](const auto& entry)
+                              TG_REQUIRES(mutex_) { return !links_.contains(entry.first.first); });
   std::weak_ptr<RemoteLink>& known = links_[std::string(tenant)];
   std::shared_ptr<RemoteLink> link = known.lock();
   if (link == nullptr) {
@@ -115,17 +120,27 @@ absl::Status RemoteServer::Reachable() const {
   return lost_;
 }
 
-absl::Status RemoteServer::Health(const std::string& device) const {
-  const MutexLock lock(mutex_);
-  if (!lost_.ok()) return lost_;
+const RemoteServer::Said* RemoteServer::SaidTo(const std::string& device,
+                                               const std::string& tenant) const {
   const auto it = said_.find(device);
-  return it == said_.end() ? absl::OkStatus() : it->second.health;
+  if (it == said_.end()) return nullptr;
+  if (!it->second.of_tenant || !it->second.health.ok()) return &it->second;
+  const auto to = said_to_.find({tenant, device});
+  return to == said_to_.end() ? &it->second : &to->second;
 }
 
-RemoteServer::Losses RemoteServer::LossesOf(const std::string& device) const {
+absl::Status RemoteServer::Health(const std::string& device, const std::string& tenant) const {
   const MutexLock lock(mutex_);
-  const auto it = said_.find(device);
-  return it == said_.end() ? Losses{} : it->second.losses;
+  if (!lost_.ok()) return lost_;
+  const Said* const said = SaidTo(device, tenant);
+  return said == nullptr ? absl::OkStatus() : said->health;
+}
+
+RemoteServer::Losses RemoteServer::LossesOf(const std::string& device,
+                                            const std::string& tenant) const {
+  const MutexLock lock(mutex_);
+  const Said* const said = SaidTo(device, tenant);
+  return said == nullptr ? Losses{} : said->losses;
 }
 
 DeviceLink RemoteServer::link() const {
@@ -162,13 +177,75 @@ void RemoteServer::Hear(const DeviceInfo& device) {
   const auto known = said_.find(device.name);
   if (known == said_.end()) return;
   Said& said = known->second;
-  said.health = device.healthy ? absl::OkStatus()
-                               : absl::UnavailableError(StrCat("the server at ", options_.address,
-                                                               " says: ", device.health));
-  if (said.generation != device.generation) ++said.losses.of_device;
-  if (said.memory_generation != device.memory_generation) ++said.losses.of_memory;
-  said.generation = device.generation;
-  said.memory_generation = device.memory_generation;
+  said.of_tenant = device.of_tenant;
+  if (!device.of_tenant) return Hear(device, &said);
+  said.health = absl::OkStatus();  // what became of this connection's process is its tenant's
+}
+
+void RemoteServer::Hear(const DeviceInfo& device, Said* said) const {
+  said->health = device.healthy ? absl::OkStatus()
+                                : absl::UnavailableError(StrCat("the server at ", options_.address,
+                                                                " says: ", device.health));
+  if (said->generation != device.generation) ++said->losses.of_device;
+  if (said->memory_generation != device.memory_generation) ++said->losses.of_memory;
+  said->generation = device.generation;
+  said->memory_generation = device.memory_generation;
+}
+
+bool RemoteServer::HasOfTenants() const {
+  return std::ranges::any_of(said_, [](const auto& entry) { return entry.second.of_tenant; });
+}
+
+void RemoteServer::Opened(const std::string& tenant, Connection& connection) {
+  {
+    const MutexLock lock(mutex_);
+    if (!HasOfTenants()) return;
+  }
+  const auto devices = connection.ListDevices();
+  if (!devices.ok()) return;  // then the first answer after a loss is the first
+  const MutexLock lock(mutex_);
+  for (const DeviceInfo& device : *devices) {
+    if (!device.of_tenant || !said_.contains(device.name)) continue;
+    const auto [known, is_new] = said_to_.try_emplace(
+        {tenant, device.name},
+        Said{.generation = device.generation, .memory_generation = device.memory_generation});
+    if (!is_new) Hear(device, &known->second);
+  }
+}
+
+void RemoteServer::NoteLoss(const std::string& tenant) {
+  const MutexLock lock(mutex_);
+  if (!HasOfTenants()) return;
+  asking_.insert(tenant);
+  asks_now_ = true;
+  changed_.notify_all();
+}
+
+void RemoteServer::AskForTenants() {
+  std::set<std::string> asking;
+  {
+    const MutexLock lock(mutex_);
+    asking.swap(asking_);
+    asks_now_ = false;
+  }
+  for (const std::string& tenant : asking) {
+    std::shared_ptr<RemoteLink> link;
+    {
+      const MutexLock lock(mutex_);
+      if (const auto known = links_.find(tenant); known != links_.end())
+        link = known->second.lock();
+    }
+    const auto connection = link == nullptr ? nullptr : link->connection();
+    if (connection == nullptr) continue;  // with its next session it asks anyway
+    const auto devices = connection->ListDevices();
+    const MutexLock lock(mutex_);
+    if (!devices.ok()) continue;
+    for (const DeviceInfo& device : *devices) {
+      if (!device.of_tenant || !said_.contains(device.name)) continue;
+      Hear(device, &said_to_[{tenant, device.name}]);
+      if (!device.healthy) asking_.insert(tenant);
+    }
+  }
 }
 
 void RemoteServer::Recover() {
@@ -212,13 +289,19 @@ void RemoteServer::Look() {
 
 void RemoteServer::Probe() {
   const auto interval = absl::ToChronoNanoseconds(options_.interval);
+  auto look = std::chrono::steady_clock::now();  // when the next is due
   ReleasableLock lock(mutex_);
   while (!stop_) {
     lock.unlock();
-    Look();
+    if (std::chrono::steady_clock::now() >= look) {
+      Look();
+      look = std::chrono::steady_clock::now() + interval;
+    }
+    AskForTenants();
     lock.lock();
-    const auto next = std::chrono::steady_clock::now() + interval;
-    while (!stop_ && changed_.wait_until(lock, next) != std::cv_status::timeout) {
+    const auto next =
+        asking_.empty() ? look : std::min(look, std::chrono::steady_clock::now() + kAskAgain);
+    while (!stop_ && !asks_now_ && changed_.wait_until(lock, next) != std::cv_status::timeout) {
     }
   }
 }

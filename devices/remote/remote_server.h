@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/cc/connection.h"
@@ -35,18 +37,24 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const RemoteOptions& options() const { return options_; }
   // The tenant's link to it, the same for all of its devices.
   std::shared_ptr<RemoteLink> LinkOf(std::string_view tenant);
-  // OK, or UNAVAILABLE because it does not answer or says that the device fails.
-  absl::Status Health(const std::string& device) const;
+  // OK, or UNAVAILABLE because it does not answer or says that the device fails, for that tenant.
+  absl::Status Health(const std::string& device, const std::string& tenant) const;
   // OK, or UNAVAILABLE because it does not answer.
   absl::Status Reachable() const;
   // Asks the server how it and its devices are, and waits for the answer; connects where it was
   // lost.
   void Recover();
-  // How often the device there was seen to be of another generation than before.
+  // The tenant has opened a session over that connection: where devices there have a process for
+  // each tenant, asks of which generation its are.
+  void Opened(const std::string& tenant, Connection& connection);
+  // An operation of the tenant has failed because a device there was lost. Where the server has
+  // processes for each tenant, asks soon, as this tenant, until they are well.
+  void NoteLoss(const std::string& tenant);
+  // How often the device there was seen to be of another generation than before, by the tenant.
   struct Losses {
     uint64_t of_device = 0, of_memory = 0;
   };
-  Losses LossesOf(const std::string& device) const;
+  Losses LossesOf(const std::string& device, const std::string& tenant) const;
   DeviceLink link() const;
   // That a copy of so many bytes took so long.
   void Measured(int64_t bytes, int64_t ns);
@@ -66,11 +74,19 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
     absl::Status health = {};
     uint64_t generation = 0, memory_generation = 0;
     Losses losses = {};
+    bool of_tenant = false;  // see DeviceInfo
   };
 
   // Asks the server how it and its devices are.
   void Look();
   void Hear(const DeviceInfo& device) TG_REQUIRES(mutex_);
+  void Hear(const DeviceInfo& device, Said* said) const TG_REQUIRES(mutex_);
+  // Those whose loss was noted ask how their devices are.
+  void AskForTenants();
+  bool HasOfTenants() const TG_REQUIRES(mutex_);
+  // What the server says of it to that tenant. Null: it has said nothing.
+  const Said* SaidTo(const std::string& device, const std::string& tenant) const
+      TG_REQUIRES(mutex_);
   void Probe();
   void Tick();
   std::vector<std::shared_ptr<RemoteLink>> Links();
@@ -83,6 +99,10 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   bool stop_ TG_GUARDED_BY(mutex_) = false;
   // By the server's names.
   std::map<std::string, Said, std::less<>> said_ TG_GUARDED_BY(mutex_);
+  // Of devices with a process for each tenant: by tenant and name.
+  std::map<std::pair<std::string, std::string>, Said> said_to_ TG_GUARDED_BY(mutex_);
+  std::set<std::string> asking_ TG_GUARDED_BY(mutex_);  // tenants that have to ask
+  bool asks_now_ TG_GUARDED_BY(mutex_) = false;
   int64_t failing_since_ TG_GUARDED_BY(mutex_) = 0;  // SteadyNs; 0: it answers
   absl::Status lost_ TG_GUARDED_BY(mutex_);          // OK: its devices are not lost
   int64_t round_trip_ns_ TG_GUARDED_BY(mutex_) = 0;

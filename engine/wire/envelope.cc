@@ -100,11 +100,41 @@ bool SkipValue(Cursor& cursor, uint64_t wire_type, std::string* copy) {
   }
 }
 
+// Of a message in one piece, as short ones are: what is beside the payload is copied as a whole.
+absl::Status SplitPiece(const ByteSpan& piece, int payload_field, Envelope* envelope) {
+  Cursor cursor(std::span(&piece, 1));
+  const uint64_t size = piece.size();
+  uint64_t copied = 0;  // or payload
+  const auto copy_to = [&](uint64_t end) {
+    envelope->head.append(reinterpret_cast<const char*>(piece.data()) + copied, end - copied);
+  };
+  while (cursor.left() > 0) {
+    const uint64_t begin = size - cursor.left();
+    uint64_t tag;
+    if (!cursor.Varint(&tag, nullptr)) return Malformed(cursor, size);
+    if (tag != PayloadTag(payload_field)) {
+      if (!SkipValue(cursor, tag & 7, nullptr)) return Malformed(cursor, size);
+      continue;
+    }
+    copy_to(begin);
+    envelope->payload.clear();
+    const auto take = [&](ByteSpan part) { envelope->payload.push_back(part); };
+    if (!cursor.Varint(&envelope->payload_bytes, nullptr) ||
+        !cursor.Bytes(envelope->payload_bytes, take)) {
+      return Malformed(cursor, size);
+    }
+    copied = size - cursor.left();
+  }
+  copy_to(size);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status SplitEnvelope(std::span<const ByteSpan> message, int payload_field,
                            Envelope* envelope) {
   *envelope = {};
+  if (message.size() == 1) return SplitPiece(message[0], payload_field, envelope);
   Cursor cursor(message);
   const uint64_t size = cursor.left();
   std::string tag_bytes;

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <string>
 
+#include "devices/api/preparing_queue.h"
 #include "engine/base/status.h"
 #include "engine/compile/ptxas.h"
 #include "engine/wire/compression.h"
@@ -103,7 +104,10 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     if (!granted && !caller.principal.admin) continue;
     v1::Device* out = response->add_devices();
     const Target& target = device->target();
-    const absl::Status health = device->Health();
+    // As the caller has it: another tenant's process, or session with another server, may be lost.
+    const Device& own_view = *caller.tenant->KnownView(*device);
+    absl::Status health = device->Health();
+    if (health.ok()) health = own_view.Health();
     out->set_name(device->name());
     out->set_target(StrCat(target.arch, target.cpu.empty() ? "" : " ", target.cpu, ", ",
                            target.vector_bytes * 8, "-bit vectors", CodeOf(*device)));
@@ -130,8 +134,9 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
       rate->set_kind(std::string(row.text));
       rate->set_per_second(rates[row.arithmetic]);
     }
-    out->set_generation(device->generation());
-    out->set_memory_generation(device->memory_generation());
+    out->set_generation(own_view.generation());
+    out->set_memory_generation(own_view.memory_generation());
+    out->set_of_tenant(AsksProcess(*device));
     out->set_healthy(health.ok());
     if (!health.ok()) out->set_health(health.ToString());
   }

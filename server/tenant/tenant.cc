@@ -148,6 +148,12 @@ Device* Tenant::View(Device& device) {
   return view == nullptr ? &device : view.get();
 }
 
+Device* Tenant::KnownView(Device& device) {
+  const MutexLock lock(views_mutex_);
+  const auto known = views_.find(&device);
+  return known == views_.end() || known->second == nullptr ? &device : known->second.get();
+}
+
 void Tenant::Grant(DiskGrants disks, ModelGrants models) {
   const MutexLock lock(mutex_);
   disks_ = std::move(disks);

@@ -99,6 +99,8 @@ struct Tenant {
   // A device of the pool as this tenant uses it, the same one each time; see Device::ForTenant. It
   // lives as long as the tenant.
   Device* View(Device& device);
+  // The same where it has used the device; else the device itself.
+  Device* KnownView(Device& device);
   // Whether it has such a view of a device that may wait for a process of this tenant: see
   // AsksProcess.
   bool asks_process() const { return asks_process_.load(std::memory_order_relaxed); }

@@ -377,10 +377,16 @@ TEST_P(IsolatedTenantsOnGpus, NoticeNothingOfEachOthersDeaths) {
       hers.erase(*his.begin());
       return hers.size() == 1 && !hers.contains(dying);
     }));
-    const auto devices = connections_.back()->ListDevices();
+    // Each is shown the GPU as it has it.
+    const auto devices = connections_[1]->ListDevices();
     ASSERT_TRUE(devices.ok()) << devices.status();
     ASSERT_EQ(devices->size(), 2u);
     EXPECT_TRUE((*devices)[1].healthy);
+    EXPECT_EQ((*devices)[1].generation, 1u);
+    EXPECT_TRUE(Becomes([&] {
+      const auto hers_now = connections_[0]->ListDevices();
+      return hers_now.ok() && (*hers_now)[1].healthy && (*hers_now)[1].generation == generation + 1;
+    }));
     EXPECT_TRUE(Becomes([&] {
       alice = CounterOf("alice", gpu);
       return alice->Run().Get().ok();

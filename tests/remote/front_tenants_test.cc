@@ -1,8 +1,13 @@
 // Tenants of a front on the server behind it: they are separated, each under its own name, and
 // only those for which that server lets the front act are served.
+#include <signal.h>
+
+#include <set>
+
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 #include "tests/server/auth_fixture.h"
+#include "tests/server/device_workers.h"
 
 namespace telegrad {
 namespace {
@@ -12,11 +17,12 @@ using ::testing::HasSubstr;
 class FrontTenants : public AuthTest {
  protected:
   // What the far server's tenants may do.
-  void StartBoth(const std::string& tenants) {
+  void StartBoth(const std::string& tenants, std::vector<std::string> more = {}) {
     const std::string file = keys_->path("tenants"), token = keys_->path("front.token");
     std::ofstream(file) << tenants;
     std::ofstream(token) << keys_->Token("front") << "\n";
-    Start({"--jwt-keys", keys_->path("jwt"), "--tenants", file});
+    more.insert(more.end(), {"--jwt-keys", keys_->path("jwt"), "--tenants", file});
+    Start(more);
     far_ = std::move(daemon_);
     far_address_ = address_;
     Start({"--jwt-keys", keys_->path("jwt"), "--remote", "b=" + far_address_, "--remote-tls-ca",
@@ -96,6 +102,82 @@ TEST_F(FrontTenants, AreNoAdministrators) {
   ASSERT_TRUE(connection.ok()) << connection.status();
   EXPECT_EQ((*connection)->server().tenant, "ops");
   EXPECT_FALSE((*connection)->Stats()->contains("telegrad_sessions"));
+}
+
+// A session of a tenant that counts on a GPU of the far server.
+class FarCounter {
+ public:
+  explicit FarCounter(Connection& connection) : session_(*connection.OpenSession()) {
+    session_->Alloc(1, 16, "b/CUDA:0");
+    session_->WriteCopy(1, 0, Bytes(std::vector<int32_t>(4)));
+    session_->Put(graph_.root());
+  }
+  absl::Status Run() {
+    const uint64_t handles[] = {1};
+    return session_->Run(ContentHash(graph_.root()), handles).Get().status();
+  }
+
+ private:
+  FrozenGraph graph_ = IncrementGraph(4);
+  std::unique_ptr<RemoteSession> session_;
+};
+
+// A tenant whose worker on the far server has ended is told so as if it were here: the error names
+// the worker, and the device is of the next generation, for this tenant alone.
+TEST_F(FrontTenants, LearnWhatBecameOfTheirWorkersThere) {
+  StartBoth("[front]\nacts_for = alice bob\n[alice]\n[bob]\n",
+            {"--isolate", "tenant", "--cuda-library", TELEGRAD_FAKE_CUDA, "--cuda-devices", "1",
+             "--cuda-memory", "100000000"});
+  const auto connect = [&](const std::string& tenant) {
+    return *Connect(address_, keys_->WithToken(keys_->Token(tenant)));
+  };
+  const auto gpu = [](Connection& connection) {
+    const auto devices = connection.ListDevices();
+    EXPECT_TRUE(devices.ok()) << devices.status();
+    for (const DeviceInfo& device : *devices) {
+      if (device.name == "b/CUDA:0") return device;
+    }
+    return DeviceInfo{};
+  };
+  const auto alice = connect("alice"), bob = connect("bob");
+  auto hers = std::make_unique<FarCounter>(*alice);
+  ASSERT_EQ(hers->Run(), absl::OkStatus());
+  std::set<pid_t> workers = DriversOf(far_->pid());
+  ASSERT_EQ(workers.size(), 1u);
+  FarCounter his(*bob);
+  ASSERT_EQ(his.Run(), absl::OkStatus());
+  std::set<pid_t> all = DriversOf(far_->pid());
+  all.erase(*workers.begin());
+  ASSERT_EQ(all.size(), 1u);
+  const pid_t his_worker = *all.begin();
+  const DeviceInfo hers_before = gpu(*alice), his_before = gpu(*bob);
+  EXPECT_TRUE(hers_before.healthy);
+  for (uint64_t loss = 1; loss <= 2; ++loss) {
+    const pid_t dying = *workers.begin();
+    kill(dying, SIGKILL);
+    absl::Status status;
+    while (status.ok()) status = hers->Run();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(StrCat("CUDA:0's worker of tenant alice (process ", dying, ")")));
+    EXPECT_TRUE(Becomes([&] {
+      const DeviceInfo now = gpu(*alice);
+      return now.healthy && now.generation == hers_before.generation + loss &&
+             now.memory_generation == hers_before.memory_generation + loss;
+    })) << loss;
+    EXPECT_TRUE(Becomes([&] {
+      hers = std::make_unique<FarCounter>(*alice);
+      return hers->Run().ok();
+    }));
+    EXPECT_EQ(his.Run(), absl::OkStatus());
+    const DeviceInfo his_now = gpu(*bob);
+    EXPECT_TRUE(his_now.healthy);
+    EXPECT_EQ(his_now.generation, his_before.generation);
+    EXPECT_EQ(his_now.memory_generation, his_before.memory_generation);
+    workers = DriversOf(far_->pid());
+    workers.erase(his_worker);
+    ASSERT_EQ(workers.size(), 1u);
+  }
 }
 
 // From a server to another directly, under TLS: a tenant's buffer to the same tenant's session,

@@ -117,6 +117,55 @@ TEST_F(HostileRemotes, ItSendsMoreBytesThanWereAskedFor) {
   EXPECT_EQ(ReadFrom(Open()).code(), absl::StatusCode::kUnavailable);
 }
 
+// What is missing of a read is not taken for what was in the memory before.
+TEST_F(HostileRemotes, ItSendsFewerBytesThanWereAskedFor) {
+  struct Chunk {
+    uint64_t offset;
+    std::string data;
+    bool last;
+  };
+  const std::vector<std::vector<Chunk>> lies = {
+      {{0, "12", true}}, {{0, "", true}}, {{2, "34", true}}, {{2, "34", false}, {0, "12", true}}};
+  for (const auto& chunks : lies) {
+    compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+      if (!request.has_read()) return;
+      for (const Chunk& chunk : chunks) {
+        Answer(request, stream, [&](auto& r) {
+          r.mutable_read()->set_offset(chunk.offset);
+          r.mutable_read()->set_last(chunk.last);
+          r.set_data(chunk.data);
+        });
+      }
+    };
+    devices_.clear();
+    EXPECT_EQ(ReadFrom(Open()).code(), absl::StatusCode::kUnavailable) << chunks[0].data;
+  }
+}
+
+// The second of two reads before the first.
+TEST_F(HostileRemotes, ItAnswersInAnotherOrder) {
+  std::vector<v1::ExecuteRequest> reads;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    reads.push_back(request);
+    if (reads.size() != 2) return;
+    for (const auto& read : {reads[1], reads[0]}) {
+      Answer(read, stream, [](auto& r) {
+        r.mutable_read()->set_last(true);
+        r.set_data("1234");
+      });
+    }
+  };
+  Device& device = Open();
+  const auto memory = device.Alloc(4);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto first = Copy(device, HostBuffer(*host_, "????"), Whole(*memory)),
+             second = Copy(device, HostBuffer(*host_, "????"), Whole(*memory));
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(second->Wait(absl::Seconds(60)).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(HostileRemotes, ItAnswersWhatNobodyAsked) {
   compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
     if (!request.has_read()) return;

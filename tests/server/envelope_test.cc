@@ -121,8 +121,19 @@ TEST(EnvelopeTest, MutatedMessagesAgreeWithProtobuf) {
       message[random() % message.size()] = static_cast<char>(random());
     }
     if (random() % 4 == 0) message.resize(random() % message.size());
+    if (random() % 4 == 0) message += message;
     Envelope envelope;
     const absl::Status status = SplitEnvelope(Cut(message, random), kField, &envelope);
+    // In one piece it is the same, also of payloads that come twice.
+    const ByteSpan whole[] = {AsPiece(message)};
+    Envelope of_whole;
+    const absl::Status same = SplitEnvelope(whole, kField, &of_whole);
+    EXPECT_EQ(same, status);
+    if (same.ok()) {
+      EXPECT_EQ(of_whole.head, envelope.head);
+      EXPECT_EQ(Payload(of_whole), Payload(envelope));
+      EXPECT_EQ(of_whole.payload_bytes, envelope.payload_bytes);
+    }
     v1::ExecuteRequest parsed;
     const bool ok = parsed.ParseFromString(message);
     refused += status.ok() ? 0 : 1;
