@@ -269,6 +269,17 @@ void RemoteLink::LoseSession(uint64_t generation, const absl::Status& why) {
   });
 }
 
+absl::Status RemoteLink::LostSession(uint64_t generation) {
+  absl::Status lost;
+  Enter([&]() TG_REQUIRES(mutex_) {
+    if (far_ != nullptr && far_->generation == generation) {
+      if (const absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);
+    }
+    if (far_ == nullptr || far_->generation != generation) lost = LostLocked();
+  });
+  return lost;
+}
+
 void RemoteLink::Later(std::function<void()> what) {
   RemoteLink* const holds = RemoteLinkHolder::holds;
   if (holds == nullptr) return what();

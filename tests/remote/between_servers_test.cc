@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "client/cc/remote_plan.h"
+#include "engine/base/device_lost.h"
 #include "engine/frontend/autograd/gradient.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
@@ -379,6 +380,34 @@ TEST_F(BetweenServers, ADeadServerIsNamedAndTheOtherGoesOn) {
   EXPECT_FALSE(session->Read(2, 0, Writable(out)).Get().ok());
   EXPECT_TRUE(session->Read(3, 0, Writable(out)).Get().ok()) << "the other server goes on";
   EXPECT_TRUE(session->Read(1, 0, Writable(out)).Get().ok()) << "what was sent is as it was";
+}
+
+// The same of the sending one: the copy fails as all does that was on the lost server.
+TEST_F(BetweenServers, ADeadSenderIsNamedAsLost) {
+  Start(2, {"--remote-grace", "300"});
+  const auto session = *connection_->OpenSession();
+  constexpr int64_t kBytes = 256 << 20;
+  session->Alloc(1, kBytes, devices_[0]);
+  session->Alloc(2, kBytes, devices_[1]);
+  session->Alloc(3, 16, devices_[1]);
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  std::vector<Future<Done>> copies;
+  for (int i = 0; i < 8; ++i) {
+    copies.emplace_back();
+    session->CopyTold(2, 0, 1, 0, kBytes, copies.back());
+  }
+  EXPECT_TRUE(Becomes([&] { return There(1, "telegrad_peer_received_bytes_total") > 0; }));
+  there_[0].reset();
+  far_[0]->process().Signal(SIGKILL);
+  EXPECT_FALSE(copies.back().Get().ok());
+  for (const Future<Done>& copied : copies) {
+    const absl::Status failed = copied.Get().status();
+    if (failed.ok()) continue;  // it had ended
+    EXPECT_TRUE(IsDeviceLost(failed)) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("a is lost"));
+  }
+  std::vector<int32_t> out(4);
+  EXPECT_TRUE(session->Read(3, 0, Writable(out)).Get().ok()) << "the other server goes on";
 }
 
 }  // namespace
