@@ -146,6 +146,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   enum class Step { kBlocked, kSent };
 
   absl::Status Open();
+  absl::StatusOr<PutInfo> PutInOrder(const std::string& graph,
+                                     const std::vector<std::string>& devices);
   absl::Status Reachable() const;
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;
