@@ -13,8 +13,12 @@
 namespace telegrad {
 namespace {
 
-absl::Status Of(const RemoteLink& link, const absl::Status& status) {
+// Of a half whose session is over: that. What the session says then of what was under way differs
+// with how it ended, and who ended it.
+absl::Status Of(const RemoteCopy::End& end, const absl::Status& status) {
   if (status.ok()) return status;
+  RemoteLink& link = *end.link;
+  if (absl::Status lost = link.LostSession(end.generation); !lost.ok()) return lost;
   return absl::Status(status.code(), StrCat(link.name(), ": ", Reason(status)));
 }
 
@@ -44,7 +48,7 @@ void RemoteCopy::Admitted(const absl::StatusOr<PeerTicket>& ticket) {
                                                  "ticket within the time that it has"));
     return Ended(to_.link->WithSession(to_.generation, [](RemoteSession&) {}));
   }
-  if (!ticket.ok()) return Ended(Of(*to_.link, ticket.status()));
+  if (!ticket.ok()) return Ended(Of(to_, ticket.status()));
   to_.link->peers()->InOrder(
       [self = shared_from_this(), ticket = *ticket] { self->PostBoth(ticket); });
 }
@@ -64,14 +68,12 @@ void RemoteCopy::PostBoth(const PeerTicket& ticket) {
   const Future<Done> sent, received;
   const auto self = shared_from_this();
   sent.Then([self](const absl::StatusOr<Done>& done) {
-    RemoteLink::Later([self, status = Of(*self->from_.link, done.status())] {
-      self->HalfEnded(self->send_, status);
-    });
+    RemoteLink::Later(
+        [self, status = done.status()] { self->HalfEnded(self->send_, Of(self->from_, status)); });
   });
   received.Then([self](const absl::StatusOr<Done>& done) {
-    RemoteLink::Later([self, status = Of(*self->to_.link, done.status())] {
-      self->HalfEnded(self->receive_, status);
-    });
+    RemoteLink::Later(
+        [self, status = done.status()] { self->HalfEnded(self->receive_, Of(self->to_, status)); });
   });
   std::string address;
   (void)to_.link->WithSession(to_.generation, [&](RemoteSession& session) {
@@ -170,10 +172,9 @@ void RemoteCopy::Look() {
     }
   }
   for (const auto& [half, end] : silent) {
-    HalfEnded(*half,
-              Of(*end->link, absl::UnavailableError("the server has not ended a copy that was "
-                                                    "cancelled within the time that it has to "
-                                                    "answer")));
+    HalfEnded(*half, Of(*end, absl::UnavailableError("the server has not ended a copy that was "
+                                                     "cancelled within the time that it has to "
+                                                     "answer")));
   }
 }
 

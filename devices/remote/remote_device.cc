@@ -156,8 +156,7 @@ class RemoteDevice final : public Device {
 absl::StatusOr<std::shared_ptr<Connection>> ConnectWithin(const RemoteOptions& options) {
   const auto end =
       std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options.connect_time);
-  ConnectOptions connect{.client = "telegradd"};
-  connect.credentials = options.credentials;
+  ConnectOptions connect = ConnectionTo(options, "");
   connect.timeout = std::min(options.connect_time, absl::Seconds(2));
   while (true) {
     auto connection = Connection::Connect(options.address, connect);

@@ -138,6 +138,22 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation,
   RemoteLinkHolder::holds = before;
 }
 
+// In the session at hand, behind what was sent before.
+absl::StatusOr<PutInfo> RemoteLink::PutInOrder(const std::string& graph,
+                                               const std::vector<std::string>& devices) {
+  TG_RETURN_IF_ERROR(Open());
+  const Future<PutInfo> told;
+  Enter([&]() TG_REQUIRES(mutex_) {
+    Send([told, graph, devices](RemoteSession* session) {
+      if (session == nullptr) return told.Set(absl::UnavailableError("the session was lost"));
+      session->PutTold(graph, devices).Then([told](const absl::StatusOr<PutInfo>& put) {
+        told.Set(put);
+      });
+    });
+  });
+  return GetWithin(told, server_->options().wait_limit);
+}
+
 absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
                                                                 const ProgramImage& image) {
   TG_RETURN_IF_ERROR(Reachable());
@@ -159,7 +175,12 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
                        GetWithin((*session)->Has(hash), options.wait_limit).value_or(false);
     put = known ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
                 : GetWithin((*session)->PutTold(image.binary, devices), options.wait_limit);
-    const bool again = absl::IsUnavailable(put.status()) && !(*session)->Over().ok();
+    const absl::Status over = (*session)->Over();
+    bool again = absl::IsUnavailable(put.status()) && !over.ok();
+    if (absl::IsResourceExhausted(over)) {  // the tenant may have no more sessions there
+      put = PutInOrder(image.binary, devices);
+      again = absl::IsUnavailable(put.status()) && lost();
+    }
     if (!again) break;
   }
   if (!put.ok())
@@ -269,6 +290,17 @@ void RemoteLink::LoseSession(uint64_t generation, const absl::Status& why) {
   Enter([&]() TG_REQUIRES(mutex_) {
     if (far_ != nullptr && far_->generation == generation) LoseLocked(why);
   });
+}
+
+absl::Status RemoteLink::LostSession(uint64_t generation) {
+  absl::Status lost;
+  Enter([&]() TG_REQUIRES(mutex_) {
+    if (far_ != nullptr && far_->generation == generation) {
+      if (const absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);
+    }
+    if (far_ == nullptr || far_->generation != generation) lost = LostLocked();
+  });
+  return lost;
 }
 
 void RemoteLink::Later(std::function<void()> what) {

@@ -107,6 +107,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
               std::function<void(RemoteSession&)> post);
   // The session of that generation is over, unless it is already.
   void LoseSession(uint64_t generation, const absl::Status& why);
+  // UNAVAILABLE if the session of that generation is over. Not with the lock.
+  absl::Status LostSession(uint64_t generation);
   // Runs it when this thread has the lock of no link.
   static void Later(std::function<void()> what);
 
@@ -151,6 +153,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   enum class Step { kBlocked, kSent };
 
   absl::Status Open();
+  absl::StatusOr<PutInfo> PutInOrder(const std::string& graph,
+                                     const std::vector<std::string>& devices);
   absl::Status Reachable() const;
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;

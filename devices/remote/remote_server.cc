@@ -30,6 +30,8 @@ constexpr size_t kBulkBytes = 512 << 10;
 // To connect: nothing resumes a connection that breaks before its first answer.
 constexpr int kConnectAttempts = 4;
 
+}  // namespace
+
 ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant) {
   ConnectOptions out{.client = "telegradd"};
   out.timeout = options.connect_time;
@@ -42,8 +44,6 @@ ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& ten
   if (tenant != "local") out.credentials.acts_for = tenant;
   return out;
 }
-
-}  // namespace
 
 RemoteServer::RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,
                            std::span<const DeviceInfo> devices)

@@ -24,6 +24,10 @@ namespace telegrad {
 
 class RemoteLink;
 
+// How this process connects to that server for the tenant, or for nobody for "". What a connection
+// says of the server's addresses depends on it.
+ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant);
+
 class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
  public:
   RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,

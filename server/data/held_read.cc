@@ -9,6 +9,7 @@ HeldRead::~HeldRead() {
     const MutexLock lock(mutex_);
     released.swap(released_);
   }
+  memory_.reset();  // who waits may have no room without it
   if (released) released();
 }
 

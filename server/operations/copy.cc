@@ -84,6 +84,9 @@ Step CopyAction::Do(Turn& turn) {
       same_device ? CopyInto(turn, to, op_.to_offset,
                              Part(from.memory(), op_.from_offset, op_.bytes), waits, op_.bytes)
                   : BetweenDevices(turn, to, from, std::move(waits));
+  if (absl::IsResourceExhausted(copied.status()) && !same_device) {
+    if (const std::optional<Step> step = AwaitStaged(turn)) return *step;
+  }
   if (!copied.ok()) return Refuse(turn, copied.status());
   if (same_device) {
     from.UsedBy(*copied);  // behind all that used it before

@@ -4,8 +4,8 @@
 // of a network, and what follows them must not wait for each of their answers.
 #include "server/operations/read.h"
 
-#include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -17,12 +17,6 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kShortReads = 64;
-
-// Those that are under way.
-struct StagedReads {
-  std::weak_ptr<HeldRead> longer;
-  std::deque<std::weak_ptr<HeldRead>> shorts;
-};
 
 void Answered(const PendingAnswer& answer, ReadResult result, const absl::Status& status) {
   if (!status.ok()) return answer.Give(status);
@@ -108,15 +102,14 @@ Step ReadAction::DoVisible(Turn& turn, Buffer& buffer) const {
 Step ReadAction::DoStaged(Turn& turn, Buffer& buffer) const {
   // A short one is kept for repetition, as of other memory.
   const bool copy = op_.bytes <= static_cast<uint64_t>(turn.env().limits.copied_read_bytes);
-  auto& [longer, shorts] = turn.state<StagedReads>();
+  auto& [writes, longer, shorts] = turn.state<StagedCopies>();
   while (!shorts.empty() && shorts.front().expired()) shorts.pop_front();
-  std::shared_ptr<HeldRead> before = copy ? nullptr : longer.lock();
+  std::shared_ptr<HeldRead> before = copy || !longer ? nullptr : longer->lock();
   if (copy && shorts.size() >= kShortReads) before = shorts.front().lock();
   if (before != nullptr) return turn.Wait(std::move(before));
   auto staged = Stage(turn, buffer, op_.bytes);
-  if (absl::IsResourceExhausted(staged.status()) && !shorts.empty()) {
-    before = shorts.front().lock();
-    if (before != nullptr) return turn.Wait(std::move(before));
+  if (absl::IsResourceExhausted(staged.status())) {
+    if (const std::optional<Step> step = AwaitStaged(turn)) return *step;
   }
   auto copied =
       staged.ok() ? CopyOut(turn, buffer, op_.offset, op_.bytes, *staged) : staged.status();
@@ -162,6 +155,14 @@ Step ReadAction::DoDownload(Turn& turn, Buffer& buffer) const {
 }
 
 }  // namespace
+
+std::optional<ReadResult> ReadResult::Kept() const {
+  if (held == nullptr) return *this;
+  if (bytes > kMostKeptRead) return std::nullopt;
+  ReadResult kept{.offset = offset, .bytes = bytes};
+  kept.copy.assign(static_cast<const char*>(held->memory()->host()) + at, bytes);
+  return kept;
+}
 
 std::unique_ptr<Action> MakeAction(ReadOp op) { return std::make_unique<ReadAction>(op); }
 

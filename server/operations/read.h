@@ -18,6 +18,10 @@ struct ReadOp {
   uint64_t bytes = 0;
   uint64_t transfer = 0;  // 0: the answer has the bytes
 };
+// A longer answer of a resumable session is not kept for repetition. What a front asks for in one
+// read on the connection of its session is not longer.
+inline constexpr uint64_t kMostKeptRead = 1 << 20;
+
 struct ReadResult {
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -25,9 +29,8 @@ struct ReadResult {
   std::shared_ptr<HeldRead> held = {};  // the memory that has them,
   uint64_t at = 0;                      // from this offset
 
-  std::optional<ReadResult> Kept() const {
-    return held == nullptr ? std::optional(*this) : std::nullopt;
-  }
+  // Of what is held, a copy of up to kMostKeptRead bytes.
+  std::optional<ReadResult> Kept() const;
   int64_t kept_bytes() const { return static_cast<int64_t>(copy.size()); }
 };
 

@@ -7,6 +7,29 @@
 
 namespace telegrad {
 
+// What has ended may have done so since there was no room: then the operation tries again.
+std::optional<Step> AwaitStaged(Turn& turn) {
+  auto& [writes, longer, shorts] = turn.state<StagedCopies>();
+  bool again = false;
+  for (; !writes.empty(); writes.pop_front()) {
+    if (!IsReached(writes.front().copied)) return turn.Wait(writes.front().copied);
+    again = true;
+  }
+  for (; !shorts.empty(); shorts.pop_front()) {
+    if (auto held = shorts.front().lock()) return turn.Wait(std::move(held));
+    again = true;
+  }
+  if (longer) {
+    if (auto held = longer->lock()) return turn.Wait(std::move(held));
+    longer.reset();
+    again = true;
+  }
+  if (!again) return std::nullopt;
+  const TimelinePoint now{std::make_shared<Timeline>(), 1};
+  now.timeline->Signal(1);
+  return turn.Wait(now);
+}
+
 absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,
                                               uint64_t bytes) {
   for (const auto& device : turn.env().devices->devices()) {

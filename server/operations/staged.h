@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,22 @@
 #include "server/session/turn.h"
 
 namespace telegrad {
+
+// What a session has under way through such memory, which is charged until it ends.
+struct StagedCopies {
+  struct Write {
+    TimelinePoint copied;
+    uint64_t bytes = 0;
+  };
+  std::deque<Write> writes;  // whose bytes are on their way to their device
+  // Reads, which end when the client has their bytes.
+  std::optional<std::weak_ptr<HeldRead>> longer;
+  std::deque<std::weak_ptr<HeldRead>> shorts;
+};
+
+// Of an operation for whose memory there was no room: waits, as the turn's step, for the first of
+// what the session has under way. Null: it has nothing, and the operation fails.
+std::optional<Step> AwaitStaged(Turn& turn);
 
 // Host memory through which the buffer's device can copy.
 absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,

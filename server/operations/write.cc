@@ -7,7 +7,6 @@
 #include "server/operations/write.h"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,15 +21,6 @@ namespace {
 // Above these it is not done on a device's thread, or on a reader's.
 constexpr uint64_t kQuickWriteBytes = 64 << 10;
 constexpr uint64_t kQuickStagedBytes = 64 << 10;
-
-// Whose bytes are on their way to their device.
-struct StagedWrites {
-  struct One {
-    TimelinePoint copied;
-    uint64_t bytes = 0;
-  };
-  std::deque<One> under_way;
-};
 
 class WriteAction final : public Action {
  public:
@@ -178,15 +168,15 @@ Step WriteAction::DoBehind(Turn& turn, Buffer& buffer) {
   const uint64_t size = op_.size();
   if (turn.where() == OnThread::kDevice) return Step::kNeedsWorker;
   if (auto held = buffer.held_read()) return turn.Wait(std::move(held));
-  auto& under_way = turn.state<StagedWrites>().under_way;
+  auto& under_way = turn.state<StagedCopies>().writes;
   while (!under_way.empty() && IsReached(under_way.front().copied)) under_way.pop_front();
   uint64_t staged = 0;
-  for (const StagedWrites::One& write : under_way) staged += write.bytes;
+  for (const StagedCopies::Write& write : under_way) staged += write.bytes;
   const bool full = staged + size > static_cast<uint64_t>(turn.env().limits.staged_bytes);
   if (full && !under_way.empty()) return turn.Wait(under_way.front().copied);
   auto memory = Stage(turn, buffer, std::max<uint64_t>(size, 1));
-  if (absl::IsResourceExhausted(memory.status()) && !under_way.empty()) {
-    return turn.Wait(under_way.front().copied);
+  if (absl::IsResourceExhausted(memory.status())) {
+    if (const std::optional<Step> step = AwaitStaged(turn)) return *step;
   }
   absl::StatusOr<TimelinePoint> copied = TimelinePoint();
   if (!memory.ok()) {

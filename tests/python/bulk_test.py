@@ -228,6 +228,57 @@ class StreamTest(unittest.TestCase):
             self.assertEqual(self.check(), 1)
 
 
+class FewSocketsTest(unittest.TestCase):
+    """Where the server has no room for more sockets, the rest is moved on those at hand, or on the stream."""
+
+    def start(self, sockets):
+        daemon = Daemon("--bulk-sockets", str(sockets))
+        self.addCleanup(daemon.stop)
+        connection = telegrad.connect(daemon.address)
+        self.addCleanup(connection.close)
+        return connection
+
+    def there_and_back(self, session):
+        array = noise(bulk.SPLIT_BYTES + 5)
+        np.testing.assert_array_equal(session.upload(array).numpy(), array)
+
+    def test_any_number_will_do(self):
+        for sockets in (1, 2, 3):
+            connection = self.start(sockets)
+            with connection.session(timeout=60) as session, connection.session(timeout=60) as other:
+                for _ in range(2):
+                    self.there_and_back(session)
+                    self.there_and_back(other)
+            self.assertEqual(connection.stats()["telegrad_bulk_sockets_admitted_total"], sockets)
+
+    def test_reads_first(self):
+        connection = self.start(1)
+        with connection.session(timeout=60) as session:
+            self.assertFalse(session.alloc(8 * MIB).numpy().any())
+            self.there_and_back(session)
+
+    def test_a_broken_socket_is_replaced_once_there_is_room(self):
+        connection = self.start(1)
+        array = noise(8 * MIB)
+        with connection.session(timeout=60) as session:
+            session.upload(array)
+            session.sync()
+            original, refused = session._bulk._open, []
+
+            def full_at_first():
+                if len(refused) < 3:
+                    refused.append(1)
+                    raise telegrad.TelegradError(Code.RESOURCE_EXHAUSTED, "no room, says the test")
+                return original()
+
+            session._bulk._upload._open = full_at_first
+            with breaking("send", 3, times=1):
+                buffer = session.upload(array)
+                session.sync()
+            self.assertEqual(len(refused), 3)
+            np.testing.assert_array_equal(buffer.numpy(), array)
+
+
 class SharedTest(DaemonTest):
     """Memory that the daemon copies to and from by itself."""
 

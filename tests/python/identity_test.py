@@ -75,7 +75,7 @@ class IdentityTest(unittest.TestCase):
                     return connection.stats().get("telegrad_bulk_sockets_admitted_total", 0)
                 before = admitted()
                 np.testing.assert_array_equal(session.upload(array).numpy(), array)
-                self.assertEqual(session._bulk._movers[0]._socket._socket.version(), "TLSv1.3")
+                self.assertEqual(session._bulk._upload._socket._socket.version(), "TLSv1.3")
                 self.assertEqual(admitted() - before, 3)
 
     def test_another_certificate_or_none_is_not_talked_to(self):
@@ -90,7 +90,7 @@ class IdentityTest(unittest.TestCase):
             with telegrad.connect(self.tokens.address, tls=self.tls, token=self.keys.token("green")) as connection, \
                     connection.session(timeout=60) as session, unittest.mock.patch.object(telegrad.Connection, "_call", call):
                 np.testing.assert_array_equal(session.upload(array).numpy(), array)
-                self.assertFalse(session._bulk._works, changes)
+                self.assertFalse(any(session._bulk._works.values()), changes)
 
     def test_a_token_in_a_file_may_be_replaced(self):
         file = self.keys("token")

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "client/cc/remote_plan.h"
+#include "engine/base/device_lost.h"
 #include "engine/frontend/autograd/gradient.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/content_hash.h"
@@ -273,6 +274,69 @@ TEST_F(BetweenServers, WithoutLeaveBytesGoThroughTheFront) {
   EXPECT_EQ(Sent(), (std::vector<int64_t>{0, 0}));
 }
 
+// The bulk sockets of both are reached through a proxy. What their operators allow is its address,
+// as the documentation says.
+class BehindBulkProxies : public BetweenServers {
+ protected:
+  // `allowed` is given the address of the other's proxy, `remote_bulk` the one of its own.
+  using Flag = std::function<std::string(const std::string&)>;
+  void StartBehind(const Flag& allowed, const Flag& remote_bulk) {
+    for (int i = 0; i < 2; ++i)
+      bulk_.push_back(std::make_unique<fakes::CuttingProxy>("127.0.0.1:1"));
+    std::vector<std::string> front;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::string peer = allowed(bulk_[1 - i]->address());
+      far_.push_back(std::make_unique<RunningDaemon>(std::vector<std::string>{"--peer", peer}));
+      bulk_[i]->ConnectTo(far_[i]->bulk_address());
+      there_.push_back(*Connection::Connect(far_[i]->address()));
+      const std::string name(1, static_cast<char>('a' + i));
+      front.insert(front.end(), {"--remote", name + "=" + far_[i]->address(), "--remote-bulk",
+                                 name + "=" + remote_bulk(bulk_[i]->address())});
+      devices_.push_back(name + "/CPU:0");
+    }
+    front_ = std::make_unique<RunningDaemon>(front);
+    connection_ = *Connection::Connect(front_->address());
+  }
+  // Copies 256 KiB from the one to the other.
+  void ExpectCopied() {
+    const auto in = Numbers(1 << 16, 9);
+    const auto session = *connection_->OpenSession();
+    session->Alloc(1, 4 << 16, devices_[0]);
+    session->Alloc(2, 4 << 16, devices_[1]);
+    session->Write(1, 0, Bytes(in));
+    session->CopyTold(2, 0, 1, 0, 4 << 16, Future<Done>());
+    std::vector<int32_t> out(in.size());
+    ASSERT_TRUE(session->Read(2, 0, Writable(out)).Get().ok()) << session->status();
+    EXPECT_TRUE(in == out);
+  }
+
+  std::vector<std::unique_ptr<fakes::CuttingProxy>> bulk_;
+};
+
+TEST_F(BehindBulkProxies, CopiesAreDirectWhereTheProxiesAreAllowed) {
+  const auto same = [](const std::string& address) { return address; };
+  StartBehind(same, same);
+  ExpectCopied();
+  EXPECT_EQ(Sent(), (std::vector<int64_t>{4 << 16, 0}));
+  EXPECT_GT(bulk_[1]->bytes_up(), 4 << 16) << "the sender has connected to the proxy";
+}
+
+TEST_F(BehindBulkProxies, CopiesPassThroughTheFrontWhereTheyAreNot) {
+  // What each server says of its own address is allowed, but that is not the front's address of it.
+  StartBehind(
+      [](const std::string&) { return "127.0.0.1:*"; },
+      [](const std::string& address) { return "localhost" + address.substr(address.rfind(':')); });
+  ExpectCopied();
+  EXPECT_EQ(Sent(), (std::vector<int64_t>{0, 0}));
+}
+
+TEST_F(BehindBulkProxies, CopiesPassThroughTheFrontWithoutBulkSockets) {
+  StartBehind([](const std::string&) { return "127.0.0.1:*"; },
+              [](const std::string&) { return "none"; });
+  ExpectCopied();
+  EXPECT_EQ(Sent(), (std::vector<int64_t>{0, 0}));
+}
+
 // The front's connections break all the time: tickets are asked for again, operations resumed, and
 // every byte has been sent once.
 TEST_F(BetweenServers, CopiesAreResumedOverConnectionsThatBreak) {
@@ -316,6 +380,34 @@ TEST_F(BetweenServers, ADeadServerIsNamedAndTheOtherGoesOn) {
   EXPECT_FALSE(session->Read(2, 0, Writable(out)).Get().ok());
   EXPECT_TRUE(session->Read(3, 0, Writable(out)).Get().ok()) << "the other server goes on";
   EXPECT_TRUE(session->Read(1, 0, Writable(out)).Get().ok()) << "what was sent is as it was";
+}
+
+// The same of the sending one: the copy fails as all does that was on the lost server.
+TEST_F(BetweenServers, ADeadSenderIsNamedAsLost) {
+  Start(2, {"--remote-grace", "300"});
+  const auto session = *connection_->OpenSession();
+  constexpr int64_t kBytes = 256 << 20;
+  session->Alloc(1, kBytes, devices_[0]);
+  session->Alloc(2, kBytes, devices_[1]);
+  session->Alloc(3, 16, devices_[1]);
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  std::vector<Future<Done>> copies;
+  for (int i = 0; i < 8; ++i) {
+    copies.emplace_back();
+    session->CopyTold(2, 0, 1, 0, kBytes, copies.back());
+  }
+  EXPECT_TRUE(Becomes([&] { return There(1, "telegrad_peer_received_bytes_total") > 0; }));
+  there_[0].reset();
+  far_[0]->process().Signal(SIGKILL);
+  EXPECT_FALSE(copies.back().Get().ok());
+  for (const Future<Done>& copied : copies) {
+    const absl::Status failed = copied.Get().status();
+    if (failed.ok()) continue;  // it had ended
+    EXPECT_TRUE(IsDeviceLost(failed)) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("a is lost"));
+  }
+  std::vector<int32_t> out(4);
+  EXPECT_TRUE(session->Read(3, 0, Writable(out)).Get().ok()) << "the other server goes on";
 }
 
 }  // namespace

@@ -83,6 +83,25 @@ TEST_F(FrontTenants, HaveOperationsThoughTheyMayHaveOneStream) {
   EXPECT_EQ((*connection)->Stats()->at("telegrad_bulk_sockets_admitted_total"), 0);
 }
 
+// A graph is sent in a session of its own; of a tenant that may have one alone, in that.
+TEST_F(FrontTenants, RunGraphsThoughTheyMayHaveOneSession) {
+  StartBoth("[front]\nacts_for = alice\n[alice]\nsessions = 1\n");
+  const auto connection = Connect(address_, keys_->WithToken(keys_->Token("alice")));
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  const auto session = *(*connection)->OpenSession();
+  const std::vector<int32_t> words = {1, 2, 3, 4};
+  session->Alloc(1, 16, "b/CPU:0");
+  session->Write(1, 0, Bytes(words));
+  ASSERT_TRUE(session->Sync().Get().ok()) << session->status();
+  const FrozenGraph graph = IncrementGraph(4);
+  session->Put(graph.root());
+  const uint64_t one[] = {1};
+  for (int i = 0; i < 2; ++i) session->RunQuiet(ContentHash(graph.root()), one);
+  std::vector<int32_t> out(4);
+  ASSERT_TRUE(session->Read(1, 0, Writable(out)).Get().ok()) << session->status();
+  EXPECT_EQ(out, (std::vector<int32_t>{3, 4, 5, 6}));
+}
+
 // Nothing is implied: neither by being known nor by administering.
 TEST_F(FrontTenants, AreNoneWithoutAGrant) {
   StartBoth("[*]\n");

@@ -102,9 +102,10 @@ TEST_F(ResumeTest, AHalfOpenStreamIsReplaced) {
 TEST_F(ResumeTest, ReadsThatAreNotKeptAreAborted) {
   env_.limits.copied_read_bytes = 8;
   env_.limits.kept_bytes = 20;
-  Alloc(1, 9);
+  constexpr int64_t kLong = kMostKeptRead + 1;
+  Alloc(1, kLong);
   Alloc(2, 8);
-  const uint64_t held = Read(1, 9), kept = Read(2, 8), also = Read(2, 8), over = Read(2, 8);
+  const uint64_t held = Read(1, kLong), kept = Read(2, 8), also = Read(2, 8), over = Read(2, 8);
   for (const uint64_t read : {held, kept, also, over}) EXPECT_TRUE(StatusOf(read).ok());
   Resume(0);
   EXPECT_TRUE(absl::IsAborted(StatusOf(held)));
@@ -116,6 +117,25 @@ TEST_F(ResumeTest, ReadsThatAreNotKeptAreAborted) {
   EXPECT_EQ(Bytes(again), std::string(8, '\0'));
   Resume(0);
   EXPECT_EQ(Bytes(again), std::string(8, '\0')) << "there is room again";
+}
+
+// What a front asks for on its session's connection: sent from the buffer, which the write changes
+// once that has ended, and kept beside it.
+TEST_F(ResumeTest, LongReadsOfAFrontAreKept) {
+  constexpr int64_t kBytes = kMostKeptRead;
+  ASSERT_GT(kBytes, env_.limits.copied_read_bytes);
+  Alloc(1, kBytes + 4);
+  Write(1, std::string(kBytes + 4, 'a'));
+  const uint64_t read = Submit(ReadOp{.handle = 1, .offset = 4, .bytes = kBytes});
+  EXPECT_TRUE(StatusOf(read).ok());
+  Resume(0);
+  Write(1, std::string(kBytes + 4, 'b'));
+  EXPECT_TRUE(Sync().ok());
+  EXPECT_EQ(Bytes(read), std::string(kBytes, 'a'));
+  const Account& account = *tenant_->accounts.shared(Quota::kHostMemory);
+  EXPECT_GT(account.used(), kBytes) << "its tenant pays for it";
+  session().Acknowledge(last_id_);
+  EXPECT_LT(account.used(), kBytes);
 }
 
 TEST_F(ResumeTest, KeptAnswersAreChargedToTheTenant) {

@@ -306,5 +306,60 @@ TEST_F(SeveralDevices, CopiesThatDoNotFitSpoilTheirTarget) {
   }
 }
 
+// A tenant with little memory: what is staged is charged beside the buffers, so an operation waits
+// for what the session itself has under way.
+class LittleMemory : public SeveralDevices {
+ protected:
+  static constexpr int64_t kBytes = int64_t{8} << 20;
+
+  void Limit(int64_t bytes) {
+    Quotas quotas;
+    quotas[Quota::kDeviceMemory] = bytes;
+    const Accounts accounts("little", quotas, "");
+    tenant_ = std::make_shared<Tenant>(
+        "little", accounts,
+        std::make_shared<CachingEngine>(ExecutableCache::Limits{}, caches_, accounts.for_caches()),
+        &metrics_);
+    session_->Close();
+    session_ = std::make_shared<Session>(env_, tenant_, SessionTerms{.id = 2}, answers_);
+    last_id_ = 0;
+  }
+  void WriteAll(uint64_t handle, char value) {
+    Submit(WriteOp{handle, 0, std::make_unique<StringPayload>(std::string(kBytes, value))});
+  }
+  // Whether the read has brought nothing but that. Lets go of its answer.
+  bool Is(uint64_t read, char value) {
+    const Answer answer = answers_->Take(read);
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    if (!answer.status.ok()) return false;
+    const auto& result = As<ReadResult>(answer);
+    const auto* from = static_cast<const char*>(result.held->memory()->host());
+    return std::string(from, result.bytes) == std::string(kBytes, value);
+  }
+};
+
+TEST_F(LittleMemory, AReadWaitsForTheSessionsWrites) {
+  Limit(2 * kBytes);
+  Submit(AllocOp{1, kBytes, "LOOPBACK:0"});
+  for (const char value : {'a', 'b', 'c'}) {
+    WriteAll(1, value);  // whose bytes are being copied when the read comes
+    EXPECT_TRUE(Is(Submit(ReadOp{1, 0, kBytes}), value)) << value;
+  }
+  Submit(AllocOp{2, kBytes - 1, "LOOPBACK:0"});
+  EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(Submit(ReadOp{1, 0, kBytes}))))
+      << "nothing is under way that would make room";
+}
+
+TEST_F(LittleMemory, AWriteWaitsForTheSessionsReads) {
+  Limit(3 * kBytes);
+  Submit(AllocOp{1, kBytes, "LOOPBACK:0"});
+  Submit(AllocOp{2, kBytes, "LOOPBACK:0"});
+  WriteAll(1, 'a');
+  const uint64_t read = Submit(ReadOp{1, 0, kBytes});
+  WriteAll(2, 'b');  // for which there is room once the answer to the read has been sent
+  EXPECT_TRUE(Is(read, 'a'));
+  EXPECT_TRUE(Is(Submit(ReadOp{2, 0, kBytes}), 'b'));
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -67,26 +67,32 @@ class Beside:
     def __init__(self, session: Opened) -> None:
         self._session = session
         self._first_use = threading.Lock()
-        self._works: bool | None = None  # None: not tried yet
+        self._works: dict[bool, bool] = {}  # whether reads do, and whether writes do, as far as was tried
         # Numbers ascend in the order of the operations, and so do the movers' jobs: otherwise one that has
         # to wait for its turn on the server would be in the way of the one before.
         self._turn = threading.Lock()
         self._last = 0
-        self._movers: list[bulk.Mover] = []
+        self._upload: bulk.Mover | None = None
+        self._downloads: list[bulk.Mover] = []
         self._reads: set[Future[Array]] = set()
         self._over: TelegradError | None = None
         self._door: LocalDoor | None = None  # once memory is shared
 
-    def takes(self, nbytes: int) -> bool:
-        """Whether so many bytes are worth it, and the server can be reached in this way. The first call finds out."""
-        if nbytes < bulk.LEAST_BYTES or self._works is False:
+    def takes(self, nbytes: int, read: bool) -> bool:
+        """Whether so many bytes are worth it, and the server can be reached in this way.
+
+        The first write and the first read find out, for a server may have room for one socket and not for two.
+        Where the one has found none, the other is not tried.
+        """
+        if nbytes < bulk.LEAST_BYTES:
             return False
         with self._first_use:
-            if self._works is None:
-                self._works = self._try()
-            return self._works
+            if read not in self._works:
+                hopeless = self._works.get(not read) is False
+                self._works[read] = not hopeless and self._try(read)
+            return self._works[read]
 
-    def _try(self) -> bool:
+    def _try(self, read: bool) -> bool:
         connection = self._session.connection
         self._address = bulk.address_of(connection.address, connection.server.bulk_address)
         if self._address is None:
@@ -103,9 +109,12 @@ class Beside:
             if self._over is not None:
                 first.close()
                 return False
-            self._movers = [bulk.Mover(self._open, first, bulk.upload),
-                            bulk.Mover(self._open, None, bulk.download),
-                            bulk.Mover(self._open, None, bulk.download)]
+            if read:
+                # What is downloaded waits for no other operation, so it may wait for another download.
+                one = bulk.Mover(self._open, first, bulk.download)
+                self._downloads = [one, bulk.Mover(self._open, None, bulk.download, beside=one)]
+            else:
+                self._upload = bulk.Mover(self._open, first, bulk.upload)
         return True
 
     def _open(self) -> bulk.BulkSocket:
@@ -129,12 +138,13 @@ class Beside:
             finished.set()
 
         with self._turn:
+            assert self._upload is not None
             self._last += 1
             self._session._submit(operations.write_beside(handle, offset, len(view), self._last))
             acknowledged = self._session._future(operations.acknowledge())
             job = bulk.Job(self._last, memoryview(bytes(view)) if copied else view, done, self._session._meter.move)
             acknowledged.add_done_callback(lambda _: job.end())
-            self._movers[0].add(job)
+            self._upload.add(job)
         if not copied:
             finished.wait()
             if errors:
@@ -155,7 +165,7 @@ class Beside:
         def ready(answer: concurrent.futures.Future[Any]) -> None:
             error = answer.exception()
             if error is None:
-                _Parts(transfer, sink.memory, done, self._session._meter.move).start(self._movers[1:])
+                _Parts(transfer, sink.memory, done, self._session._meter.move).start(self._downloads)
             else:
                 done(error if isinstance(error, TelegradError) else TelegradError(Code.INTERNAL, str(error)))
 
@@ -215,7 +225,7 @@ class Beside:
         """The session is over."""
         with self._turn:
             self._over = TelegradError(Code.CANCELLED, "the session was ended")
-            movers = self._movers
+            movers = self._downloads + ([] if self._upload is None else [self._upload])
             if self._door is not None:
                 self._door.close()
         for mover in movers:

@@ -22,6 +22,7 @@ import ssl
 import struct
 import sys
 import threading
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import Callable
@@ -41,6 +42,7 @@ MAX_ERRORS = 64  # damaged chunks of a transfer, after which it is not the netwo
 ATTACH_SECONDS = 2.0  # until the stream is used instead
 STALL_SECONDS = 60.0
 TRIES = 4  # sockets for one transfer
+ROOM_SECONDS = 30.0  # for another socket where the server has too many open
 _NONCE_BYTES, _IDENTITY_BYTES, _SECRET_BYTES, _DIGEST_BYTES = 16, 16, 32, 32
 _SIZES = struct.Struct("<II")
 
@@ -240,11 +242,14 @@ class Job:
 
 
 class Mover:
-    """The transfers of one direction, one after another, on a thread and a socket that last."""
+    """The transfers of one direction, one after another, on a thread and a socket that last.
+
+    One with another of the same direction beside it leaves to that what it cannot move itself.
+    """
 
     def __init__(self, open_socket: Callable[[], BulkSocket], first: BulkSocket | None,
-                 move: Callable[[BulkSocket, Job], None]) -> None:
-        self._open, self._socket, self._move = open_socket, first, move
+                 move: Callable[[BulkSocket, Job], None], beside: Mover | None = None) -> None:
+        self._open, self._socket, self._move, self._beside = open_socket, first, move, beside
         self._changed = threading.Condition()
         self._jobs: collections.deque[Job] = collections.deque()
         self._closing: TelegradError | None = None
@@ -282,10 +287,27 @@ class Mover:
             error = self._closing or self._finish(job)
             with self._changed:
                 self._jobs.popleft()
+            if error is not None and self._beside is not None:
+                self._beside.add(job)
+                continue
             job.close()
             job.done(error)
         if self._socket is not None:
             self._socket.close()
+
+    def _open_again(self) -> BulkSocket:
+        """Waits where the server has no room: until others have gone, or it has noticed that one has broken."""
+        until, pause = time.monotonic() + ROOM_SECONDS, 0.05
+        while True:
+            try:
+                return self._open()
+            except TelegradError as error:
+                late = self._beside is not None or time.monotonic() > until
+                if error.code != Code.RESOURCE_EXHAUSTED or late or self._closing is not None:
+                    raise
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing is not None, pause)
+            pause = min(2 * pause, 1.0)
 
     def _finish(self, job: Job) -> TelegradError | None:
         why = ""
@@ -295,7 +317,7 @@ class Mover:
                     self._changed.wait_for(lambda: self._closing is not None, 0.05 * 2 ** attempt)
             try:
                 if self._socket is None:
-                    opened = self._open()
+                    opened = self._open_again()
                     with self._changed:
                         self._socket = opened
                         if self._closing is not None:

@@ -103,7 +103,7 @@ class SessionBase(StreamSession):
         view = memoryview(data).cast("B")
         handle = buffer if isinstance(buffer, int) else buffer.handle
         self._meter.ask(len(view))
-        if self._bulk is not None and self._bulk.takes(len(view)):
+        if self._bulk is not None and self._bulk.takes(len(view), read=False):
             return self._bulk.write(handle, offset, view)
         for operation in operations.write(handle, offset, view, self._chunk):
             self._submit(operation)
@@ -154,7 +154,7 @@ class SessionBase(StreamSession):
     def _read_here(self, handle: int, offset: int, sink: operations.Filled) -> Operation | None:
         """The operation that reads on the session's stream; None for what travels beside it."""
         nbytes = len(sink.memory)
-        if self._bulk is not None and self._bulk.takes(nbytes):
+        if self._bulk is not None and self._bulk.takes(nbytes, read=True):
             return None
         self._meter.ask(nbytes)
         return operations.read(handle, offset, sink, self._meter.move)
