@@ -50,13 +50,18 @@ struct Nest {
   std::vector<UOp> comparisons = {};  // that the value selects by
 };
 
-// Nothing where the value reduces, or goes on in memory that a later nest reads.
+// Nothing where the value reduces or reads the memory that is stored to, where a loop's end is
+// computed, or what is stored goes to private memory.
 std::optional<Nest> ReadNest(UOp sink, UOp nest) {
   Nest out;
   out.nest = nest;
   UOp store = nest;
   for (; store.is(Op::kEnd); store = store.src(0)) {
-    for (int i = 1; i < store.num_src(); ++i) out.ranges.push_back(store.src(i));
+    for (int i = 1; i < store.num_src(); ++i) {
+      // An end that is computed may depend on what is around the loop.
+      if (!store.src(i).src(0).is_const()) return std::nullopt;
+      out.ranges.push_back(store.src(i));
+    }
   }
   if (!store.is(Op::kStore) || !Memory(store.src(0)).is(Op::kParam)) return std::nullopt;
   const Graph& g = *sink.graph();
@@ -74,7 +79,10 @@ std::optional<Nest> ReadNest(UOp sink, UOp nest) {
       continue;
     }
     if (condition && ReadComparison(u)) comparisons.insert(u.id());
-    if (u.is(Op::kIndex)) continue;
+    if (u.is(Op::kIndex)) {
+      if (Memory(u) == Memory(store.src(0))) return std::nullopt;
+      continue;
+    }
     for (int i = 0; i < u.num_src(); ++i) {
       const bool selects = u.is(Op::kWhere) && i == 0;
       const bool joins = condition && (u.is(Op::kAnd) || u.is(Op::kOr) || u.is(Op::kXor));

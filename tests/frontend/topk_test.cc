@@ -89,9 +89,30 @@ TEST(TopK, OfSegments) {
     Check<float>(3001, 40, kind, device->get());
     Check<float>(2500, 1400, kind, device->get());
   }
+  // Segments whose elements are too many to be sorted.
+  for (const Kind kind : {Kind::kRandom, Kind::kTies, Kind::kSpecial}) {
+    Check<float>(30001, 1000, kind, device->get());
+  }
   Check<int32_t>(1500, 7, Kind::kRandom, device->get());
   Check<int64_t>(700, 9, Kind::kRandom, device->get());
   Check<double>(700, 9, Kind::kSpecial, device->get());
+}
+
+// All 32 bits of a key are found: the greatest and least integers, beside equal ones.
+TEST(TopK, OfExtremesInLongRows) {
+  constexpr int64_t kLong = 30000, kTaken = 1000;
+  for (const int32_t most : {std::numeric_limits<int32_t>::max(), 0, -5}) {
+    std::vector<int32_t> x(kRows * kLong, most);
+    for (int64_t i = 0; i < kTaken - 3; ++i) x[i * 29] = std::numeric_limits<int32_t>::min() + 7;
+    x[0] = std::numeric_limits<int32_t>::min();
+    Builder b;
+    b.Output(b.Param(DType::kInt32, {kRows, kLong}, "x").TopK(kTaken, 1, false).second, "at");
+    const auto plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto got = RunPlan(*plan, {{"x", HostTensor::Of<int32_t>({kRows, kLong}, x)}}, nullptr);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->at("at").Values<int32_t>(), Want(x, kLong, kTaken, false)) << most;
+  }
 }
 
 }  // namespace

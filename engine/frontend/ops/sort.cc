@@ -12,7 +12,8 @@
 // The k smallest of many: the row is cut into segments. Each of the k is in one of the k segments
 // with the smallest least elements, so these are found first, in the same way, and then only the
 // elements of these segments are sorted. With segments of sqrt(n / k) elements both are sorts of
-// about sqrt(n k).
+// about sqrt(n k). Where these are many, nothing but the k is sorted: the k-th in order is found
+// bit by bit, by counting, and those up to it are written one behind another.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -32,8 +33,9 @@ constexpr int64_t kRun = 256;       // or where it is a run of a longer row
 constexpr int64_t kLowest = int64_t{1} << 31;
 constexpr int64_t kKeyUnit = int64_t{1} << 32;  // what a key is multiplied by
 
-constexpr int64_t kSegmented = 128;  // elements of a row from which segments of it pay
-constexpr int64_t kShortest = 4;     // of them
+constexpr int64_t kSegmented = 128;    // elements of a row from which segments of it pay
+constexpr int64_t kShortest = 4;       // of them
+constexpr int64_t kMostSorted = 4096;  // elements of the segments that are taken
 // Begins what segments are filled up with, so that it is not what runs are filled up with.
 constexpr int64_t kSecondPadding = int64_t{1} << 30;
 
@@ -120,12 +122,17 @@ Tensor SortWhole(Tensor x, int64_t keep) {
   return x.Reshape({rows, x.dim(2)}).Slice(1, 0, keep);
 }
 
+// Of segments of a row of which `keep` elements are wanted.
+int64_t SegmentLength(int64_t n, int64_t keep) {
+  return std::llround(std::sqrt(static_cast<double>(n / keep)));
+}
+
 // A matrix [rows, n] of distinct i64 in each row -> [rows, keep], the smallest ones in order. The
 // lower half of an element of column i is a position from i * span up to (i + 1) * span.
 Tensor SortRows(const Tensor& x, int64_t keep, int64_t span = 1) {
   const Dim rows = x.dims()[0];
   const int64_t n = x.dim(1);
-  const int64_t length = std::llround(std::sqrt(static_cast<double>(n / keep)));
+  const int64_t length = SegmentLength(n, keep);
   if (n < kSegmented || length < kShortest || n >= kSecondPadding) return SortWhole(x, keep);
   const int64_t segments = CeilDiv(n, length);
   const Tensor all = Lengthened(x, segments * length, kSecondPadding).Contiguous();
@@ -138,8 +145,77 @@ Tensor SortRows(const Tensor& x, int64_t keep, int64_t span = 1) {
   return SortWhole(few.Reshape({rows, keep * length}), keep);
 }
 
+// Of each row of i32 keys the one at place `keep` of their order, counted from 1: [rows, 1]. Two
+// bits at a time are found, from the highest on, by counting the keys below three numbers. What the
+// numbers are made of is read from memory, so that all steps are one kernel.
+Tensor Threshold(const Tensor& key, int64_t keep) {
+  constexpr int64_t kSteps = 16, kMost = 3;
+  Builder* b = key.builder();
+  const Tensor shift = b->Iota(DType::kInt32, kSteps) * 2;
+  const Tensor units = b->Full(DType::kInt32, {kSteps}, 1 << 30).ShiftRight(shift).Contiguous();
+  Tensor least = b->Full(DType::kInt32, {key.dims()[0], 1}, -kLowest).Contiguous();
+  for (int64_t i = 0; i < kSteps; ++i) {
+    const Tensor unit = units.Slice(0, i, i + 1);
+    Tensor times = least.Like(0);
+    for (int64_t k = 1; k <= kMost; ++k) {
+      const Tensor below = key.Lt(least + unit * k).Cast(DType::kInt32).Sum({1}, true);
+      times = times + below.Lt(keep).Cast(DType::kInt32);
+    }
+    least = (least + unit * times).Contiguous();
+  }
+  return least;
+}
+
+// Positions [rows, keep] of the smallest of i32 keys [rows, n], of equals the first ones, in the
+// order of their positions. A key's place is the number of those that are taken before it.
+Tensor TakenPositions(const Tensor& key, int64_t keep) {
+  Builder* b = key.builder();
+  const Dims from = key.dims();
+  const Tensor last = Threshold(key, keep);
+  const Tensor below = key.Lt(last), equal = key.Eq(last);
+  const Tensor both = below.Cast(DType::kInt64) + equal.Cast(DType::kInt64) * kKeyUnit;
+  const Tensor before = both.CumSum(1).Contiguous() - both;
+  const Tensor equal_before = before.ShiftRight(32);
+  const Tensor wanted = (keep - below.Cast(DType::kInt64).Sum({1}, true)).Contiguous();
+  const Tensor taken = below.Or(equal.And(equal_before.Lt(wanted)));
+  const Tensor row = b->Iota(DType::kInt64, from[0]).Reshape(Dims{from[0], 1});
+  const Tensor place = before.And(kKeyUnit - 1) + equal_before.Minimum(wanted) + row * keep;
+  const Dims to = {from[0], keep};
+  return b->Zeros(to, DType::kInt64)
+      .Flatten()
+      .Scatter(taken.Where(place, -1).Contiguous().Flatten(),
+               b->Iota(DType::kInt64, key.dim(1)).Expand(from).Flatten(), ScatterKind::kSet)
+      .Reshape(to);
+}
+
+// The same of a row that is cut into segments, each of some `length` elements: in those of the
+// smallest least elements are the smallest of all.
+Tensor TakenOfSegments(const Tensor& key, int64_t keep, int64_t length) {
+  const Dim rows = key.dims()[0];
+  const int64_t n = key.dim(1), segments = CeilDiv(n, length);
+  Tensor all = key;
+  if (segments * length > n) {
+    const Tensor inside = key.builder()->Iota(DType::kInt32, segments * length).Lt(n);
+    all = inside.Where(key.Pad({0, 0, 0, segments * length - n}), kLowest - 1);
+  }
+  all = all.Reshape({rows, segments, length});
+  const Tensor best = TakenPositions(all.Min({2}).Contiguous(), keep);
+  const Tensor row = key.builder()->Iota(DType::kInt64, rows).Reshape(Dims{rows, 1});
+  const Tensor few = all.Flatten(0, 1).Gather(best + row * segments);
+  const Tensor at = TakenPositions(few.Reshape({rows, keep * length}).Contiguous(), keep);
+  const Tensor which = at.FloorDiv(length);
+  return best.TakeAlong(1, which) * length + (at - which * length);
+}
+
 // Positions [rows, keep] i32 of the smallest keys of 32 bits, stable.
 Tensor Positions32(const Tensor& key, int64_t keep) {
+  const int64_t n = key.dim(1), length = SegmentLength(n, keep);
+  if (length >= kShortest && keep * length > kMostSorted) {
+    const Tensor narrow = key.Cast(DType::kInt32);
+    const Tensor taken = TakenOfSegments(narrow, keep, length).Contiguous();
+    const Tensor few = narrow.TakeAlong(1, taken).Cast(DType::kInt64);
+    return SortWhole(few * kKeyUnit + taken, keep).And(kKeyUnit - 1).Cast(DType::kInt32);
+  }
   const Tensor position = key.builder()->Iota(DType::kInt64, key.dim(1));
   return SortRows(key * kKeyUnit + position, keep).And(kKeyUnit - 1).Cast(DType::kInt32);
 }
