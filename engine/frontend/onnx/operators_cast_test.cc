@@ -99,6 +99,34 @@ TEST(Resize, SizesAreProductsOfFloats) {
   EXPECT_EQ(out->shape, Shape{13});
 }
 
+// Whole multiples repeat elements and gather none, whatever the positions between pixels are.
+TEST(Resize, WholeMultiplesAreViews) {
+  for (const std::string_view mode : {"half_pixel", "asymmetric"}) {
+    for (const float scale : {3.0F, 2.5F}) {
+      ModelWriter writer;
+      writer.Input("x", DType::kFloat32, {2, 2})
+          .Initializer("scales", Floats({2}, {1, scale}))
+          .Node("Resize", {"x", "", "scales"}, {"y"},
+                {{"mode", "nearest"},
+                 {"nearest_mode", mode == "asymmetric" ? "floor" : "round_prefer_floor"},
+                 {"coordinate_transformation_mode", std::string(mode)}})
+          .Output("y");
+      const std::string file = writer.File(13);
+      const auto onnx = ImportOnnx(file);
+      ASSERT_TRUE(onnx.ok()) << onnx.status();
+      const UOp root = onnx->plan.graph.root();
+      int gathers = 0;
+      for (const uint32_t id : PostOrder(root)) gathers += root.graph()->at(id).is(Op::kGather);
+      EXPECT_EQ(gathers > 0, scale != 3);
+      if (scale != 3) continue;
+      const auto out = test::Run(*onnx, {Floats({2, 2}, {1, 2, 3, 4})});
+      ASSERT_TRUE(out.ok()) << out.status();
+      EXPECT_EQ((*out)[0].Values<float>(),
+                (std::vector<float>{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
+    }
+  }
+}
+
 // Attributes that a node has are read or refused, never passed over.
 TEST(Attributes, UnknownOnesAreRefused) {
   for (const std::string_view op : {"Abs", "Cast", "Elu", "QuantizeLinear", "Resize"}) {

@@ -109,6 +109,16 @@ void ExcludeOutside(int64_t in, Taps* taps) {
   for (double& weight : taps->weights) weight /= sum == 0 ? 1 : sum;
 }
 
+// Whether each element is there several times, one after another: a view, without a table.
+bool IsRepeated(const ResizeAxis& a, const std::vector<int64_t>& positions) {
+  const int64_t times = a.out / a.in;
+  bool repeated = times >= 1 && times * a.in == a.out;
+  for (size_t o = 0; repeated && o < positions.size(); ++o) {
+    repeated = positions[o] == static_cast<int64_t>(o) / times;
+  }
+  return repeated;
+}
+
 // The axis resampled: a gather of all taps, times weights, summed.
 absl::StatusOr<Tensor> ResampleAxis(NodeContext& c, const Tensor& x, const ResizeRules& rules,
                                     const ResizeAxis& a) {
@@ -131,6 +141,10 @@ absl::StatusOr<Tensor> ResampleAxis(NodeContext& c, const Tensor& x, const Resiz
         rules.coordinates == "tf_crop_and_resize" && (at < 0 || at > static_cast<double>(a.in - 1));
   }
   const bool nearest = rules.mode == "nearest";
+  const bool inside = std::ranges::find(outside, 1) == outside.end();
+  if (nearest && inside && IsRepeated(a, positions)) {
+    return x.RepeatInterleave(a.out / a.in, a.axis);
+  }
   const Shape table = nearest ? Shape{a.out} : Shape{a.out, taps};
   TG_ASSIGN_OR_RETURN(const Tensor index, c.Weight(HostTensor::Of<int64_t>(table, positions)));
   Tensor out = x.IndexSelect(a.axis, index.Reshape(table));
@@ -142,7 +156,7 @@ absl::StatusOr<Tensor> ResampleAxis(NodeContext& c, const Tensor& x, const Resiz
     factor = factor.Reshape(shape).Cast(out.dtype());
     out = (out * factor).Sum({a.axis + 1});
   }
-  if (std::ranges::find(outside, 1) == outside.end()) return out;
+  if (inside) return out;
   HostTensor mask{DType::kBool, {a.out}, std::string(outside.begin(), outside.end())};
   TG_ASSIGN_OR_RETURN(const Tensor hidden, c.Weight(std::move(mask)));
   return AlongAxis(hidden, a.axis, x.rank()).Where(out.Like(rules.extrapolation), out);
