@@ -83,7 +83,7 @@ slowly with the steps. Where the run decides how many steps or sequences there a
 may be. Sums of products of 8-bit integers are exact. They use instructions for products of bytes on
 processors that have them, or f32 where that is exact ([schedule.md](schedule.md#sums-of-products-of-bytes)). Products of
 what DequantizeLinear gives use these instructions, too: the scales are multiplied with the sum, except with `--deterministic`.
-Quotients by a scale that is an initializer are computed by products, with the same bits; QLinearConv and QLinearMatMul scale in
+Quotients by a scale that is an initializer are computed by products, with the same bits; QLinearConv, QLinearMatMul and QLinearAdd scale in
 f32. A bias of integers is dequantized at import, and zero points that are zeros are not subtracted. A convolution leaves out
 products of padding where most are, as of large dilations: an infinite weight gives no NaN there.
 
