@@ -1,6 +1,8 @@
 // Pools: reductions over the elements of each window.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "engine/base/status.h"
@@ -60,6 +62,30 @@ bool PaysAxisByAxis(const AxisWindows& axes) {
   return overlap && together >= kLeastSaved * apart;
 }
 
+// Whether windows of one axis are long, one begins at each element, and there are so many that
+// comparisons of all elements are fewer.
+bool PaysByDoubling(const AxisWindow& a) {
+  constexpr int64_t kLong = 8;
+  const int64_t steps = std::bit_width(static_cast<uint64_t>(a.kernel - 1));
+  return a.kernel >= kLong && a.stride == 1 && a.dilation == 1 && a.cut == 0 &&
+         steps * a.padded() < a.kernel * a.out;
+}
+
+// The largest elements of such windows: of 2, 4, 8, ... elements each, then of two of the longest
+// ones that overlap. So 13 elements take 4 comparisons.
+Tensor LargestByDoubling(const Tensor& x, int64_t axis, const AxisWindow& a, double lowest) {
+  std::vector<int64_t> pairs(static_cast<size_t>(2 * x.rank()), 0);
+  pairs[static_cast<size_t>(2 * axis)] = a.before;
+  pairs[static_cast<size_t>(2 * axis + 1)] = a.after;
+  Tensor largest = x.Pad(pairs, lowest);
+  for (int64_t have = 1, step = 1; have < a.kernel; have += step) {
+    step = std::min(have, a.kernel - have);
+    const int64_t n = largest.dim(axis);
+    largest = largest.Slice(axis, 0, n - step).Maximum(largest.Slice(axis, step, n)).Contiguous();
+  }
+  return largest;
+}
+
 }  // namespace
 
 Tensor Tensor::MaxPool(const std::vector<int64_t>& kernel, const Window& window) const {
@@ -77,7 +103,8 @@ Tensor Tensor::MaxPool(const std::vector<int64_t>& kernel, const Window& window)
   Tensor x = Cast(type);
   for (size_t i = axes->size(); i-- > 0;) {
     one[i] = (*axes)[i];
-    x = largest(x, one);
+    const int64_t axis = x.rank() - static_cast<int64_t>(axes->size() - i);
+    x = PaysByDoubling(one[i]) ? LargestByDoubling(x, axis, one[i], Lowest(type)) : largest(x, one);
     one[i] = {one[i].out, 0, 0, 1, 1, 0, one[i].out, 0};
   }
   return x.Cast(dtype());
