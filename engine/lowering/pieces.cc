@@ -21,13 +21,14 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMostPieces = 16;   // of a range; where there are more, some have several
-constexpr size_t kMostNodes = 4096;  // of all pieces of a kernel
-constexpr int kMostRanges = 48;      // of a kernel, because moves make more of them
-constexpr int64_t kLeastAround = 4;  // iterations for each thread
-constexpr int kMostRounds = 8;
+constexpr size_t kMostPieces = 16;        // of a range; where there are more, some have several
+constexpr size_t kMostPieceNodes = 4096;  // of all pieces of a kernel
+constexpr int kMostPieceRanges = 48;      // of a kernel, because moves make more of them
+constexpr int64_t kLeastAround = 4;       // iterations for each thread
+constexpr int kMostPieceRounds = 8;
+constexpr int64_t kFarthest = int64_t{1} << 62;  // that something is compared with
 
-// x < c as r < at, which `holds` says there is; c < x is r < c + 1, negated.
+// Of a range with a constant: r < c is below c, and c < r is not below c + 1.
 struct Comparison {
   UOp range;
   int64_t at = 0;
@@ -38,11 +39,12 @@ std::optional<Comparison> ReadComparison(UOp u) {
   if (!u.is(Op::kCmpLt)) return std::nullopt;
   const UOp x = u.src(0), y = u.src(1);
   if (x.is(Op::kRange) && y.is_const()) return Comparison{x, y.const_word(), true};
-  if (y.is(Op::kRange) && x.is_const()) return Comparison{y, x.const_word() + 1, false};
+  if (y.is(Op::kRange) && x.is_const() && x.const_word() < kFarthest)
+    return Comparison{y, x.const_word() + 1, false};
   return std::nullopt;
 }
 
-// The nests that split at one range.
+// A nest that stores to an argument, by itself.
 struct Nest {
   UOp nest = {};                 // an operand of the SINK
   std::vector<UOp> ranges = {};  // that it closes, outermost first
@@ -169,10 +171,10 @@ class Splitter {
   // Whether the kernel does not become too large: each piece has the ranges from `inner` on.
   bool Fits(const Nest& nest, size_t at, size_t inner) const {
     const size_t pieces = CutsOf(nest, nest.ranges[at]).size() - 1;
-    if (pieces < 2 || nodes_ + (pieces - 1) * nest.nodes > kMostNodes) return false;
+    if (pieces < 2 || nodes_ + (pieces - 1) * nest.nodes > kMostPieceNodes) return false;
     size_t own = 0;
     for (size_t i = inner; i < nest.ranges.size(); ++i) own += IsOwn(nest.ranges[i]) ? 1 : 0;
-    return ranges_ + (pieces - 1) * own <= kMostRanges;
+    return ranges_ + (pieces - 1) * own <= kMostPieceRanges;
   }
 
   static bool IsOwn(UOp range) { return !IsReplica(range) && !IsType(range, AxisType::kVector); }
@@ -330,7 +332,7 @@ bool IsForVectors(const Target& target) {
 
 UOp SplitPieces(Rewriter& b, UOp sink, const Target& target) {
   if (!IsForVectors(target)) return sink;
-  for (int i = 0; i < kMostRounds && sink.valid(); ++i) {
+  for (int i = 0; i < kMostPieceRounds && sink.valid(); ++i) {
     const UOp split = Splitter(b, sink, target).Early();
     if (split == sink) break;
     sink = split;
@@ -340,7 +342,7 @@ UOp SplitPieces(Rewriter& b, UOp sink, const Target& target) {
 
 UOp SplitInnerLoops(Rewriter& b, UOp sink, const Target& target) {
   if (!IsForVectors(target)) return sink;
-  for (int i = 0; i < kMostRounds && sink.valid(); ++i) {
+  for (int i = 0; i < kMostPieceRounds && sink.valid(); ++i) {
     const UOp split = Splitter(b, sink, target).Late();
     if (split == sink) break;
     sink = split;
