@@ -179,6 +179,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
       TG_REQUIRES(mutex_);
   void Take(Ended ended) TG_REQUIRES(mutex_);
   bool Finish(QueueState& queue) TG_REQUIRES(mutex_);
+  bool CanAbandon(const Item& item) const TG_REQUIRES(mutex_);
+  void ForgetAbandoned(const ItemRef& item) TG_REQUIRES(mutex_);
   static void Fail(Item& item, absl::Status status);
   void TellTrace(Item& item, const std::string& queue);  // without the lock
 
@@ -206,6 +208,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   std::vector<ItemRef> finished_ TG_GUARDED_BY(mutex_);
   std::vector<ItemRef> settled_;  // of who set settling_
   bool settling_ TG_GUARDED_BY(mutex_) = false;
+  // That have ended here and not there, with the memory that they use.
+  std::vector<ItemRef> abandoned_ TG_GUARDED_BY(mutex_);
   const Item* traced_ TG_GUARDED_BY(mutex_) = nullptr;  // that has the session's one traced run
   int64_t items_ TG_GUARDED_BY(mutex_) = 0;             // under way
   // SteadyNs, when the server last answered or took something.

@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "tests/devices/fixture.h"
+#include "tests/fakes/manual_clock.h"
 #include "tests/remote/fake_server.h"
+#include "tests/remote/two_daemons.h"
 
 namespace telegrad {
 namespace {
@@ -235,6 +237,54 @@ TEST_F(HostileRemotes, ItNeverEndsARunThatWasCancelled) {
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(std::string(ended.message()), HasSubstr("has not ended a run that was cancelled"));
   EXPECT_TRUE(device.Alloc(4).ok());
+}
+
+// The same with a deadline, where the server has all the time there is: the run ends here soon after
+// its deadline. What it may still write to there is freed when the server has ended it.
+TEST_F(HostileRemotes, ARunEndsByItsDeadlineThoughTheServerIsSilent) {
+  struct {
+    Mutex mutex;
+    v1::ExecuteRequest request;
+    FakeCompute::Stream* stream = nullptr;
+  } run;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (request.has_put()) {
+      Answer(request, stream, [](auto& r) { r.mutable_put()->set_hash(std::string(32, 'x')); });
+    }
+    if (!request.has_run()) return;
+    const MutexLock lock(run.mutex);
+    run.request = request;
+    run.stream = stream;
+  };
+  const auto arrived = [&] {
+    const MutexLock lock(run.mutex);
+    return run.stream != nullptr;
+  };
+  options_.grace = absl::Hours(1);
+  Device& device = Open();
+  Command launch;
+  launch.launch.program = *device.Load({.name = "x", .binary = "graph"});
+  launch.launch.arguments = {{0, 0}};
+  const auto commands = *device.Encode({launch});
+  std::shared_ptr<Memory> memory = *device.Alloc(4);
+  fakes::ManualClock clock;
+  const auto wish = std::make_shared<Cancellation>(nullptr, &clock, clock.Ns() + 1);
+  const auto point = device.queue().Submit(commands, {Whole(memory)}, {}, nullptr, wish);
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_TRUE(Becomes(arrived));
+  clock.Advance(1);
+  ASSERT_TRUE(Becomes([&] { return point->timeline->value() >= point->value; }));
+  const absl::Status ended = point->timeline->StatusOf(point->value);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded) << ended;
+  EXPECT_EQ(device.Health(), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u) << "nothing is lost";
+  memory.reset();
+  EXPECT_EQ(device.memory_used(), 4);
+  {
+    const MutexLock lock(run.mutex);
+    Answer(run.request, run.stream, [](auto& r) { r.mutable_run(); });
+  }
+  EXPECT_TRUE(Becomes([&] { return device.memory_used() == 0; }));
 }
 
 // One that takes nothing more off the connection, so that what is sent to it piles up here: what
