@@ -89,11 +89,13 @@ void RemoteLink::Take(Ended ended) {
       const bool dropped = program != nullptr && absl::IsNotFound(ended.status) &&
                            ended.status.message().find("unknown graph") != std::string::npos;
       if (dropped) program->SetGeneration(0);
-      item.status = absl::Status(
-          dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
-          Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
+      // A copy between servers has said which of the two it is.
+      const std::string words =
+          item.copies.contains(ended.command) ? Reason(ended.status) : server_->Words(ended.status);
+      item.status = absl::Status(dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
+                                 words + (dropped ? "; it is sent again with its next run" : ""));
       // Of a device there, which comes back there.
-      if (IsDeviceLost(ended.status)) item.status = DeviceLostError(Reason(ended.status));
+      if (IsDeviceLost(ended.status)) item.status = DeviceLostError(words);
       const absl::Status cancelled =
           item.cancellation == nullptr ? absl::OkStatus() : item.cancellation->Check();
       if (item.cancel_sent != 0 && absl::IsCancelled(ended.status)) item.status = cancelled;

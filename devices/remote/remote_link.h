@@ -109,6 +109,11 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   bool Tick();
   // Waits until nothing is under way, at most so long.
   void Drain(absl::Duration limit);
+  // Whether it has a session of which something was heard since then, in SteadyNs.
+  bool ProgressedSince(int64_t ns) const {
+    const MutexLock lock(mutex_);
+    return far_ != nullptr && progressed_ > ns;
+  }
   // The session is over, with what is under way.
   void Lose(const absl::Status& why);
   void Close();
@@ -145,6 +150,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
 
   absl::Status Open();
   absl::Status Reachable() const;
+  absl::Status NoConnection(const absl::Status& why) const;
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;
   bool IsOwn(const BufferView& view) const;

@@ -22,6 +22,11 @@ namespace telegrad {
 
 class RemoteLink;
 
+// What a client is to know of an error about credentials, which are not hers.
+inline constexpr char kItsOwnCredentials[] =
+    "; the front's own credentials are meant, of --remote-token-file, --remote-tls-cert or "
+    "--remote-local-socket";
+
 class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
  public:
   RemoteServer(RemoteOptions options, std::shared_ptr<Connection> connection,
@@ -35,9 +40,10 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const RemoteOptions& options() const { return options_; }
   // The tenant's link to it, the same for all of its devices.
   std::shared_ptr<RemoteLink> LinkOf(std::string_view tenant);
-  // OK, or UNAVAILABLE because it does not answer or says that the device fails.
+  // OK, or UNAVAILABLE because it takes no new work or says that the device fails; IsDeviceLost
+  // where what was there is lost.
   absl::Status Health(const std::string& device) const;
-  // OK, or UNAVAILABLE because it does not answer.
+  // OK, or UNAVAILABLE because it takes no new work; IsDeviceLost because it does not answer.
   absl::Status Reachable() const;
   // Asks the server how it and its devices are, and waits for the answer; connects where it was
   // lost.
@@ -48,6 +54,8 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   };
   Losses LossesOf(const std::string& device) const;
   DeviceLink link() const;
+  // The server's words as this server's clients know it: with the name that its device has here.
+  std::string Words(const absl::Status& status) const;
   // That a copy of so many bytes took so long.
   void Measured(int64_t bytes, int64_t ns);
 
@@ -71,6 +79,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   // Asks the server how it and its devices are.
   void Look();
   void Hear(const DeviceInfo& device) TG_REQUIRES(mutex_);
+  void Missed(int64_t silent_ns, int64_t now_ns, const absl::Status& why);
   void Probe();
   void Tick();
   std::vector<std::shared_ptr<RemoteLink>> Links();
@@ -84,7 +93,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   // By the server's names.
   std::map<std::string, Said, std::less<>> said_ TG_GUARDED_BY(mutex_);
   int64_t failing_since_ TG_GUARDED_BY(mutex_) = 0;  // SteadyNs; 0: it answers
-  absl::Status lost_ TG_GUARDED_BY(mutex_);          // OK: its devices are not lost
+  absl::Status away_ TG_GUARDED_BY(mutex_);          // OK: it takes new work; see Reachable
   int64_t round_trip_ns_ TG_GUARDED_BY(mutex_) = 0;
   double bytes_per_second_ TG_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_ TG_GUARDED_BY(mutex_);

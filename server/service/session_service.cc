@@ -133,7 +133,9 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     out->set_generation(device->generation());
     out->set_memory_generation(device->memory_generation());
     out->set_healthy(health.ok());
-    if (!health.ok()) out->set_health(health.ToString());
+    if (!health.ok()) {
+      out->set_health(health.ToString(absl::StatusToStringMode::kWithNoExtraData));
+    }
   }
   if (!caller.principal.admin) return absl::OkStatus();
   for (const std::string& note : env_.devices->notes()) response->add_notes(note);

@@ -1,5 +1,7 @@
 // Tenants of a front on the server behind it: they are separated, each under its own name, and
 // only those for which that server lets the front act are served.
+#include <signal.h>
+
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 #include "tests/server/auth_fixture.h"
@@ -12,11 +14,13 @@ using ::testing::HasSubstr;
 class FrontTenants : public AuthTest {
  protected:
   // What the far server's tenants may do.
-  void StartBoth(const std::string& tenants) {
+  void StartBoth(const std::string& tenants, const std::vector<std::string>& far = {}) {
     const std::string file = keys_->path("tenants"), token = keys_->path("front.token");
     std::ofstream(file) << tenants;
     std::ofstream(token) << keys_->Token("front") << "\n";
-    Start({"--jwt-keys", keys_->path("jwt"), "--tenants", file});
+    std::vector<std::string> flags = {"--jwt-keys", keys_->path("jwt"), "--tenants", file};
+    flags.insert(flags.end(), far.begin(), far.end());
+    Start(flags);
     far_ = std::move(daemon_);
     far_address_ = address_;
     Start({"--jwt-keys", keys_->path("jwt"), "--remote", "b=" + far_address_, "--remote-tls-ca",
@@ -75,6 +79,38 @@ TEST_F(FrontTenants, HaveOperationsThoughTheyMayHaveOneStream) {
   const auto connection = Connect(far_address_, keys_->WithToken(keys_->Token("ops", {"--admin"})));
   ASSERT_TRUE(connection.ok()) << connection.status();
   EXPECT_EQ((*connection)->Stats()->at("telegrad_bulk_sockets_admitted_total"), 0);
+}
+
+// What was under way ends, there, too; memory that was there is gone with its session.
+TEST_F(FrontTenants, LoseWhatTheyHaveWithTheirGrant) {
+  StartBoth("[front]\nacts_for = alice bob\n[*]\n", {"--session-grace", "3600000"});
+  const auto connection = *Connect(address_, keys_->WithToken(keys_->Token("alice")));
+  const auto session = *connection->OpenSession();
+  const std::vector<int32_t> words = {1, 2, 3};
+  std::vector<int32_t> out(3);
+  session->Alloc(1, 12, "b/CPU:0");
+  session->Write(1, 0, Bytes(words));
+  ASSERT_EQ(session->Read(1, 0, Writable(out)).Get().status(), absl::OkStatus());
+  std::ofstream(keys_->path("tenants")) << "[front]\nacts_for = bob\n[*]\n";
+  far_->Signal(SIGHUP);
+  absl::Status read;
+  EXPECT_TRUE(Becomes([&] {
+    read = session->Read(1, 0, Writable(out)).Get().status();
+    return !read.ok();
+  }));
+  EXPECT_EQ(read.code(), absl::StatusCode::kPermissionDenied) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr("acts_for"));
+  const auto ops = *Connect(far_address_, keys_->WithToken(keys_->Token("ops", {"--admin"})));
+  EXPECT_TRUE(Becomes([&] { return ops->Stats()->at("telegrad_sessions") == 0; }));
+}
+
+// The credentials that the far server refuses are not the client's.
+TEST_F(FrontTenants, AreNotToldThatTheirCredentialsAreWrong) {
+  StartBoth("[front]\nacts_for = alice\n[*]\n");
+  std::ofstream(keys_->path("front.token")) << "rubbish\n";
+  const absl::Status refused = Use("alice");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the front's own credentials"));
 }
 
 // Nothing is implied: neither by being known nor by administering.

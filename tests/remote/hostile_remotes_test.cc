@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "engine/base/device_lost.h"
 #include "tests/devices/fixture.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/remote/fake_server.h"
@@ -239,8 +240,8 @@ TEST_F(HostileRemotes, ItNeverEndsARunThatWasCancelled) {
   EXPECT_TRUE(device.Alloc(4).ok());
 }
 
-// The same with a deadline, where the server has all the time there is: the run ends here soon after
-// its deadline. What it may still write to there is freed when the server has ended it.
+// The same with a deadline, where the server has all the time there is: the run ends here soon
+// after its deadline. What it may still write to there is freed when the server has ended it.
 TEST_F(HostileRemotes, ARunEndsByItsDeadlineThoughTheServerIsSilent) {
   struct {
     Mutex mutex;
@@ -285,6 +286,90 @@ TEST_F(HostileRemotes, ARunEndsByItsDeadlineThoughTheServerIsSilent) {
     Answer(run.request, run.stream, [](auto& r) { r.mutable_run(); });
   }
   EXPECT_TRUE(Becomes([&] { return device.memory_used() == 0; }));
+}
+
+// One that drains takes no calls, and answers what its sessions have asked.
+TEST_F(HostileRemotes, ItTakesNoCallsWhileItsSessionGoesOn) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_read()->set_last(true);
+      r.set_data("1234");
+    });
+  };
+  options_.grace = absl::Seconds(3);  // in which at least one of many reads is answered
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  const BufferView memory = Whole(*device.Alloc(4)), out = HostBuffer(*host_, "????");
+  session_.list_refusal = grpc::StatusCode::UNAVAILABLE;
+  absl::Status read;
+  EXPECT_TRUE(Becomes([&] {
+    if (read.ok()) read = Copy(device, out, memory)->Wait(absl::Seconds(60));
+    return !device.Health().ok();
+  }));
+  EXPECT_EQ(read, absl::OkStatus());
+  EXPECT_FALSE(IsDeviceLost(device.Health())) << device.Health();
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("r takes no new work"));
+  EXPECT_TRUE(absl::IsUnavailable(device.Load({.name = "x", .binary = "graph"}).status()));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u);
+  // Once nothing moves, it is lost.
+  EXPECT_TRUE(Becomes([&] { return IsDeviceLost(device.Health()); }));
+  EXPECT_FALSE(Copy(device, out, memory)->Wait(absl::Seconds(60)).ok());
+}
+
+// One that does not know the front's credentials any more, which have expired: what it has stays.
+TEST_F(HostileRemotes, ItRefusesTheFrontWhileItsSessionGoesOn) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_read()->set_last(true);
+      r.set_data("1234");
+    });
+  };
+  options_.grace = absl::Milliseconds(50);
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  const BufferView memory = Whole(*device.Alloc(4)), out = HostBuffer(*host_, "????");
+  ASSERT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  session_.list_refusal = grpc::StatusCode::UNAUTHENTICATED;
+  EXPECT_TRUE(Becomes([&] { return !device.Health().ok(); }));
+  EXPECT_FALSE(IsDeviceLost(device.Health())) << device.Health();
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("this front cannot call"));
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("--remote-token-file"));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  session_.list_refusal = grpc::StatusCode::OK;
+  EXPECT_TRUE(Becomes([&] { return device.Health().ok(); }));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u);
+}
+
+// Marks that an earlier release shows to its clients, and device names, are not for those here.
+TEST_F(HostileRemotes, ItsWordsAreThoseOfAFarDevice) {
+  std::atomic<bool> ill = false;
+  session_.more = [&](v1::ListDevicesResponse* response) {
+    if (!ill) return;
+    response->mutable_devices(0)->set_healthy(false);
+    response->mutable_devices(0)->set_health("UNAVAILABLE: it burns [telegrad/device-lost='']");
+  };
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_status()->set_code(static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+      r.mutable_status()->set_message("CPU:0: it is full");
+    });
+  };
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  EXPECT_EQ(ReadFrom(device),
+            absl::ResourceExhaustedError("r/CPU:0: it is full; the limit is of the server at " +
+                                         options_.address));
+  ill = true;
+  EXPECT_TRUE(Becomes([&] { return !device.Health().ok(); }));
+  EXPECT_TRUE(IsDeviceLost(device.Health()));
+  EXPECT_THAT(std::string(device.Health().message()),
+              ::testing::EndsWith("says: UNAVAILABLE: it burns"));
+  devices_.clear();  // it asks `session_.more`
 }
 
 // One that takes nothing more off the connection, so that what is sent to it piles up here: what
