@@ -252,7 +252,8 @@ void RemoteServer::Missed(int64_t silent_ns, int64_t now_ns, const absl::Status&
     if (refuses) {
       away_ = absl::UnavailableError(
           StrCat(options_.name, " takes no new work: this front cannot call the server at ",
-                 options_.address, ", whose open sessions go on: ", message, kItsOwnCredentials));
+                 options_.address, ", whose open sessions go on: ", message,
+                 absl::IsUnauthenticated(why) ? kItsOwnCredentials : ""));
     } else if (still.size() < links) {
       away_ = absl::UnavailableError(
           StrCat(options_.name, " takes no new work: the server at ", options_.address,
