@@ -205,9 +205,9 @@ absl::StatusOr<Devices> OpenDevices(const DriverOptions& options, std::vector<st
   Devices all;
   for (const Driver& driver : kDrivers) {
     Hosting hosting;
-    if (options.isolate != Isolation::kNone && driver.hosted != nullptr) {
-      hosting = driver.hosted(options);
-    }
+    if (driver.hosted != nullptr) hosting = driver.hosted(options);
+    if (hosting && options.on_open) options.on_open(std::string(driver.name));
+    if (options.isolate == Isolation::kNone) hosting.reset();
     Devices devices;
     if (hosting) {
       devices = OpenInWorkers(driver, *std::move(hosting), options, notes);

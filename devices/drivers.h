@@ -37,6 +37,9 @@ struct DriverOptions {
   int64_t worker_hang_ms = 1000;  // see WorkerDeviceOptions::hang_limit
   int64_t gpu_workers = 32;       // see HostedOptions::most_workers
   std::function<void(const WorkerEvent&)> on_worker = {};
+  // Before a driver is asked for devices of which it needs a library or another process to tell,
+  // which may take any time: what it is about.
+  std::function<void(const std::string& driver)> on_open = {};
   OneDevice only = {};                       // of the devices of GPUs' drivers
   std::vector<std::string> disk_roots = {};  // NAME=DIRECTORY each
   std::vector<std::string> read_only_disk_roots = {};

@@ -1,9 +1,14 @@
 #include "server/lifetime.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <thread>
@@ -12,6 +17,47 @@
 #include "server/admin/log.h"
 
 namespace telegrad {
+
+EndWhileOpening::EndWhileOpening(const sigset_t& signals)
+    : ends_(signals), stop_(eventfd(0, EFD_CLOEXEC)) {
+  sigdelset(&ends_, SIGHUP);
+  thread_ = std::thread([this] { Watch(); });
+}
+
+EndWhileOpening::~EndWhileOpening() {
+  eventfd_write(stop_, 1);
+  thread_.join();
+  close(stop_);
+}
+
+void EndWhileOpening::Opens(const std::string& driver) {
+  Log(LogLevel::kInfo, "opening_devices", {{"driver", driver}});
+  const MutexLock lock(mutex_);
+  opening_ = driver;
+}
+
+// A signal that comes later stays pending for who waits for it then. The process ends without
+// taking anything down, because the thread that opens may never let go of what it has.
+void EndWhileOpening::Watch() {
+  const int signals = signalfd(-1, &ends_, SFD_CLOEXEC | SFD_NONBLOCK);
+  pollfd wait[] = {{stop_, POLLIN, 0}, {signals, POLLIN, 0}};
+  signalfd_siginfo info{};
+  do {
+    while (poll(wait, 2, -1) < 0 && errno == EINTR) {
+    }
+  } while (wait[0].revents == 0 && read(signals, &info, sizeof(info)) != sizeof(info));
+  close(signals);
+  if (wait[0].revents != 0) return;
+  std::string opening;
+  {
+    const MutexLock lock(mutex_);
+    opening = opening_;
+  }
+  Log(LogLevel::kWarning, "ended_while_starting",
+      {{"signal", info.ssi_signo}, {"opening", opening}});
+  std::fflush(stdout);
+  _exit(0);
+}
 
 int WaitForEnd(const sigset_t& signals, ServiceManager& manager, TaskPool& workers,
                const std::function<void()>& reload) {

@@ -84,12 +84,15 @@ constexpr ProgramPage kPage = {
         "machine's processors and GPUs, and runs them. It prints the addresses that it listens on "
         "to standard output and its log to standard error.\n\n"
         "SIGTERM drains it: it takes no new work, running operations have --drain-seconds to "
-        "finish, and it exits. A second SIGTERM cancels what still runs. Started by systemd it "
+        "finish, and it exits. A second SIGTERM cancels what still runs. While it waits for "
+        "drivers and "
+        "other servers at its start, it exits at once. Started by systemd it "
         "reports its state, answers the watchdog and takes sockets that systemd opened.\n\n"
         "All flags can also be given in a file, --config. On SIGHUP the daemon reads it again, "
         "with "
         "the files that it names; a file with a mistake changes nothing, and the log says why.",
-    .exit_codes = "0 after a drain, 1 after a failure, 2 for wrong usage.",
+    .exit_codes =
+        "0 after a drain or a signal while it starts, 1 after a failure, 2 for wrong usage.",
     .flags = kDaemonFlags,
 };
 
@@ -149,7 +152,10 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
                       .spare = kSpareCompilers,
                       .nice = static_cast<int>(flags.GetInt("compile-nice"))});
   std::vector<std::string> notes;
-  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(DriversOf(flags, &metrics), &notes));
+  std::optional<EndWhileOpening> end(signals);
+  const auto on_open = [&](const std::string& driver) { end->Opens(driver); };
+  TG_ASSIGN_OR_RETURN(auto devices, OpenDevices(DriversOf(flags, &metrics, on_open), &notes));
+  end.reset();
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<DevicePool> pool,
                       DevicePool::Create(std::move(devices), std::move(notes)));
   for (const std::string& note : pool->notes()) {  // begins with the name of what it is about

@@ -89,10 +89,8 @@ absl::StatusOr<std::map<std::string, std::string>> RemoteBulk(const Flags& flags
   return all;
 }
 
-// The devices of the servers that --remote names.
-absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& flags,
-                                                                 std::vector<std::string>* notes) {
-  std::vector<std::unique_ptr<Device>> all;
+absl::StatusOr<std::vector<RemoteOptions>> RemotesOf(const Flags& flags) {
+  std::vector<RemoteOptions> all;
   const auto peers = std::make_shared<RemotePeers>();
   TG_ASSIGN_OR_RETURN(auto bulk, RemoteBulk(flags));
   for (const std::string& remote : flags.GetList("remote")) {
@@ -101,6 +99,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& fl
       return InvalidArgument("--remote ", remote, ": expected NAME=HOST:PORT or NAME=unix:PATH");
     }
     RemoteOptions options{.name = remote.substr(0, equals), .address = remote.substr(equals + 1)};
+    if (const auto parsed = ParseListenAddress(options.address); !parsed.ok()) {
+      return InvalidArgument("--remote ", remote, ": ", ToStd(parsed.status().message()));
+    }
     options.credentials = {.tls_ca = flags.GetString("remote-tls-ca"),
                            .tls_cert = flags.GetString("remote-tls-cert"),
                            .tls_key = flags.GetString("remote-tls-key"),
@@ -109,13 +110,27 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(const Flags& fl
     if (auto of = bulk.extract(options.name)) options.bulk_address = std::move(of.mapped());
     options.peers = peers;
     options.connect_time = absl::Milliseconds(flags.GetInt("remote-wait"));
+    options.drain = absl::Seconds(flags.GetInt("drain-seconds"));
     options.grace = absl::Milliseconds(flags.GetInt("remote-grace"));
-    TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
-    for (auto& device : devices) all.push_back(std::move(device));
+    all.push_back(std::move(options));
   }
   if (!bulk.empty()) {
     return InvalidArgument("--remote-bulk ", bulk.begin()->first, ": there is no --remote ",
                            bulk.begin()->first);
+  }
+  return all;
+}
+
+// The devices of the servers that --remote names.
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemotes(
+    const Flags& flags, const std::function<void(const std::string&)>& on_open,
+    std::vector<std::string>* notes) {
+  std::vector<std::unique_ptr<Device>> all;
+  TG_ASSIGN_OR_RETURN(const std::vector<RemoteOptions> remotes, RemotesOf(flags));
+  for (const RemoteOptions& options : remotes) {
+    on_open(StrCat("remote ", options.name, " at ", options.address));
+    TG_ASSIGN_OR_RETURN(auto devices, OpenRemote(options, notes));
+    for (auto& device : devices) all.push_back(std::move(device));
   }
   return all;
 }
@@ -212,7 +227,8 @@ CompileService::Options CompilersOf(const Flags& flags) {
           .found_moves = flags.GetString("search-cache")};
 }
 
-DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
+DriverOptions DriversOf(const Flags& flags, Metrics* metrics,
+                        const std::function<void(const std::string&)>& on_open) {
   Target host = HostTarget(static_cast<int>(flags.GetInt("cpu-threads")));
   host.winograd = flags.GetBool("cpu-winograd");
   host.deterministic = flags.GetBool("deterministic");
@@ -224,12 +240,15 @@ DriverOptions DriversOf(const Flags& flags, Metrics* metrics) {
           .worker_hang_ms = flags.GetInt("worker-hang-time"),
           .gpu_workers = flags.GetInt("gpu-workers"),
           .on_worker = [metrics](const WorkerEvent& event) { TellWorker(event, *metrics); },
+          .on_open = on_open,
           .disk_roots = flags.GetList("disk-root"),
           .read_only_disk_roots = flags.GetList("disk-root-readonly"),
           .disk_growth = flags.GetInt("disk-growth"),
           .null_devices = flags.GetInt("null-devices"),
           .open_remotes =
-              [&flags](std::vector<std::string>* why_not) { return OpenRemotes(flags, why_not); },
+              [&flags, on_open](std::vector<std::string>* why_not) {
+                return OpenRemotes(flags, on_open, why_not);
+              },
           .pinned_memory = flags.GetInt("pinned-memory"),
           .cuda_library = flags.GetString("cuda-library"),
           .cuda_devices = flags.GetInt("cuda-devices"),

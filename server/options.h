@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "devices/drivers.h"
 #include "engine/base/flags.h"
@@ -19,9 +21,10 @@ ListenOptions ListenersOf(const Flags& flags, const ServiceManager& manager);
 AuthenticatorOptions IdentityOf(const Flags& flags);
 SessionLimits LimitsOf(const Flags& flags);
 CompileService::Options CompilersOf(const Flags& flags);
-// Both arguments must outlive the devices: what happens to workers is logged and counted, and the
-// servers that --remote names are opened with the rest.
-DriverOptions DriversOf(const Flags& flags, Metrics* metrics);
+// The first two must outlive the devices: what happens to workers is logged and counted, and the
+// servers that --remote names are opened with the rest. `on_open`: see DriverOptions.
+DriverOptions DriversOf(const Flags& flags, Metrics* metrics,
+                        const std::function<void(const std::string& driver)>& on_open);
 // How many connections of gRPC leave descriptors for all else: what is open now, and a reserve for
 // files, workers and the other sockets. RESOURCE_EXHAUSTED where a `limit` of the process leaves
 // less than a few.

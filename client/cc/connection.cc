@@ -22,11 +22,15 @@
 namespace telegrad {
 namespace {
 
-absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
+absl::Status FromGrpc(const grpc::Status& status, std::string_view address, bool advises) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = status.error_message();
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    if (!advises) {
+      return absl::UnavailableError(
+          StrCat("no Telegrad server answers at ", address, " (", message, ")"));
+    }
     return absl::UnavailableError(
         StrCat("no Telegrad server answers at ", address, " (", message,
                "); \"telegrad up\" starts one on this machine, \"telegradd --listen ", address,
@@ -34,7 +38,7 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
                "requires TLS, "
                "or rejects this client's certificate, causes the same error"));
   }
-  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && advises) {
     return absl::UnauthenticatedError(
         StrCat(message, "; the server at ", address,
                " requires credentials; give a token or a certificate (docs/security.md)"));
@@ -80,7 +84,7 @@ absl::Status Invoke(Connection& connection, Call call) {
   TG_RETURN_IF_ERROR(connection.Authorize(&context));
   context.set_deadline(absl::ToChronoTime(absl::Now() + connection.options().timeout));
   Burst::Flush();  // for the answer may be long in coming
-  return FromGrpc(call(*stub, &context), connection.address());
+  return FromGrpc(call(*stub, &context), connection.address(), connection.options().advises);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct ConnectOptions {
   absl::Duration timeout = absl::Seconds(10);  // of connecting and of each call but sessions
   std::string client = "telegrad-cc";          // name and version, for the server's log
   ClientCredentials credentials = {};
+  bool advises = true;  // errors say how a user starts a server, names another, or authenticates
   std::string device = {};  // of buffers and models that name none; empty: the server's first
   // Connections over which large writes and reads of a session travel. 0: they stay on the
   // session's.

@@ -1,5 +1,10 @@
 // What the answers to commands make of a submission (Take), its end in the order of its queue
 // (Finish), which is told without the lock (Settle), and the end of what was cancelled (Tick).
+//
+// A run whose cancellation has no answer after a moment is abandoned: it ends here with the reason
+// of its cancellation, for its client waits no longer than her deadline. Until the server has
+// answered or is lost, what it uses stays allocated and it keeps its place in the queue: nothing is
+// freed under it, and a silent server does not gather submissions without end.
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +15,16 @@
 #include "engine/base/status.h"
 
 namespace telegrad {
+namespace {
+
+// That the server has to answer a cancellation.
+constexpr int64_t kCancelNs = 1'000'000'000;
+
+constexpr char kNeverEnded[] =
+    "the server has not ended a run that was cancelled, nor said anything of it, within the time "
+    "that it has to answer";
+
+}  // namespace
 
 void RemoteLink::OnEnded(Ended ended) {
   if (RemoteLinkHolder::holds == this) {
@@ -37,7 +52,7 @@ void RemoteLink::Take(Ended ended) {
     if (absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);
   }
   const bool lost = far_ == nullptr || far_->generation != item.generation;
-  if (ended.command < item.events.size()) {
+  if (ended.command < item.events.size() && !item.abandoned) {  // else they may be told now
     TraceEvent& event = item.events[ended.command];
     const int64_t now = SteadyNs();
     const int64_t took = now - event.begin_ns;
@@ -66,7 +81,7 @@ void RemoteLink::Take(Ended ended) {
     }
   }
   if (traced_ == &item && program != nullptr) traced_ = nullptr;
-  if (!ended.status.ok() && ended.command < item.first_failed) {
+  if (!ended.status.ok() && !item.abandoned && ended.command < item.first_failed) {
     item.first_failed = ended.command;
     if (lost) {
       item.status = LostLocked();
@@ -74,12 +89,14 @@ void RemoteLink::Take(Ended ended) {
       const bool dropped = program != nullptr && absl::IsNotFound(ended.status) &&
                            ended.status.message().find("unknown graph") != std::string::npos;
       if (dropped) program->SetGeneration(0);
-      item.status = absl::Status(
-          dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
-          Reason(ended.status) + (dropped ? "; it is sent again with its next run" : ""));
+      // A copy between servers has said which of the two it is.
+      const std::string words =
+          item.copies.contains(ended.command) ? Reason(ended.status) : server_->Words(ended.status);
+      item.status = absl::Status(dropped ? absl::StatusCode::kUnavailable : ended.status.code(),
+                                 words + (dropped ? "; it is sent again with its next run" : ""));
       // Of a device there, which comes back there.
       if (IsDeviceLost(ended.status)) {
-        item.status = DeviceLostError(Reason(ended.status));
+        item.status = DeviceLostError(words);
         server_->NoteLoss(tenant_);
       }
       const absl::Status cancelled =
@@ -87,18 +104,36 @@ void RemoteLink::Take(Ended ended) {
       if (item.cancel_sent != 0 && absl::IsCancelled(ended.status)) item.status = cancelled;
     }
   }
-  --item.open;
+  if (--item.open == 0 && item.abandoned) ForgetAbandoned(ended.item);
+}
+
+// Only runs and copies that stay there: of what is read into the host's memory or sent from it,
+// whoever gave the memory may use it again when the point is reached.
+bool RemoteLink::CanAbandon(const Item& item) const {
+  return item.sent && item.open > 0 && item.copies.empty() && item.by_way.empty() &&
+         std::ranges::all_of(item.bindings, [&](const BufferView& view) { return IsOwn(view); });
+}
+
+void RemoteLink::ForgetAbandoned(const ItemRef& item) {
+  --item->queue->places;
+  std::erase(abandoned_, item);
+  later_.push_back([item] {
+    item->commands.reset();
+    item->bindings.clear();
+    item->link.reset();
+  });
 }
 
 // Takes the first open submission off its queue if it has ended.
 bool RemoteLink::Finish(QueueState& queue) {
   if (queue.finished == queue.alive.size()) return false;
   const ItemRef& item = queue.alive[queue.finished];
-  if (!item->sent || item->open > 0) return false;
+  if (!item->sent || (item->open > 0 && !item->abandoned)) return false;
   for (const TimelinePoint& wait : item->native) {
+    if (item->abandoned) break;
     absl::Status failed;
     if (const Item* before = AliveAt(wait); before != nullptr) {
-      if (!before->sent || before->open > 0) return false;
+      if (!before->sent || (before->open > 0 && !before->abandoned)) return false;
       failed = before->status;
     } else {
       failed = wait.timeline->StatusOf(wait.value);
@@ -141,18 +176,22 @@ void RemoteLink::Settle() {
     settled_.swap(finished_);
     lock.unlock();
     for (const ItemRef& item : settled_) {
-      item->commands.reset();
-      item->link.reset();
+      if (!item->abandoned) {
+        item->commands.reset();
+        item->link.reset();
+        item->bindings.clear();
+      }
       item->copies.clear();
       item->by_way.clear();
-      item->bindings.clear();
       item->waits.clear();
       if (item->trace != nullptr) TellTrace(*item, item->queue->name);
       item->trace.reset();  // perhaps with a session and all of its memory
       item->cancellation.reset();
     }
     lock.lock();
-    for (const ItemRef& item : settled_) --item->queue->places;
+    for (const ItemRef& item : settled_) {
+      if (!item->abandoned) --item->queue->places;
+    }
     lock.unlock();
     for (const ItemRef& item : settled_) item->queue->timeline->Signal(item->value, item->status);
     lock.lock();
@@ -198,10 +237,15 @@ void RemoteLink::TellTrace(Item& item, const std::string& queue) {
 bool RemoteLink::Tick() {
   bool busy = false;
   Enter([&]() TG_REQUIRES(mutex_) {
-    busy = items_ > 0;
+    busy = items_ > 0 || !abandoned_.empty();
     if (far_ == nullptr) return;
     if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
     const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
+    for (const ItemRef& item : abandoned_) {
+      if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
+        return LoseLocked(absl::UnavailableError(kNeverEnded));
+      }
+    }
     for (const auto& queue : queues_) {
       for (const ItemRef& item : queue->open()) {
         for (const auto& [command, copy] : item->copies) {
@@ -214,18 +258,25 @@ bool RemoteLink::Tick() {
             CancelCopies(*item, cancelled);
           }
         }
-        if (item->open == 0 || item->first_operation == 0) continue;
-        if (item->cancel_sent != 0) {
-          if (now - std::max(item->cancel_sent, progressed_) < grace) continue;
-          return LoseLocked(absl::UnavailableError(
-              "the server has not ended a run that was cancelled, nor said anything of it, within "
-              "the time that it has to answer"));
+        if (item->open == 0 || item->abandoned || item->cancellation == nullptr) continue;
+        absl::Status cancelled = item->cancellation->Check();
+        if (cancelled.ok()) continue;
+        if (item->cancelled == 0) item->cancelled = now;
+        if (item->cancel_sent == 0 && item->first_operation != 0) {
+          item->cancel_sent = now;
+          Send(
+              [first = item->first_operation, last = item->last_operation](RemoteSession* session) {
+                if (session != nullptr) session->Cancel(first, last);
+              });
         }
-        if (item->cancellation == nullptr || item->cancellation->Check().ok()) continue;
-        item->cancel_sent = now;
-        Send([first = item->first_operation, last = item->last_operation](RemoteSession* session) {
-          if (session != nullptr) session->Cancel(first, last);
-        });
+        if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
+          return LoseLocked(absl::UnavailableError(kNeverEnded));
+        }
+        if (now - item->cancelled >= kCancelNs && CanAbandon(*item)) {
+          if (item->status.ok()) item->status = std::move(cancelled);
+          item->abandoned = true;
+          abandoned_.push_back(item);
+        }
       }
     }
   });

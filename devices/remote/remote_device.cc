@@ -122,8 +122,9 @@ class RemoteDevice final : public Device {
   absl::Status Health() const override {
     const absl::Status health = server_->Health(facts_->there, link_->tenant());
     if (health.ok()) return health;
-    return DeviceLostError(
-        StrCat(name(), " (generation ", generation(), "): ", ToStd(health.message())));
+    const std::string why =
+        StrCat(name(), " (generation ", generation(), "): ", ToStd(health.message()));
+    return IsDeviceLost(health) ? DeviceLostError(why) : absl::UnavailableError(why);
   }
   // With each session that is opened, and with each generation of the device there.
   uint64_t generation() const override {
@@ -216,8 +217,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOpti
   }
   auto connection = ConnectWithin(options);
   if (!connection.ok()) {
-    return absl::Status(connection.status().code(), StrCat("remote ", options.name, ": ",
-                                                           ToStd(connection.status().message())));
+    const char* const also = absl::IsUnavailable(connection.status())
+                                 ? "; a server that requires TLS, or rejects this one's "
+                                   "certificate, causes the same error"
+                                 : "";
+    return absl::Status(
+        connection.status().code(),
+        StrCat("remote ", options.name, ": ", ToStd(connection.status().message()), also));
   }
   TG_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> infos, (*connection)->ListDevices());
   std::vector<DeviceInfo> taken;

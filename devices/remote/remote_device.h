@@ -36,6 +36,8 @@ struct RemoteOptions {
   // are lost.
   absl::Duration interval = absl::Seconds(1);
   absl::Duration grace = absl::Seconds(30);
+  // How long a stop waits for what is under way.
+  absl::Duration drain = absl::Seconds(10);
   int queue_capacity = HostQueueOptions{}.capacity;
   absl::Duration wait_limit = HostQueueOptions{}.wait_limit;
   // Of all servers whose devices copy to each other; null: this one's do with nobody's.

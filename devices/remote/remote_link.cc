@@ -56,8 +56,15 @@ RemoteLink::~RemoteLink() { server_->Gone(far_ == nullptr ? nullptr : std::move(
 
 absl::Status RemoteLink::Reachable() const {
   const absl::Status away = server_->Reachable();
-  if (away.ok()) return away;
+  if (!IsDeviceLost(away)) return away;
   return DeviceLostError(StrCat(ToStd(away.message()), " (generation ", generation(), ")"));
+}
+
+absl::Status RemoteLink::NoConnection(const absl::Status& why) const {
+  if (!absl::IsUnauthenticated(why)) return With(name(), why);
+  return absl::UnavailableError(StrCat(name(), ": the server at ", server_->options().address,
+                                       " refuses this front: ", ToStd(why.message()),
+                                       kItsOwnCredentials));
 }
 
 absl::Status RemoteLink::Open() {
@@ -74,7 +81,7 @@ absl::Status RemoteLink::Open() {
   }
   TG_RETURN_IF_ERROR(Reachable());
   auto connection = server_->Connect(tenant_);
-  if (!connection.ok()) return With(name(), connection.status());
+  if (!connection.ok()) return NoConnection(connection.status());
   const ServerInfo& info = (*connection)->server();
   if (!info.binds_parts) {
     return FailedPrecondition(name(), ": the server at ", (*connection)->address(),
@@ -167,7 +174,7 @@ absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::strin
     TG_RETURN_IF_ERROR(Reachable());
     // A session of its own: what is compiled here does not hold up what runs.
     auto connection = server_->Connect(tenant_);
-    if (!connection.ok()) return With(name(), connection.status());
+    if (!connection.ok()) return NoConnection(connection.status());
     auto session = (*connection)->OpenSession();
     if (!session.ok()) return With(name(), session.status());
     Digest hash;
@@ -221,6 +228,7 @@ absl::Status RemoteLink::LostLocked() const {
 }
 
 absl::Status RemoteLink::LostLocked(uint64_t generation) const {
+  if (far_ == nullptr && absl::IsPermissionDenied(lost_)) return lost_;
   return DeviceLostError(StrCat("memory of ", name(), " is of generation ", generation,
                                 ", which was lost: ", ToStd(lost_.message())));
 }
@@ -241,11 +249,17 @@ absl::Status RemoteLink::Recover() {
 
 void RemoteLink::LoseLocked(const absl::Status& why) {
   if (far_ == nullptr) return;
-  lost_ = DeviceLostError(
-      StrCat(name(), " is lost (generation ", generation_,
-             "), and with it what was there: ", ToStd(why.message()),
-             "; operations under way may or may not have run, and buffers must be allocated again "
-             "once the device is back"));
+  const bool withdrawn = absl::IsPermissionDenied(why);
+  lost_ = withdrawn
+              ? absl::PermissionDeniedError(StrCat(name(), ": ", ToStd(why.message()),
+                                                   "; what was there (generation ", generation_,
+                                                   ") is lost"))
+              : DeviceLostError(StrCat(name(), " is lost (generation ", generation_,
+                                       "), and with it what was there: ", ToStd(why.message()),
+                                       absl::IsUnauthenticated(why) ? kItsOwnCredentials : "",
+                                       "; operations under way may or may not have run, and "
+                                       "buffers must be allocated again "
+                                       "once the device is back"));
   server_->Bury(std::move(far_->session));
   DropLocked();
 }

@@ -117,6 +117,11 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   bool Tick();
   // Waits until nothing is under way, at most so long.
   void Drain(absl::Duration limit);
+  // Whether it has a session of which something was heard since then, in SteadyNs.
+  bool ProgressedSince(int64_t ns) const {
+    const MutexLock lock(mutex_);
+    return far_ != nullptr && progressed_ > ns;
+  }
   // The session is over, with what is under way.
   void Lose(const absl::Status& why);
   void Close();
@@ -156,6 +161,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   absl::StatusOr<PutInfo> PutInOrder(const std::string& graph,
                                      const std::vector<std::string>& devices);
   absl::Status Reachable() const;
+  absl::Status NoConnection(const absl::Status& why) const;
   absl::Status CheckBindings(const CommandBuffer* commands,
                              std::span<const BufferView> bindings) const;
   bool IsOwn(const BufferView& view) const;
@@ -190,6 +196,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
       TG_REQUIRES(mutex_);
   void Take(Ended ended) TG_REQUIRES(mutex_);
   bool Finish(QueueState& queue) TG_REQUIRES(mutex_);
+  bool CanAbandon(const Item& item) const TG_REQUIRES(mutex_);
+  void ForgetAbandoned(const ItemRef& item) TG_REQUIRES(mutex_);
   static void Fail(Item& item, absl::Status status);
   void TellTrace(Item& item, const std::string& queue);  // without the lock
 
@@ -217,6 +225,8 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   std::vector<ItemRef> finished_ TG_GUARDED_BY(mutex_);
   std::vector<ItemRef> settled_;  // of who set settling_
   bool settling_ TG_GUARDED_BY(mutex_) = false;
+  // That have ended here and not there, with the memory that they use.
+  std::vector<ItemRef> abandoned_ TG_GUARDED_BY(mutex_);
   const Item* traced_ TG_GUARDED_BY(mutex_) = nullptr;  // that has the session's one traced run
   int64_t items_ TG_GUARDED_BY(mutex_) = 0;             // under way
   // SteadyNs, when the server last answered or took something.

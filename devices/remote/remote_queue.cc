@@ -190,7 +190,7 @@ RemoteLink::Step RemoteLink::Await(QueueState& queue, const ItemRef& item) {
     }
     if (const Item* before = AliveAt(wait); before != nullptr) {
       if (!before->sent) return Step::kBlocked;
-      if (before->open == 0 && !before->status.ok()) {
+      if ((before->open == 0 || before->abandoned) && !before->status.ok()) {
         Fail(*item, before->status);
         return Step::kSent;
       }

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
+#include "devices/remote/remote_items.h"
 #include "devices/remote/remote_link.h"
 #include "devices/remote/remote_peers.h"
+#include "engine/base/device_lost.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
@@ -18,8 +21,6 @@ namespace {
 constexpr std::chrono::milliseconds kBusyTick{10}, kIdleTick{50};
 // Between two questions of a tenant whose process there is lost.
 constexpr std::chrono::milliseconds kAskAgain{100};
-// That a stop waits for what is under way.
-constexpr absl::Duration kDrain = absl::Seconds(10);
 // Copies that are shorter tell about the round trip, not about the bandwidth.
 constexpr int64_t kMeasuredBytes = 1 << 20;
 // That Recover waits for a connection.
@@ -30,10 +31,17 @@ constexpr size_t kBulkBytes = 512 << 10;
 // To connect: nothing resumes a connection that breaks before its first answer.
 constexpr int kConnectAttempts = 4;
 
+// Not an answer of the server.
+bool IsOfTheNetwork(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) || absl::IsInternal(status) || absl::IsUnknown(status);
+}
+
 }  // namespace
 
 ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant) {
   ConnectOptions out{.client = "telegradd"};
+  out.advises = false;
   out.timeout = options.connect_time;
   out.credentials = options.credentials;
   out.bulk_bytes = kBulkBytes;
@@ -67,7 +75,7 @@ void RemoteServer::Start() {
 // their sessions here first: nobody else may close one.
 void RemoteServer::Stop() {
   const auto links = Links();
-  for (const auto& link : links) link->Drain(kDrain);
+  for (const auto& link : links) link->Drain(options_.drain);
   {
     ReleasableLock lock(mutex_);
     while (live_links_ != links.size()) changed_.wait(lock);
@@ -117,7 +125,7 @@ std::vector<std::shared_ptr<RemoteLink>> RemoteServer::Links() {
 
 absl::Status RemoteServer::Reachable() const {
   const MutexLock lock(mutex_);
-  return lost_;
+  return away_;
 }
 
 const RemoteServer::Said* RemoteServer::SaidTo(const std::string& device,
@@ -131,7 +139,7 @@ const RemoteServer::Said* RemoteServer::SaidTo(const std::string& device,
 
 absl::Status RemoteServer::Health(const std::string& device, const std::string& tenant) const {
   const MutexLock lock(mutex_);
-  if (!lost_.ok()) return lost_;
+  if (!away_.ok()) return away_;
   const Said* const said = SaidTo(device, tenant);
   return said == nullptr ? absl::OkStatus() : said->health;
 }
@@ -146,6 +154,23 @@ RemoteServer::Losses RemoteServer::LossesOf(const std::string& device,
 DeviceLink RemoteServer::link() const {
   const MutexLock lock(mutex_);
   return {round_trip_ns_, bytes_per_second_};
+}
+
+std::string RemoteServer::Words(const absl::Status& status) const {
+  const std::string text(Reason(status));
+  const bool limit = absl::IsResourceExhausted(status);
+  if (!limit && !absl::IsUnavailable(status)) return text;
+  const char* separator = ": ";
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [device, said] : said_) {
+      const bool named = text.starts_with(device) && text.size() > device.size() &&
+                         absl::ascii_isdigit(text[device.size()]) == 0;
+      if (named) separator = "/";
+    }
+  }
+  return StrCat(options_.name, separator, text, limit ? "; the limit is of the server at " : "",
+                limit ? options_.address : "");
 }
 
 bool RemoteServer::Exchanges(const RemoteServer& other) const {
@@ -183,9 +208,12 @@ void RemoteServer::Hear(const DeviceInfo& device) {
 }
 
 void RemoteServer::Hear(const DeviceInfo& device, Said* said) const {
-  said->health = device.healthy ? absl::OkStatus()
-                                : absl::UnavailableError(StrCat("the server at ", options_.address,
-                                                                " says: ", device.health));
+  // Servers of earlier releases put a mark of their own behind it.
+  const std::string health = device.health.substr(0, device.health.find(" [telegrad/"));
+  said->health =
+      device.healthy
+          ? absl::OkStatus()
+          : DeviceLostError(StrCat("the server at ", options_.address, " says: ", health));
   if (said->generation != device.generation) ++said->losses.of_device;
   if (said->memory_generation != device.memory_generation) ++said->losses.of_memory;
   said->generation = device.generation;
@@ -257,34 +285,61 @@ void RemoteServer::Look() {
   const int64_t begin = SteadyNs();
   const auto devices = connection_->ListDevices();
   const int64_t now = SteadyNs();
-  absl::Status why;
+  int64_t silent = 0;
   {
     const MutexLock lock(mutex_);
     if (devices.ok()) {
       round_trip_ns_ = now - begin;
       failing_since_ = 0;
-      lost_ = absl::OkStatus();
+      away_ = absl::OkStatus();
       for (auto& [name, said] : said_) {
-        said.health = absl::UnavailableError(
+        said.health = DeviceLostError(
             StrCat("the server at ", options_.address, " has no device ", name, " any more"));
       }
       for (const DeviceInfo& device : *devices) Hear(device);
       return;
     }
     if (failing_since_ == 0) failing_since_ = begin;
-    const int64_t silent = now - failing_since_;
-    if (silent < absl::ToInt64Nanoseconds(options_.grace)) return;
-    const bool is_new = lost_.ok();
-    lost_ = absl::UnavailableError(StrCat(
-        options_.name, " is lost: the server at ", options_.address, " has not answered for ",
-        silent / 1'000'000, " ms: ", ToStd(devices.status().message())));
-    if (is_new) why = lost_;
+    silent = now - failing_since_;
   }
-  if (!why.ok()) {
-    for (const auto& link : Links()) link->Lose(why);
-  }
+  if (silent >= absl::ToInt64Nanoseconds(options_.grace)) Missed(silent, now, devices.status());
   // Else the pauses between attempts to connect would grow to minutes.
   connection_->Reconnect(absl::ZeroDuration());
+}
+
+// The server has given no list of its devices for so long. Where it refuses this front, or drains,
+// its open sessions go on: a refusal is an answer, and a session that moves shows that the server
+// is there.
+void RemoteServer::Missed(int64_t silent_ns, int64_t now_ns, const absl::Status& why) {
+  const std::string message(why.message());
+  const absl::Status lost = absl::UnavailableError(
+      StrCat(options_.name, " is lost: the server at ", options_.address, " has not answered for ",
+             silent_ns / 1'000'000, " ms: ", message));
+  const bool refuses = !IsOfTheNetwork(why);
+  const int64_t since = now_ns - absl::ToInt64Nanoseconds(options_.grace);
+  std::vector<std::shared_ptr<RemoteLink>> still;
+  size_t links = 0;
+  if (!refuses) {
+    still = Links();
+    links = still.size();
+    std::erase_if(still, [&](const auto& link) { return link->ProgressedSince(since); });
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (refuses) {
+      away_ = absl::UnavailableError(
+          StrCat(options_.name, " takes no new work: this front cannot call the server at ",
+                 options_.address, ", whose open sessions go on: ", message,
+                 absl::IsUnauthenticated(why) ? kItsOwnCredentials : ""));
+    } else if (still.size() < links) {
+      away_ = absl::UnavailableError(
+          StrCat(options_.name, " takes no new work: the server at ", options_.address,
+                 " is draining or cannot be called, and its open sessions go on: ", message));
+    } else {
+      away_ = DeviceLostError(ToStd(lost.message()));
+    }
+  }
+  for (const auto& link : still) link->Lose(lost);  // whoever sees its end knows why
 }
 
 void RemoteServer::Probe() {

@@ -27,6 +27,10 @@ class RemoteLink;
 // How this process connects to that server for the tenant, or for nobody for "". What a connection
 // says of the server's addresses depends on it.
 ConnectOptions ConnectionTo(const RemoteOptions& options, const std::string& tenant);
+// What a client is to know of an error about credentials, which are not hers.
+inline constexpr char kItsOwnCredentials[] =
+    "; the front's own credentials are meant, of --remote-token-file, --remote-tls-cert or "
+    "--remote-local-socket";
 
 class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
  public:
@@ -41,9 +45,10 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const RemoteOptions& options() const { return options_; }
   // The tenant's link to it, the same for all of its devices.
   std::shared_ptr<RemoteLink> LinkOf(std::string_view tenant);
-  // OK, or UNAVAILABLE because it does not answer or says that the device fails, for that tenant.
+  // OK, or UNAVAILABLE because it takes no new work or says that the device fails, for that tenant;
+  // IsDeviceLost where what was there is lost.
   absl::Status Health(const std::string& device, const std::string& tenant) const;
-  // OK, or UNAVAILABLE because it does not answer.
+  // OK, or UNAVAILABLE because it takes no new work; IsDeviceLost because it does not answer.
   absl::Status Reachable() const;
   // Asks the server how it and its devices are, and waits for the answer; connects where it was
   // lost.
@@ -60,6 +65,8 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   };
   Losses LossesOf(const std::string& device, const std::string& tenant) const;
   DeviceLink link() const;
+  // The server's words as this server's clients know it: with the name that its device has here.
+  std::string Words(const absl::Status& status) const;
   // That a copy of so many bytes took so long.
   void Measured(int64_t bytes, int64_t ns);
 
@@ -91,6 +98,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   // What the server says of it to that tenant. Null: it has said nothing.
   const Said* SaidTo(const std::string& device, const std::string& tenant) const
       TG_REQUIRES(mutex_);
+  void Missed(int64_t silent_ns, int64_t now_ns, const absl::Status& why);
   void Probe();
   void Tick();
   std::vector<std::shared_ptr<RemoteLink>> Links();
@@ -108,7 +116,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   std::set<std::string> asking_ TG_GUARDED_BY(mutex_);  // tenants that have to ask
   bool asks_now_ TG_GUARDED_BY(mutex_) = false;
   int64_t failing_since_ TG_GUARDED_BY(mutex_) = 0;  // SteadyNs; 0: it answers
-  absl::Status lost_ TG_GUARDED_BY(mutex_);          // OK: its devices are not lost
+  absl::Status away_ TG_GUARDED_BY(mutex_);          // OK: it takes new work; see Reachable
   int64_t round_trip_ns_ TG_GUARDED_BY(mutex_) = 0;
   double bytes_per_second_ TG_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::weak_ptr<RemoteLink>, std::less<>> links_ TG_GUARDED_BY(mutex_);

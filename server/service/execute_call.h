@@ -44,8 +44,11 @@ class ExecuteCall final : public RawStream,
   void OnSent(bool ok) override;
   void OnGone() override;
   void OnOver() override;
-  // The session is kept, if it is resumable.
-  void End(absl::Status why) override { Abort(std::move(why), /*keep=*/true); }
+  // The session is kept, if it is resumable and its tenant may come back.
+  void End(absl::Status why) override {
+    const bool keep = !absl::IsPermissionDenied(why);
+    Abort(std::move(why), keep);
+  }
 
   void OnAnswer(Answer answer) override;
   void OnProgress() override;

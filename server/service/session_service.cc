@@ -138,7 +138,9 @@ absl::Status SessionService::ListDevices(const Caller& caller, const v1::ListDev
     out->set_memory_generation(own_view.memory_generation());
     out->set_of_tenant(AsksProcess(*device));
     out->set_healthy(health.ok());
-    if (!health.ok()) out->set_health(health.ToString());
+    if (!health.ok()) {
+      out->set_health(health.ToString(absl::StatusToStringMode::kWithNoExtraData));
+    }
   }
   if (!caller.principal.admin) return absl::OkStatus();
   for (const std::string& note : env_.devices->notes()) response->add_notes(note);

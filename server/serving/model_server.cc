@@ -136,8 +136,8 @@ absl::StatusOr<std::string> ModelServer::FullNameFor(const Tenant& tenant,
 
 absl::Status ModelServer::CheckReady(const Tenant& tenant, std::string_view model,
                                      std::string_view version) const {
-  TG_RETURN_IF_ERROR(Find(tenant, model, version).status());
-  return draining_ ? absl::UnavailableError("the server is shutting down") : absl::OkStatus();
+  TG_ASSIGN_OR_RETURN(const auto served, Find(tenant, model, version));
+  return draining_ ? absl::UnavailableError("the server is shutting down") : served->CheckDevices();
 }
 
 std::vector<std::string_view> ModelServer::Extensions() const {

@@ -336,6 +336,36 @@ bool ServedModel::AnswerFromCache(const Tenant& tenant, Waiting* waiting) {
   return true;
 }
 
+// Of an ensemble of steps, each of them.
+absl::Status ServedModel::CheckDevices() const {
+  std::vector<const ServedModel*> models = {this};
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ServedModel& model = *models[i];
+    if (model.steps_ != nullptr) {
+      for (const auto& step : model.steps_->models) {
+        if (std::ranges::find(models, step.get()) == models.end()) models.push_back(step.get());
+      }
+      continue;
+    }
+    absl::Status why;
+    for (const auto& instance : model.instances_) {
+      const FormMaker& maker = instance->maker;
+      const absl::Status takes = maker.env->devices->CheckTakesWork(*maker.pooled);
+      const absl::Status health = takes.ok() ? maker.device->Health() : takes;
+      if (health.ok()) {
+        why = absl::OkStatus();
+        break;
+      }
+      if (why.ok()) why = health;
+    }
+    if (!why.ok()) {
+      return absl::UnavailableError(StrCat("Request for model '", model.config_.name,
+                                           "', which is not ready: ", ToStd(why.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
 void ServedModel::Infer(const std::shared_ptr<Tenant>& tenant, InferRequest request,
                         InferDone done) {
   auto waiting = Admitted(std::move(request));

@@ -79,6 +79,8 @@ class ServedModel : public std::enable_shared_from_this<ServedModel> {
   // waiting or running.
   std::optional<uint64_t> IdleSince() const;
   const std::vector<std::unique_ptr<Instance>>& instances() const { return instances_; }
+  // OK if one of its devices takes work, or UNAVAILABLE with why the first one does not.
+  absl::Status CheckDevices() const;
   // Of its weights, on all devices, and on each by its name.
   int64_t weight_bytes() const;
   std::map<std::string, int64_t> WeightBytesByDevice() const;

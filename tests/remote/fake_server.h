@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,9 @@ class FakeSession final : public v1::Session::Service {
   }
   grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
                            v1::ListDevicesResponse* response) override {
+    if (const auto refusal = list_refusal.load(); refusal != grpc::StatusCode::OK) {
+      return {refusal, "no list"};
+    }
     v1::Device* device = response->add_devices();
     device->set_name("CPU:0");
     device->set_target("x86, 512-bit vectors");
@@ -41,6 +45,7 @@ class FakeSession final : public v1::Session::Service {
   }
   std::function<void(v1::HelloResponse*)> hello;
   std::function<void(v1::ListDevicesResponse*)> more;
+  std::atomic<grpc::StatusCode> list_refusal = grpc::StatusCode::OK;
   bool refuses = false, binds_parts = true;
 };
 

@@ -102,6 +102,38 @@ TEST_F(FrontTenants, RunGraphsThoughTheyMayHaveOneSession) {
   EXPECT_EQ(out, (std::vector<int32_t>{3, 4, 5, 6}));
 }
 
+// What was under way ends, there, too; memory that was there is gone with its session.
+TEST_F(FrontTenants, LoseWhatTheyHaveWithTheirGrant) {
+  StartBoth("[front]\nacts_for = alice bob\n[*]\n", {"--session-grace", "3600000"});
+  const auto connection = *Connect(address_, keys_->WithToken(keys_->Token("alice")));
+  const auto session = *connection->OpenSession();
+  const std::vector<int32_t> words = {1, 2, 3};
+  std::vector<int32_t> out(3);
+  session->Alloc(1, 12, "b/CPU:0");
+  session->Write(1, 0, Bytes(words));
+  ASSERT_EQ(session->Read(1, 0, Writable(out)).Get().status(), absl::OkStatus());
+  std::ofstream(keys_->path("tenants")) << "[front]\nacts_for = bob\n[*]\n";
+  far_->Signal(SIGHUP);
+  absl::Status read;
+  EXPECT_TRUE(Becomes([&] {
+    read = session->Read(1, 0, Writable(out)).Get().status();
+    return !read.ok();
+  }));
+  EXPECT_EQ(read.code(), absl::StatusCode::kPermissionDenied) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr("acts_for"));
+  const auto ops = *Connect(far_address_, keys_->WithToken(keys_->Token("ops", {"--admin"})));
+  EXPECT_TRUE(Becomes([&] { return ops->Stats()->at("telegrad_sessions") == 0; }));
+}
+
+// The credentials that the far server refuses are not the client's.
+TEST_F(FrontTenants, AreNotToldThatTheirCredentialsAreWrong) {
+  StartBoth("[front]\nacts_for = alice\n[*]\n");
+  std::ofstream(keys_->path("front.token")) << "rubbish\n";
+  const absl::Status refused = Use("alice");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the front's own credentials"));
+}
+
 // Nothing is implied: neither by being known nor by administering.
 TEST_F(FrontTenants, AreNoneWithoutAGrant) {
   StartBoth("[*]\n");

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <thread>
 
+#include "engine/base/device_lost.h"
 #include "tests/devices/fixture.h"
+#include "tests/fakes/manual_clock.h"
 #include "tests/remote/fake_server.h"
+#include "tests/remote/two_daemons.h"
 
 namespace telegrad {
 namespace {
@@ -284,6 +287,138 @@ TEST_F(HostileRemotes, ItNeverEndsARunThatWasCancelled) {
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(std::string(ended.message()), HasSubstr("has not ended a run that was cancelled"));
   EXPECT_TRUE(device.Alloc(4).ok());
+}
+
+// The same with a deadline, where the server has all the time there is: the run ends here soon
+// after its deadline. What it may still write to there is freed when the server has ended it.
+TEST_F(HostileRemotes, ARunEndsByItsDeadlineThoughTheServerIsSilent) {
+  struct {
+    Mutex mutex;
+    v1::ExecuteRequest request;
+    FakeCompute::Stream* stream = nullptr;
+  } run;
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (request.has_put()) {
+      Answer(request, stream, [](auto& r) { r.mutable_put()->set_hash(std::string(32, 'x')); });
+    }
+    if (!request.has_run()) return;
+    const MutexLock lock(run.mutex);
+    run.request = request;
+    run.stream = stream;
+  };
+  const auto arrived = [&] {
+    const MutexLock lock(run.mutex);
+    return run.stream != nullptr;
+  };
+  options_.grace = absl::Hours(1);
+  Device& device = Open();
+  Command launch;
+  launch.launch.program = *device.Load({.name = "x", .binary = "graph"});
+  launch.launch.arguments = {{0, 0}};
+  const auto commands = *device.Encode({launch});
+  std::shared_ptr<Memory> memory = *device.Alloc(4);
+  fakes::ManualClock clock;
+  const auto wish = std::make_shared<Cancellation>(nullptr, &clock, clock.Ns() + 1);
+  const auto point = device.queue().Submit(commands, {Whole(memory)}, {}, nullptr, wish);
+  ASSERT_TRUE(point.ok()) << point.status();
+  ASSERT_TRUE(Becomes(arrived));
+  clock.Advance(1);
+  ASSERT_TRUE(Becomes([&] { return point->timeline->value() >= point->value; }));
+  const absl::Status ended = point->timeline->StatusOf(point->value);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded) << ended;
+  EXPECT_EQ(device.Health(), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u) << "nothing is lost";
+  memory.reset();
+  EXPECT_EQ(device.memory_used(), 4);
+  {
+    const MutexLock lock(run.mutex);
+    Answer(run.request, run.stream, [](auto& r) { r.mutable_run(); });
+  }
+  EXPECT_TRUE(Becomes([&] { return device.memory_used() == 0; }));
+}
+
+// One that drains takes no calls, and answers what its sessions have asked.
+TEST_F(HostileRemotes, ItTakesNoCallsWhileItsSessionGoesOn) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_read()->set_last(true);
+      r.set_data("1234");
+    });
+  };
+  options_.grace = absl::Seconds(3);  // in which at least one of many reads is answered
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  const BufferView memory = Whole(*device.Alloc(4)), out = HostBuffer(*host_, "????");
+  session_.list_refusal = grpc::StatusCode::UNAVAILABLE;
+  absl::Status read;
+  EXPECT_TRUE(Becomes([&] {
+    if (read.ok()) read = Copy(device, out, memory)->Wait(absl::Seconds(60));
+    return !device.Health().ok();
+  }));
+  EXPECT_EQ(read, absl::OkStatus());
+  EXPECT_FALSE(IsDeviceLost(device.Health())) << device.Health();
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("r takes no new work"));
+  EXPECT_TRUE(absl::IsUnavailable(device.Load({.name = "x", .binary = "graph"}).status()));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u);
+  // Once nothing moves, it is lost.
+  EXPECT_TRUE(Becomes([&] { return IsDeviceLost(device.Health()); }));
+  EXPECT_FALSE(Copy(device, out, memory)->Wait(absl::Seconds(60)).ok());
+}
+
+// One that does not know the front's credentials any more, which have expired: what it has stays.
+TEST_F(HostileRemotes, ItRefusesTheFrontWhileItsSessionGoesOn) {
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_read()->set_last(true);
+      r.set_data("1234");
+    });
+  };
+  options_.grace = absl::Milliseconds(50);
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  const BufferView memory = Whole(*device.Alloc(4)), out = HostBuffer(*host_, "????");
+  ASSERT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  session_.list_refusal = grpc::StatusCode::UNAUTHENTICATED;
+  EXPECT_TRUE(Becomes([&] { return !device.Health().ok(); }));
+  EXPECT_FALSE(IsDeviceLost(device.Health())) << device.Health();
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("this front cannot call"));
+  EXPECT_THAT(std::string(device.Health().message()), HasSubstr("--remote-token-file"));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  session_.list_refusal = grpc::StatusCode::OK;
+  EXPECT_TRUE(Becomes([&] { return device.Health().ok(); }));
+  EXPECT_EQ(Copy(device, out, memory)->Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u);
+}
+
+// Marks that an earlier release shows to its clients, and device names, are not for those here.
+TEST_F(HostileRemotes, ItsWordsAreThoseOfAFarDevice) {
+  std::atomic<bool> ill = false;
+  session_.more = [&](v1::ListDevicesResponse* response) {
+    if (!ill) return;
+    response->mutable_devices(0)->set_healthy(false);
+    response->mutable_devices(0)->set_health("UNAVAILABLE: it burns [telegrad/device-lost='']");
+  };
+  compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read()) return;
+    Answer(request, stream, [](auto& r) {
+      r.mutable_status()->set_code(static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+      r.mutable_status()->set_message("CPU:0: it is full");
+    });
+  };
+  options_.interval = absl::Milliseconds(10);
+  Device& device = Open();
+  EXPECT_EQ(ReadFrom(device),
+            absl::ResourceExhaustedError("r/CPU:0: it is full; the limit is of the server at " +
+                                         options_.address));
+  ill = true;
+  EXPECT_TRUE(Becomes([&] { return !device.Health().ok(); }));
+  EXPECT_TRUE(IsDeviceLost(device.Health()));
+  EXPECT_THAT(std::string(device.Health().message()),
+              ::testing::EndsWith("says: UNAVAILABLE: it burns"));
+  devices_.clear();  // it asks `session_.more`
 }
 
 // One that takes nothing more off the connection, so that what is sent to it piles up here: what

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <condition_variable>
 #include <filesystem>
@@ -262,6 +263,8 @@ TEST(DaemonFlagsTest, RefusesWhatItShould) {
       {{"--cpu-devices", "2", "--cpu-memory", "1"}, 2, "1 bytes for 2 devices"},
       {{"--cpu-memory", "9223372036854775807"}, 2, "a memory limit of 9223372036854775807 bytes"},
       {{"--remote", "x"}, 2, "--remote x: expected NAME=HOST:PORT or NAME=unix:PATH"},
+      {{"--remote", "x=127.0.0.1:99999"}, 2, "--remote x=127.0.0.1:99999: "},
+      {{"--remote", "a=127.0.0.1:1", "--remote", "x=unix:"}, 2, "--remote x=unix:: "},
       {{"--remote-bulk", "x"}, 2, "--remote-bulk x: expected NAME=HOST:PORT or NAME=none"},
       {{"--remote-bulk", "=none"}, 2, "--remote-bulk =none: expected NAME=HOST:PORT"},
       {{"--remote-bulk", "x="}, 2, "--remote-bulk x=: expected NAME=HOST:PORT"},
@@ -309,6 +312,34 @@ TEST(Daemon, OutputThatCannotBeWrittenIsAnError) {
     EXPECT_EQ(full.exit_code, 1) << words;
     EXPECT_THAT(full.text, HasSubstr("cannot write to the standard output")) << words;
   }
+}
+
+// Drivers and other servers may never answer; here nobody, and a library that nobody writes.
+TEST(Daemon, EndsBySignalWhileItOpensDevices) {
+  const std::string library = StrCat(::testing::TempDir(), "/library", getpid());
+  ASSERT_EQ(mkfifo(library.c_str(), 0600), 0);
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"--cuda-devices", "0", "--remote", "a=127.0.0.1:1", "--remote-wait", "600000"},
+       "remote a at 127.0.0.1:1"},
+      {{"--cuda-library", library}, "cuda"}};
+  for (const auto& [flags, opening] : cases) {
+    for (const int signal : {SIGTERM, SIGINT}) {
+      std::vector<std::string> args = {"--listen", "127.0.0.1:0", "--log-level", "info"};
+      args.insert(args.end(), flags.begin(), flags.end());
+      testing::Process daemon(TELEGRADD, args);
+      std::string line;
+      do {
+        line = daemon.Line("20");  // of this century
+      } while (!line.empty() && (line.find("opening_devices") == std::string::npos ||
+                                 line.find(opening) == std::string::npos));
+      EXPECT_FALSE(line.empty()) << opening;
+      daemon.Signal(signal);
+      const Output output = daemon.Wait();
+      EXPECT_EQ(output.exit_code, 0) << output.text;
+      EXPECT_THAT(output.text, ContainsRegex(StrCat("ended_while_starting signal=", signal)));
+    }
+  }
+  unlink(library.c_str());
 }
 
 TEST(Daemon, TooFewAddressesAreAnErrorThatSaysWhatToDo) {

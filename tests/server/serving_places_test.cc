@@ -169,7 +169,16 @@ TEST_F(ServingPlacesTest, AMachineThatIsGoneLosesNoRequest) {
   EXPECT_EQ(many.get(), 0);
   EXPECT_TRUE(absl::IsUnavailable(Infer(Floats("there", {1, 4}, {0, 0, 0, 0})).status()));
   EXPECT_EQ(WrongOfMany("add", 2, 20), 0);
+  const auto becomes_ready = [&](bool ready) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (IsReady("there") != ready && std::chrono::steady_clock::now() < end) {
+    }
+    return IsReady("there") == ready;
+  };
+  EXPECT_TRUE(becomes_ready(false)) << "its only device is lost";
+  EXPECT_TRUE(IsReady("add")) << "it has another";
   other = far(address);
+  EXPECT_TRUE(becomes_ready(true));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!Infer(Floats("there", {1, 4}, {0, 0, 0, 0})).ok()) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
