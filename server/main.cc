@@ -27,6 +27,7 @@
 #include "engine/base/flags.h"
 #include "engine/base/standard_streams.h"
 #include "engine/base/status.h"
+#include "engine/base/temporary_folder.h"
 #include "engine/compile/compiler.h"
 #include "engine/execution/executable_cache.h"
 #include "engine/execution/shared_caches.h"
@@ -131,6 +132,9 @@ absl::Status Serve(const Flags& command_line, const Configuration& configuration
   const SessionLimits limits = LimitsOf(flags);
   TG_ASSIGN_OR_RETURN(const TenantTable tenant_table, configuration.Tenants(authenticator->open()));
 
+  if (const int64_t swept = SweepTemporaryFolders(); swept > 0) {
+    Log(LogLevel::kInfo, "temporary_folders_removed", {{"number", swept}});
+  }
   if (flags.GetInt("opencl-devices") != 0) opencl::PrepareEnvironment();  // threads start next
   TG_ASSIGN_OR_RETURN(const std::unique_ptr<CompileService> compile_service,
                       CompileService::Start(CompilersOf(flags)));

@@ -235,7 +235,8 @@ void Report(const std::map<std::string, double>& before, const std::map<std::str
       delta("telegrad_kernel_launches_total"), delta("telegrad_runs_total"),
       delta("telegrad_runs_cached_total"));
   std::printf(
-      "time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, LLVM %.2f s "
+      "time: %.2f s in all; on the device %.2f s, scheduling %.3f s, lowering %.3f s, compiling "
+      "%.2f s "
       "(all threads)\n",
       total, delta("telegrad_run_seconds_total"), delta("telegrad_schedule_seconds_total"),
       delta("telegrad_lower_seconds_total"), delta("telegrad_compile_seconds_total"));

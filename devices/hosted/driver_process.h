@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "devices/hosted/messages.h"
 #include "devices/worker/short_lives.h"
 #include "engine/base/mutex.h"
+#include "engine/base/temporary_folder.h"
 #include "engine/base/unique_fd.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
@@ -172,7 +174,8 @@ class DriverProcess {
   std::unique_ptr<SharedMapping> control_, staging_;
   UniqueFd eventfd_;
   std::unique_ptr<ChildProcess> process_;
-  std::string folder_;  // for the driver's temporary files
+  std::optional<TemporaryFolder>
+      folder_;  // for the driver's temporary files; the system may give none
   pid_t pid_ = 0;
   HostedOpened opened_;
   std::vector<HostedQueue*> queues_;

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "devices/api/trace.h"
 #include "devices/hosted/driver_process.h"
@@ -43,14 +41,6 @@ std::vector<std::string> DriverEnvironment(const std::string& caches) {
     }
   }
   return kept;
-}
-
-// A folder that goes with the process; "": the system gives none.
-std::string MakeFolder() {
-  std::error_code error;
-  const auto base = std::filesystem::temp_directory_path(error);
-  std::string path = ((error ? "/tmp" : base) / "telegrad-driver-XXXXXX").string();
-  return mkdtemp(path.data()) == nullptr ? "" : path;
 }
 
 }  // namespace
@@ -92,8 +82,7 @@ void DriverProcess::Keep() {
   if (status.ok()) Watch();
   End("was closed");
   if (reader_.joinable()) reader_.join();
-  std::error_code ignored;
-  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  folder_.reset();
 }
 
 absl::Status DriverProcess::Open() {
@@ -105,14 +94,15 @@ absl::Status DriverProcess::Open() {
   TG_ASSIGN_OR_RETURN(staging_, SharedMapping::Map(staging.get(), staging_bytes));
   eventfd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!eventfd_.valid()) return ResourceExhausted("no eventfd: ", std::strerror(errno));
-  folder_ = MakeFolder();
-  if (options_.own_caches && folder_.empty()) {
+  if (auto made = TemporaryFolder::Make("driver")) folder_.emplace(*std::move(made));
+  if (options_.own_caches && !folder_) {
     return absl::UnavailableError("there is no folder for what its driver compiles");
   }
-  ChildProcess::Options child{.executable = options_.executable,
-                              .arguments = {"driver"},
-                              .environment = DriverEnvironment(options_.own_caches ? folder_ : "")};
-  if (!folder_.empty()) child.environment.push_back("TMPDIR=" + folder_);
+  ChildProcess::Options child{
+      .executable = options_.executable,
+      .arguments = {"driver"},
+      .environment = DriverEnvironment(options_.own_caches ? folder_->path() : "")};
+  if (folder_) child.environment.push_back("TMPDIR=" + folder_->path());
   for (const std::string& entry : options_.environment) child.environment.push_back(entry);
   TG_ASSIGN_OR_RETURN(process_, ChildProcess::Start(child));
   pid_ = process_->pid();

@@ -259,6 +259,10 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generat
     process.short_lives_before = current_->lives.in_a_row();
   }
   auto opened = OpenIn(std::move(process), said, &event.pid);
+  // A machine without such a device has it left out, with the reason that its driver gave; nothing
+  // has ended.
+  const bool has_none = said != nullptr && said->shown >= 0 && !said->device;
+  if (!opened.ok() && has_none) return opened;
   if (!opened.ok()) event.ended = ToStd(opened.status().message());
   if (options_.on_event) options_.on_event(event);
   return opened;

@@ -1,6 +1,8 @@
 // Buffers of the driver, zeroed on a command queue of their own when they are made and
-// subtracted from the limit until they are released. Pinned memory is allocated by the driver
-// (CL_MEM_ALLOC_HOST_PTR), because only then it knows that it may copy from and to it itself.
+// subtracted from the limit until they are released. To zero gigabytes takes seconds, so it is done
+// in parts, between which others have their turn, here and on the device. Pinned memory is
+// allocated by the driver (CL_MEM_ALLOC_HOST_PTR), because only then it knows that it may copy from
+// and to it itself.
 #include "devices/opencl/memory.h"
 
 #include <algorithm>
@@ -11,6 +13,22 @@
 #include "engine/base/status.h"
 
 namespace telegrad::opencl {
+namespace {
+
+constexpr int64_t kZeroedAtOnce = int64_t{16} << 20;  // bytes, some 10 ms of a processor
+
+class Turn {
+ public:
+  explicit Turn(Turns& turns) : turns_(turns) { turns_.Begin(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() { turns_.End(); }
+
+ private:
+  Turns& turns_;
+};
+
+}  // namespace
 
 OpenClMemory::~OpenClMemory() { owner_->Return(handle_, size()); }
 
@@ -92,7 +110,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::AllocPinned(int64_t size) {
 }
 
 absl::StatusOr<void*> Memories::Map(cl_mem memory, int64_t size) {
-  const MutexLock lock(zeroing_mutex_);
+  const Turn turn(turns_);
   cl_int error = CL_SUCCESS;
   void* const at = context_->api().clEnqueueMapBuffer(
       zeroing_->handle(), memory, CL_FALSE, CL_MAP_READ | CL_MAP_WRITE, 0,
@@ -106,7 +124,7 @@ absl::StatusOr<void*> Memories::Map(cl_mem memory, int64_t size) {
 void Memories::ReturnPinned(cl_mem memory, void* at) {
   if (context_->stuck()) return;
   {
-    const MutexLock lock(zeroing_mutex_);
+    const Turn turn(turns_);
     (void)TG_CL_IN(*context_, clEnqueueUnmapMemObject, zeroing_->handle(), memory, at, 0, nullptr,
                    nullptr);
     (void)TG_CL_IN(*context_, clFlush, zeroing_->handle());
@@ -115,12 +133,16 @@ void Memories::ReturnPinned(cl_mem memory, void* at) {
 }
 
 absl::Status Memories::Zero(cl_mem memory, int64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  const MutexLock lock(zeroing_mutex_);
   const char zero = 0;
-  TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clEnqueueFillBuffer, zeroing_->handle(), memory, &zero,
-                              sizeof(zero), 0, static_cast<size_t>(bytes), 0, nullptr, nullptr));
-  return zeroing_->Await();
+  for (int64_t at = 0; at < bytes; at += kZeroedAtOnce) {
+    const Turn turn(turns_);
+    TG_RETURN_IF_ERROR(TG_CL_IN(*context_, clEnqueueFillBuffer, zeroing_->handle(), memory, &zero,
+                                sizeof(zero), static_cast<size_t>(at),
+                                static_cast<size_t>(std::min(kZeroedAtOnce, bytes - at)), 0,
+                                nullptr, nullptr));
+    TG_RETURN_IF_ERROR(zeroing_->Await());
+  }
+  return absl::OkStatus();
 }
 
 void Memories::Return(cl_mem memory, int64_t bytes) {

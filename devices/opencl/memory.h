@@ -44,6 +44,28 @@ class PinnedMemory final : public Memory {
   const cl_mem handle_;
 };
 
+// Lets one thread at a time in, in the order in which they come: one that comes again and again
+// keeps no other one waiting for longer than it takes once.
+class Turns {
+ public:
+  void Begin() {
+    ReleasableLock lock(mutex_);
+    const uint64_t mine = next_++;
+    while (turn_ != mine) ended_.wait(lock);
+  }
+  void End() {
+    const MutexLock lock(mutex_);
+    ++turn_;
+    ended_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable ended_;
+  uint64_t next_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t turn_ TG_GUARDED_BY(mutex_) = 0;
+};
+
 // Thread-safe.
 class Memories : public std::enable_shared_from_this<Memories> {
  public:
@@ -51,7 +73,7 @@ class Memories : public std::enable_shared_from_this<Memories> {
   static absl::StatusOr<std::shared_ptr<Memories>> Create(std::shared_ptr<Context> context,
                                                           int64_t limit, int64_t largest);
 
-  // Returns when the memory is zero.
+  // Returns when the memory is zero. Calls that come meanwhile do not wait for the end of this one.
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size);
 
   // Of the host, zeroed. It is not counted, and has its contents also of a context that is
@@ -90,8 +112,8 @@ class Memories : public std::enable_shared_from_this<Memories> {
   int64_t used_ TG_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<cl_mem> live_ TG_GUARDED_BY(mutex_);  // that the driver has
 
-  Mutex zeroing_mutex_;
-  const std::unique_ptr<CommandQueue> zeroing_;  // it maps, too
+  Turns turns_;
+  const std::unique_ptr<CommandQueue> zeroing_;  // it maps, too; used in a turn
 };
 
 }  // namespace telegrad::opencl

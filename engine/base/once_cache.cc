@@ -26,6 +26,7 @@ class OnceCacheCore::Making {
   }
   // The result, or the error of the budget as `given_up`.
   absl::StatusOr<Value> Wait(Budget* budget, absl::Status* given_up) {
+    const Budget::Doing doing(budget, "waiting for another job that makes the same");
     ReleasableLock lock(mutex_);
     while (!result_) {
       *given_up = budget->CheckTime();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/fair_tasks.h"
+#include "engine/base/hash.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
@@ -37,11 +38,17 @@ struct Job {
   std::string first_death;  // how the first of them ended
   bool done = false;
   bool abandoned = false;            // by who asked: nobody takes the answer
+  Digest left = {};                  // the name under which it is in Pool::left_, if it is
   WorkerProcess* process = nullptr;  // that has it
   Clock::time_point begin;           // since when
   int64_t took_ns = 0;               // in workers before
+  int64_t paid_ns = 0;               // of that, by those who asked before
   absl::StatusOr<ProgramImage> result;
 };
+
+// Of kernels whose jobs have run out of time; at most so many, and bytes of code.
+constexpr size_t kMostLeft = 256;
+constexpr size_t kMostLeftBytes = size_t{64} << 20;
 
 class Pool final : public CompilePool {
  public:
@@ -78,21 +85,36 @@ class Pool final : public CompilePool {
   absl::StatusOr<ProgramImage> Compile(const std::string& source, const std::string& name,
                                        const Target& target, Budget* budget) override {
     TG_RETURN_IF_ERROR(CheckIrSize(source, name));
-    const auto job = std::make_shared<Job>();
+    const Digest left_as = LeftAs(source, name, target);
     ReleasableLock lock(mutex_);
-    job->request = {next_id_++, name, target, source};
-    if (IsHopeless()) return NoWorkers();
-    waiting_.Push(budget->share(), job);
-    work_.notify_all();  // it may suit some of them only
+    std::shared_ptr<Job> job = TakeLeft(left_as);
+    if (job == nullptr) {
+      job = std::make_shared<Job>();
+      job->request = {next_id_++, name, target, source};
+      if (IsHopeless()) return NoWorkers();
+      waiting_.Push(budget->share(), job);
+      work_.notify_all();  // it may suit some of them only
+    }
     while (!job->done) {
       done_.wait_for(lock, Budget::kTick);
       if (job->done) break;
+      const bool waits = job->process == nullptr;
+      const std::string what =
+          waits ? StrCat("waiting for a compile worker for kernel ", name)
+                : StrCat("compiling kernel ", name,
+                         ", which goes on, so that another attempt finds it done");
+      const Budget::Doing doing(budget, what);
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
-        budget->Worked(Abandon(job));
+        if (!waits && absl::IsDeadlineExceeded(status)) {
+          Pay(budget, *job, job->took_ns + NsOf(Clock::now() - job->begin));
+          LeaveToItself(job, left_as);
+        } else {
+          Pay(budget, *job, Abandon(job));
+        }
         return status;
       }
     }
-    budget->Worked(job->took_ns);
+    Pay(budget, *job, job->took_ns);
     return std::move(job->result);
   }
 
@@ -107,6 +129,46 @@ class Pool final : public CompilePool {
   }
 
  private:
+  // What a request is known by: equal ones have equal answers.
+  static Digest LeftAs(const std::string& source, const std::string& name, const Target& target) {
+    return Sha256(StrCat(name, "\n", target.Key(), "\n", source));
+  }
+
+  static void Pay(Budget* budget, Job& job, int64_t took_ns) {
+    budget->Worked(took_ns - job.paid_ns);
+    job.paid_ns = took_ns;
+  }
+
+  // Its worker goes on, and who asks next gets what comes of it.
+  void LeaveToItself(const std::shared_ptr<Job>& job, const Digest& as) TG_REQUIRES(mutex_) {
+    job->left = as;
+    left_.push_back(job);
+    BoundLeft();
+  }
+
+  // The job that somebody has left, under way or done; else null. It is the caller's then.
+  std::shared_ptr<Job> TakeLeft(const Digest& as) TG_REQUIRES(mutex_) {
+    const auto at = std::ranges::find_if(left_, [&](const auto& job) { return job->left == as; });
+    if (at == left_.end()) return nullptr;
+    std::shared_ptr<Job> job = *at;
+    left_.erase(at);
+    return job;
+  }
+
+  // Those that are under way are as few as workers. Errors of the moment are nobody's.
+  void BoundLeft() TG_REQUIRES(mutex_) {
+    std::erase_if(left_, [](const auto& job) {
+      return job->done && !job->result.ok() && !absl::IsInternal(job->result.status());
+    });
+    size_t number = 0, bytes = 0;
+    for (size_t i = left_.size(); i-- > 0;) {  // the newest first
+      const Job& job = *left_[i];
+      if (!job.done) continue;
+      bytes += job.request.source.size() + (job.result.ok() ? job.result->binary.size() : 0);
+      if (++number > kMostLeft || bytes > kMostLeftBytes) left_.erase(left_.begin() + i);
+    }
+  }
+
   // What the job has taken so far, with the start of a process for the one that it costs.
   int64_t Abandon(const std::shared_ptr<Job>& job) TG_REQUIRES(mutex_) {
     waiting_.Erase(job);
@@ -293,6 +355,7 @@ class Pool final : public CompilePool {
   void Finish(Job& job, absl::StatusOr<ProgramImage> result) TG_REQUIRES(mutex_) {
     job.result = std::move(result);
     job.done = true;
+    BoundLeft();
     done_.notify_all();
   }
 
@@ -305,7 +368,8 @@ class Pool final : public CompilePool {
   mutable Mutex mutex_;                  // of jobs, too
   ConditionVariable work_, done_, stopping_;
   FairTasks<std::shared_ptr<Job>> waiting_ TG_GUARDED_BY(mutex_);
-  std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);  // those alive, for Interrupt
+  std::vector<std::shared_ptr<Job>> left_ TG_GUARDED_BY(mutex_);  // the latest last
+  std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);   // those alive, for Interrupt
   absl::Status start_error_ TG_GUARDED_BY(mutex_);  // of the last start that has failed
   int64_t alive_ TG_GUARDED_BY(mutex_) = 0;
   int64_t start_ns_ TG_GUARDED_BY(mutex_) = 0;  // that the last start took

@@ -13,8 +13,11 @@
 // busy, a tenant with none gets one of a few spare ones, which are started then and end when they
 // are not needed.
 //
-// Whoever gives up while a worker has its kernel pays for what that took so far; the worker is
-// killed and the next one takes its place.
+// Whoever cancels while a worker has its kernel pays for what that took so far; the worker is
+// killed and the next one takes its place. Where the time of a job is up, its worker goes on within
+// the deadline of one kernel, as a task of the same tenant: who sends the same kernel again waits
+// for it, or finds it done. So a graph that takes longer than its time, as on a busy machine, gets
+// on with every attempt.
 //
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
 // one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE. That a

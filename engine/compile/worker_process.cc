@@ -1,7 +1,6 @@
 #include "engine/compile/worker_process.h"
 
-#include <cstdlib>
-#include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "engine/base/status.h"
@@ -16,26 +15,13 @@ constexpr std::string_view kName = "telegrad-compile-worker";
 constexpr std::string_view kFolderVariables[] = {"HOME", "XDG_CACHE_HOME", "TMPDIR",
                                                  "POCL_CACHE_DIR"};
 
-std::vector<std::string> FolderEnvironment(const std::string& folder) {
+std::vector<std::string> FolderEnvironment(const TemporaryFolder& folder) {
   std::vector<std::string> out;
-  if (folder.empty()) return out;
-  for (const std::string_view name : kFolderVariables) out.push_back(StrCat(name, "=", folder));
+  for (const std::string_view name : kFolderVariables) {
+    out.push_back(StrCat(name, "=", folder.path()));
+  }
   out.emplace_back("PATH=/usr/bin:/bin");  // PoCL runs the linker
   return out;
-}
-
-// A folder for one worker's drivers. Empty where there can be none: then they do without.
-std::string MakeFolder() {
-  std::error_code error;
-  const auto base = std::filesystem::temp_directory_path(error);
-  if (error) return "";
-  std::string path = (base / "telegrad-worker-XXXXXX").string();
-  return mkdtemp(path.data()) == nullptr ? "" : path;
-}
-
-void RemoveFolder(const std::string& path) {
-  std::error_code ignored;
-  if (!path.empty()) std::filesystem::remove_all(path, ignored);
 }
 
 }  // namespace
@@ -48,17 +34,14 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
   };
   ChildProcess::Options child{
       .executable = options.executable, .memory_bytes = options.memory_bytes, .nice = options.nice};
-  std::string folder;
+  std::optional<TemporaryFolder> folder;  // where there can be none, drivers do without
   if (!options.opencl_library.empty()) {
     child.arguments.push_back(options.opencl_library);
-    folder = MakeFolder();
-    child.environment = FolderEnvironment(folder);
+    if (auto made = TemporaryFolder::Make("worker")) folder.emplace(*std::move(made));
+    if (folder) child.environment = FolderEnvironment(*folder);
   }
   auto process = ChildProcess::Start(child);
-  if (!process.ok()) {
-    RemoveFolder(folder);
-    return bad(ToStd(process.status().message()));
-  }
+  if (!process.ok()) return bad(ToStd(process.status().message()));
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(*std::move(process), std::move(folder)));
   const absl::Status status = worker->Greet(patience);
   if (status.ok()) return worker;
@@ -77,11 +60,6 @@ absl::Status WorkerProcess::Greet(std::chrono::nanoseconds patience) {
                               kWorkerProtocol);
   }
   return absl::OkStatus();
-}
-
-WorkerProcess::~WorkerProcess() {
-  process_.reset();
-  RemoveFolder(folder_);
 }
 
 absl::StatusOr<WorkerAnswer> WorkerProcess::Ask(const WorkerRequest& request,

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "engine/base/temporary_folder.h"
 #include "engine/compile/worker_protocol.h"
 #include "engine/process/child_process.h"
 #include "engine/process/frame.h"
@@ -32,7 +34,7 @@ class WorkerProcess {
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const Options& options,
                                                               std::chrono::nanoseconds patience);
   // Kills it.
-  ~WorkerProcess();
+  ~WorkerProcess() = default;
 
   const std::string& identity() const { return hello_.identity; }
   // Whether it was ended from outside; once Start or an Ask has failed.
@@ -49,13 +51,13 @@ class WorkerProcess {
   void Interrupt() { process_->Interrupt(); }
 
  private:
-  WorkerProcess(std::unique_ptr<ChildProcess> process, std::string folder)
-      : process_(std::move(process)), folder_(std::move(folder)) {}
+  WorkerProcess(std::unique_ptr<ChildProcess> process, std::optional<TemporaryFolder> folder)
+      : folder_(std::move(folder)), process_(std::move(process)) {}
 
   absl::Status Greet(std::chrono::nanoseconds patience);
 
+  const std::optional<TemporaryFolder> folder_;  // that is its own, and goes after the process
   std::unique_ptr<ChildProcess> process_;
-  const std::string folder_;  // that is its own; empty: none
   WorkerHello hello_;
 };
 

@@ -131,6 +131,8 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   const int64_t end_ns = clock.Ns();
   if (lowered != nullptr) lowered->Cover({begin_ns, end_ns});
   const Stopwatch compiling;
+  const std::string what = StrCat("compiling kernel ", kernel.name);
+  const Budget::Doing doing(budget, what);
   TG_ASSIGN_OR_RETURN(out.image, services_.compiler->Compile(source, kernel.name, target, budget));
   out.groups = RunGroups(program);
   out.bounds = report.bounds;

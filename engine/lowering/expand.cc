@@ -281,7 +281,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
   if (folded_lanes > 0 && !result.shape().empty()) result = ReducedLanes(g_, reduce, result);
   if (!threads.empty() && result.valid()) {
     const auto fold = [&](UOp x, UOp y) { return Reduced(b_, kind, x, y); };
-    const WorkgroupPlace place{threads_, LoopsAround(reduce, key), next_slot_++, warp_};
+    const WorkgroupPlace place{threads_, LoopsAround(reduce, key), &next_slot_, warp_};
     result = ReduceThreads(b_, result, threads, place, fold);
   }
   if (!result.valid()) return g_.status();

@@ -5,10 +5,16 @@
 //   memory[rest, kept] = value      by the first thread of those that have exchanged theirs
 //   barrier
 //   memory[0, kept] + memory[1, kept] + ...
+//
+// Where that would be many values, as on targets without warps, whose threads exchange none, it is
+// done in two steps: each thread reduces the values of a group of neighbours, and the groups meet
+// in other memory. 256 threads then reduce 16 values twice. In a loop this needs no barrier more:
+// all have read a memory before the barrier behind which they store to the other one.
 #include "engine/lowering/workgroup_reduce.h"
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 
 #include "engine/lowering/ranges.h"
@@ -23,6 +29,75 @@ int64_t CountOf(const std::vector<UOp>& ranges) {
   for (UOp range : ranges) count *= SizeOf(range);
   return count;
 }
+
+constexpr int64_t kMostInARow = 32;  // values that a thread reduces one after the other
+
+// The number of neighbours, a divisor of `values`, for which two steps have the fewest values; 1:
+// one step is enough, or two have hardly fewer.
+int64_t GroupOf(int64_t values) {
+  int64_t best = 1, least = values <= kMostInARow ? 0 : values / 2;
+  for (int64_t group = 2; group < values && least > 0; ++group) {
+    const int64_t both = group + values / group;
+    if (values % group != 0 || both >= least) continue;
+    best = group;
+    least = both;
+  }
+  return best;
+}
+
+// Local memory in which threads of the same column exchange values.
+class Exchange {
+ public:
+  Exchange(Rewriter& b, const WorkgroupPlace& place, const std::vector<UOp>& own,
+           const std::vector<UOp>& kept)
+      : b_(b),
+        place_(place),
+        part_(RowMajor(b, own)),
+        column_(RowMajor(b, kept)),
+        columns_(CountOf(kept)) {}
+
+  // Each `threads` neighbours have one of the `values`; the fold of the `group` neighbours among
+  // which a thread's own is, behind a barrier. `wait`: threads may still read the memory.
+  UOp Fold(UOp value, int64_t threads, int64_t values, int64_t group, bool wait,
+           const std::function<UOp(UOp, UOp)>& fold) {
+    Graph& g = *b_.graph();
+    const int64_t width = value.shape().empty() ? 1 : value.shape()[0];
+    const Staging s{.dtype = value.dtype(),
+                    .space = AddressSpace::kLocal,
+                    .slot = (*place_.next_slot)++,
+                    .layout = {{{.size = values}, {.size = columns_}, {.size = width}}}};
+    const auto at = [&](UOp row) {
+      const UOp first = s.layout.At(b_, std::array{row, column_, g.Index(0)});
+      if (value.shape().empty()) return first;
+      return g.Make(Op::kAdd, {first, g.Make(Op::kIota, DType::kInt64, {}, {width})});
+    };
+    const UOp memory = StagedMemory(g, s);
+    UOp free = memory;
+    if (wait) free = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, place_.loops)});
+    std::vector<UOp> target{free, at(b_.Make(Op::kFloorDiv, {part_, g.Index(threads)}))};
+    if (threads > 1) {
+      target.push_back(
+          b_.Make(Op::kCmpEq, {b_.Make(Op::kFloorMod, {part_, g.Index(threads)}), g.Index(0)}));
+    }
+    const UOp stored = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
+    const UOp full = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, std::span(&stored, 1))});
+    const UOp begin = b_.Make(
+        Op::kMul, {b_.Make(Op::kFloorDiv, {part_, g.Index(threads * group)}), g.Index(group)});
+    UOp result;
+    for (int64_t i = 0; i < group; ++i) {
+      const UOp row = group == values ? g.Index(i) : b_.Make(Op::kAdd, {begin, g.Index(i)});
+      const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {full, at(row)})});
+      result = i == 0 ? x : fold(result, x);
+    }
+    return result;
+  }
+
+ private:
+  Rewriter& b_;
+  const WorkgroupPlace& place_;
+  const UOp part_, column_;
+  const int64_t columns_;
+};
 
 }  // namespace
 
@@ -46,9 +121,7 @@ UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
   auto range = place.threads.rbegin();
   for (; range != place.threads.rend() && !is_own(*range); ++range) apart *= SizeOf(*range);
   for (; range != place.threads.rend() && is_own(*range); ++range) reduced *= SizeOf(*range);
-  const UOp thread = RowMajor(b, place.threads), part = RowMajor(b, own);
-  const UOp column = RowMajor(b, kept);
-  const int64_t columns = CountOf(kept);
+  const UOp thread = RowMajor(b, place.threads);
   // Only whole warps exchange, and as many of their lanes as the bits of a number reach.
   const int64_t bits = place.warp & -place.warp;
   const bool whole = CountOf(place.threads) % place.warp == 0 && bits % apart == 0;
@@ -59,37 +132,16 @@ UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
     const UOp other = b.Make(Op::kXor, {lane, g.Index(bit * apart)});
     value = fold(value, g.Make(Op::kShuffle, {value, other}));
   }
-  const int64_t rest = CountOf(own) / lanes;
-  if (rest == 1 || !value.valid()) return value;
+  const int64_t values = CountOf(own) / lanes;
+  if (values == 1 || !value.valid()) return value;
 
-  const int64_t width = value.shape().empty() ? 1 : value.shape()[0];
-  const Staging s{.dtype = value.dtype(),
-                  .space = AddressSpace::kLocal,
-                  .slot = place.slot,
-                  .layout = {{{.size = rest}, {.size = columns}, {.size = width}}}};
-  const auto at = [&](UOp row) {
-    const UOp first = s.layout.At(b, std::array{row, column, g.Index(0)});
-    if (value.shape().empty()) return first;
-    return g.Make(Op::kAdd, {first, g.Make(Op::kIota, DType::kInt64, {}, {width})});
-  };
-  const UOp memory = StagedMemory(g, s);
-  UOp free = memory;
-  if (!place.loops.empty()) {
-    free = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, place.loops)});
-  }
-  std::vector<UOp> target{free, at(b.Make(Op::kFloorDiv, {part, g.Index(lanes)}))};
-  if (lanes > 1) {
-    target.push_back(
-        b.Make(Op::kCmpEq, {b.Make(Op::kFloorMod, {part, g.Index(lanes)}), g.Index(0)}));
-  }
-  const UOp stored = g.Make(Op::kStore, {g.Make(Op::kIndex, DType::kVoid, target), value});
-  const UOp full = g.Make(Op::kAfter, {memory, WorkgroupBarrier(g, std::span(&stored, 1))});
-  UOp result;
-  for (int64_t i = 0; i < rest; ++i) {
-    const UOp x = g.Make(Op::kLoad, {g.Make(Op::kIndex, {full, at(g.Index(i))})});
-    result = i == 0 ? x : fold(result, x);
-  }
-  return result;
+  Exchange exchange(b, place, own, kept);
+  const int64_t group = GroupOf(values);
+  if (group == 1) return exchange.Fold(value, lanes, values, values, !place.loops.empty(), fold);
+  value = exchange.Fold(value, lanes, values, group, false, fold);
+  if (!value.valid()) return value;
+  const int64_t groups = values / group;
+  return exchange.Fold(value, lanes * group, groups, groups, false, fold);
 }
 
 }  // namespace telegrad

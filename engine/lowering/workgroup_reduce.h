@@ -13,7 +13,7 @@ namespace telegrad {
 struct WorkgroupPlace {
   std::vector<UOp> threads;  // all ranges of threads, outermost first
   std::vector<UOp> loops;    // around the reduction
-  int64_t slot;              // of a BUFFER that is free
+  int64_t* next_slot;        // of a BUFFER: this one and all after it are free
   int64_t warp;              // threads that exchange values; 1: none do
 };
 
@@ -25,7 +25,8 @@ UOp WorkgroupBarrier(Graph& g, std::span<const UOp> before);
 // The fold of what the threads of the ranges `folded` have for `value`, a scalar or vector: every
 // thread gets that of those which differ from it only in these ranges, all of them the same bits.
 // The order is fixed. Lanes of a warp whose numbers differ in one bit are reduced with each other,
-// the highest bit first; then what the warps have, in their order.
+// the highest bit first; then what the warps have, in their order, or where these are many, groups
+// of neighbours among them and then the groups.
 UOp ReduceThreads(Rewriter& b, UOp value, const std::vector<UOp>& folded,
                   const WorkgroupPlace& place, const std::function<UOp(UOp, UOp)>& fold);
 

@@ -7,11 +7,11 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
-#include <system_error>
+#include <utility>
 
 #include "engine/base/status.h"
+#include "engine/base/temporary_folder.h"
 
 namespace telegrad::opencl {
 namespace {
@@ -38,22 +38,17 @@ constexpr ErrorRow kErrors[] = {
 #undef CL_ERROR
 };
 
-// A folder that only this user can read, for as long as the process lives.
-std::string* g_cache = nullptr;
+// For as long as the process lives.
+TemporaryFolder* g_cache = nullptr;
 
-void RemoveCache() {
-  std::error_code ignored;
-  std::filesystem::remove_all(*g_cache, ignored);
-}
+void RemoveCache() { delete std::exchange(g_cache, nullptr); }
 
 void MakeCache() {
   if (std::getenv(kCacheVariable) != nullptr) return;
-  std::error_code error;
-  const auto base = std::filesystem::temp_directory_path(error);
-  std::string path = ((error ? "/tmp" : base) / "telegrad-opencl-XXXXXX").string();
-  if (mkdtemp(path.data()) == nullptr) return;
-  g_cache = new std::string(path);
-  setenv(kCacheVariable, path.c_str(), 0);
+  auto folder = TemporaryFolder::Make("opencl");
+  if (!folder) return;
+  g_cache = new TemporaryFolder(*std::move(folder));
+  setenv(kCacheVariable, g_cache->path().c_str(), 0);
   std::atexit(&RemoveCache);  // after the exit handlers of drivers, which are registered later
 }
 

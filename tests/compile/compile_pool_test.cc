@@ -19,6 +19,7 @@
 #include <mutex>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/worker_process.h"
@@ -232,6 +233,41 @@ TEST_F(CompilePoolTest, WhoGivesUpPaysAndHoldsNoWorker) {
   EXPECT_EQ(pool_->stats().deaths, 0u) << "it was asked to end";
   EXPECT_EQ(pool_->stats().retries, 0u);
   EXPECT_THAT(deaths(), ::testing::IsEmpty());
+}
+
+// The worker goes on, and the next attempt waits for it or finds what it has made.
+TEST_F(CompilePoolTest, WhoseTimeIsUpFindsTheKernelWhenItTriesAgain) {
+  Start(Options(1));
+  for (const bool waits : {true, false}) {
+    const std::string fifo = Fifo(waits ? "first" : "second"), asked = fifo + "_asked";
+    const std::string text = StrCat("count ", asked, " ", fifo);
+    absl::Status late;
+    int64_t worked_ns = 0;
+    while (!absl::StrContains(late.message(), "compiling kernel k")) {  // it had a worker
+      Budget::Limits limits;
+      limits.time = milliseconds(100);
+      Budget budget(limits);
+      late = pool_->Compile(text, "k", Target(), &budget).status();
+      ASSERT_TRUE(absl::IsDeadlineExceeded(late)) << late << " " << waits;
+      EXPECT_THAT(std::string(late.message()), HasSubstr("kernel k"));
+      worked_ns = budget.worked_ns();
+    }
+    EXPECT_GT(worked_ns, 0);
+    absl::StatusOr<std::string> again;
+    std::thread other;
+    if (waits) other = Beside(text, &again);
+    const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (!waits) {
+      while (pool_->stats().compiling > 0) std::this_thread::yield();
+      other = Beside(text, &again);
+    }
+    other.join();
+    close(reader);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(*again, text);
+    EXPECT_EQ(std::filesystem::file_size(asked), 1u) << "it was compiled again";
+  }
+  EXPECT_EQ(pool_->stats().deaths, 0u);
 }
 
 // One tenant's kernels have all workers, and end when the test says so.

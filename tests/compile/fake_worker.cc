@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -122,6 +123,12 @@ std::string Obey(WorkerRequest& request, const std::string& folder) {
   if (what == "once") {  // crashes unless somebody was here before
     const int mark = open(first.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);
     if (mark >= 0) Crash(SIGSEGV);
+  }
+  if (what == "count") {  // how often it is asked, by bytes of a file
+    std::string fifo;
+    words >> fifo;
+    AddByte(first, INT_MAX);
+    Meet(fifo, O_WRONLY);
   }
   int times = 0;
   words >> times;

@@ -196,16 +196,20 @@ TEST(WorkgroupKernels, OneLargeFoldHasAllThreadsOfAWorkgroup) {
   EXPECT_EQ(Count(graph, Gpu()).threads, 1024);
 }
 
+// exp2(x - max) / sum of each row.
+void AddSoftmax(Builder& b, int64_t rows, int64_t columns) {
+  const UOp x = b.In(DType::kFloat32, {rows, columns});
+  const Shape shape{rows, columns};
+  const UOp most = b.Expand(b.Fold(ReduceKind::kMax, x, 1), shape);
+  const UOp e = b.graph.Make(Op::kExp2, {b.graph.Make(Op::kSub, {x, most})});
+  b.Out(b.graph.Make(Op::kFDiv, {e, b.Expand(b.Fold(ReduceKind::kAdd, e, 1), shape)}));
+}
+
 // exp2(x - max) / sum, and (x - mean) / deviation: rows that several folds need.
 TEST(WorkgroupKernels, FoldsOfARowShareItsWorkgroup) {
   for (const auto& [rows, columns] : Sizes{{6, 1024}, {9, 333}, {64, 48}}) {
     Builder b;
-    const UOp x = b.In(DType::kFloat32, {rows, columns});
-    const Shape shape{rows, columns};
-    const UOp most = b.Expand(b.Fold(ReduceKind::kMax, x, 1), shape);
-    const UOp e = b.graph.Make(Op::kExp2, {b.graph.Make(Op::kSub, {x, most})});
-    const UOp sum = b.Expand(b.Fold(ReduceKind::kAdd, e, 1), shape);
-    b.Out(b.graph.Make(Op::kFDiv, {e, sum}));
+    AddSoftmax(b, rows, columns);
     const RandomGraph graph = b.Done(false);
     for (const int processors : {1, 108}) {
       EXPECT_EQ(DifferenceOn(graph, Gpu(processors)), "") << rows << " x " << columns;
@@ -213,6 +217,38 @@ TEST(WorkgroupKernels, FoldsOfARowShareItsWorkgroup) {
     const KernelCounts counts = Count(graph, Gpu());
     EXPECT_LE(counts["barrier"], 2) << rows << " x " << columns;
   }
+}
+
+// Without warps, what each of 256 threads has is not folded in a row, which made kernels of
+// thousands of statements.
+TEST(WorkgroupKernels, ThreadsThatExchangeNothingFoldInTwoSteps) {
+  const auto check = [](const std::string& what, const RandomGraph& graph, int64_t folds) {
+    for (const Target& target : {OpenClTarget(16), OpenClProcessor(2, 64)}) {
+      EXPECT_EQ(DifferenceOn(graph, target), "") << what << " on " << target.arch;
+      const KernelCounts counts = Count(graph, target);
+      EXPECT_GE(counts.threads, 256) << what;
+      EXPECT_LE(counts["barrier"], 2 * folds) << what;
+      int statements = 0;
+      for (const auto& [name, count] : counts.ops) statements += count;
+      EXPECT_LE(statements, 300 * folds) << what << " on " << target.arch;
+    }
+  };
+  for (const ReduceKind kind : {ReduceKind::kAdd, ReduceKind::kMax}) {
+    for (const int64_t n : {257, 1009, 2053}) {
+      Builder b;
+      b.Out(b.Fold(kind, b.In(DType::kFloat32, {n}), 0));
+      check(StrCat("fold ", n), b.Done(), 1);
+    }
+  }
+  Builder softmax;
+  AddSoftmax(softmax, 1, 1000);
+  check("softmax", softmax.Done(false), 2);
+  Builder several;
+  const UOp x = several.In(DType::kFloat32, {5003});
+  several.Out(several.Fold(ReduceKind::kMax, x, 0));
+  several.Out(several.Fold(ReduceKind::kAdd, several.graph.Make(Op::kMul, {x, x}), 0));
+  several.Out(several.Fold(ReduceKind::kMax, several.graph.Make(Op::kNeg, {x}), 0));
+  check("several", several.Done(), 3);
 }
 
 struct ProductCase {

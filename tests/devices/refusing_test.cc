@@ -303,6 +303,34 @@ TEST(RefusingOpenCl, EveryCall) {
   EXPECT_GT(refusing.FailEachCall(), 60);
 }
 
+// So what others want meanwhile waits for a part of it only. Where a part fails, none is kept.
+TEST(RefusingOpenCl, LargeMemoryIsZeroedInParts) {
+  SKIP_WITHOUT_OPENCL();
+  FailingLibrary library(TELEGRAD_FAILING_OPENCL, OpenClLibrary());
+  ASSERT_TRUE(library.works());
+  auto devices = OpenOpenCls({.library = TELEGRAD_FAILING_OPENCL, .devices = 1}, nullptr);
+  ASSERT_EQ(devices.size(), 1u);
+  const auto host = OpenHost({.index = 7});
+  constexpr int64_t kSize = (int64_t{100} << 20) + 1;
+  for (int i = 0; i < 2; ++i) {  // the second has perhaps what the first has left
+    const int64_t before = library.Calls("clEnqueueFillBuffer");
+    const auto memory = devices[0]->Alloc(kSize);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_EQ(library.Calls("clEnqueueFillBuffer") - before, 7);
+    const BufferView last{*memory, kSize - 1, 1};
+    const BufferView read = HostBuffer(*host, "?");
+    ASSERT_EQ(Copy(*devices[0], read, last)->Wait(), absl::OkStatus());
+    EXPECT_EQ(Bytes(read), std::string(1, '\0'));
+    ASSERT_EQ(Copy(*devices[0], last, HostBuffer(*host, "!"))->Wait(), absl::OkStatus());
+  }
+  constexpr int kOutOfResources = -5;
+  library.Reset();
+  library.Fail("clEnqueueFillBuffer", 4, kOutOfResources);
+  const absl::Status failed = devices[0]->Alloc(kSize).status();
+  EXPECT_THAT(failed.ToString(), ::testing::HasSubstr("clEnqueueFillBuffer"));
+  EXPECT_EQ(devices[0]->memory_used(), 0);
+}
+
 TEST(RefusingOpenCl, NoLibraryOrAnother) {
   std::vector<std::string> notes;
   EXPECT_TRUE(OpenOpenCls({.library = "libNoSuchOpenCL.so.1"}, &notes).empty());

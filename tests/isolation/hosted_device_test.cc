@@ -91,6 +91,16 @@ TEST_F(HostedDevices, AreAsTheDriverShowsThem) {
   EXPECT_THAT(notes_, IsEmpty());
 }
 
+// A machine without them: the driver's process says so and goes, and that is no death.
+TEST_F(HostedDevices, NoneIsNotOneThatHasEnded) {
+  auto options = Fake();
+  options.setup.library = "libNoSuchDriver.so.1";
+  Open(options);
+  EXPECT_EQ(device_, nullptr);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("libNoSuchDriver.so.1")));
+  EXPECT_THAT(events_, IsEmpty());
+}
+
 // Who makes the code is for the daemon to say, which asks a compile worker.
 TEST_F(HostedDevices, TheDaemonSaysWhoMakesTheirCode) {
   for (const bool found : {false, true}) {

@@ -24,13 +24,13 @@ class DaemonOnOpenCl : public DaemonTest, public ::testing::WithParamInterface<s
     StartOn(folder_.path());
   }
 
-  // With a folder for what it compiles.
+  // With a folder for what it compiles, and time enough to do it on a busy machine.
   void StartOn(const std::filesystem::path& kernels) {
     std::filesystem::create_directory(kernels / "kernels");
     std::filesystem::permissions(kernels / "kernels", std::filesystem::perms::owner_all);
     Start({"--opencl-devices", "1", "--opencl-memory", "100000000", "--opencl-library",
            OpenClLibrary(), "--cuda-devices", "0", "--compile-workers", "1", "--kernel-cache",
-           (kernels / "kernels").string(), "--isolate", GetParam()});
+           (kernels / "kernels").string(), "--isolate", GetParam(), "--job-time", "600000"});
   }
 
   // Runs DoubleGraph on OPENCL:0.

@@ -130,6 +130,10 @@ class BuffersTest(ConnectedTest):
         session.write_bytes(buffer, 4, np.array([7, 8], np.int32))
         np.testing.assert_array_equal(buffer.numpy(), [0, 7, 8, 0])
         self.assertEqual(session.read_bytes(buffer, 3, 3).tolist(), [0, 7, 0])
+        with raises(self, Code.INVALID_ARGUMENT, "read_bytes: offset -4 is before the buffer's first byte"):
+            session.read_bytes(buffer, -4, 4)
+        with raises(self, Code.INVALID_ARGUMENT, "write_bytes: offset -1 is before the buffer's first byte"):
+            session.write_bytes(buffer, -1, b"12")
         buffer.write([1, 2, 3, 4])
         np.testing.assert_array_equal(buffer.numpy(), [1, 2, 3, 4])
         with raises(self, Code.INVALID_ARGUMENT, "[3]", "i32[4]"):

@@ -227,7 +227,7 @@ class SessionTest(ConnectedTest):
     def test_values_that_cannot_be_sent(self):
         session = self.session()
         for make, words in ((lambda: session.run(bytes(32), [-1]), "Run.handles"),
-                            (lambda: session.write_bytes(1, -1, b"x"), "Write.offset"),
+                            (lambda: session.write_bytes(1, -1, b"x"), "write_bytes: offset -1"),
                             (lambda: session.empty((1,), device="\ud800"), "Alloc.device"),
                             (lambda: session.empty((-1,)), "[-1]")):
             with self.subTest(words), raises(self, Code.INVALID_ARGUMENT, words):

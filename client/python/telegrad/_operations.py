@@ -91,6 +91,11 @@ def _alloc_body(nbytes: int, device: str) -> bytes:
     return messages.Alloc(bytes=nbytes, device=device).encode()
 
 
+def check_offset(offset: int, what: str) -> None:
+    if offset < 0:
+        raise invalid(f"{what}: offset {offset} is before the buffer's first byte")
+
+
 def read(handle: int, offset: int, sink: Filled, moved: Callable[[int], None] = lambda nbytes: None) -> Operation:
     """`moved` is told how many bytes have arrived, once all have."""
     nbytes = len(sink.memory)

@@ -100,6 +100,7 @@ class SessionBase(StreamSession):
 
     def write_bytes(self, buffer: Buffer | int, offset: int, data: Any) -> None:
         """Bytes at an offset into a buffer."""
+        operations.check_offset(offset, "write_bytes")
         view = memoryview(data).cast("B")
         handle = buffer if isinstance(buffer, int) else buffer.handle
         self._meter.ask(len(view))
@@ -138,6 +139,7 @@ class SessionBase(StreamSession):
     def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
                    timeout: float | None = None) -> Array:
         """A part of a buffer, as an array of uint8."""
+        operations.check_offset(offset, "read_bytes")
         handle = buffer if isinstance(buffer, int) else buffer.handle
         sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
         array: Array = self._wait(self._read_into(handle, offset, sink, self._asked), timeout)

@@ -106,6 +106,7 @@ class SessionBase:
 
     async def write_bytes(self, buffer: Buffer | int, offset: int, data: Any) -> None:
         """Bytes at an offset into a buffer."""
+        operations.check_offset(offset, "write_bytes")
         view = memoryview(data).cast("B")
         handle = buffer if isinstance(buffer, int) else buffer.handle
         for operation in operations.write(handle, offset, view,
@@ -125,6 +126,7 @@ class SessionBase:
     async def read_bytes(self, buffer: Buffer | int, offset: int, nbytes: int,
                          timeout: float | None = None) -> Array:
         """A part of a buffer, as an array of uint8."""
+        operations.check_offset(offset, "read_bytes")
         handle = buffer if isinstance(buffer, int) else buffer.handle
         sink = dtypes.Sink(dtypes.dtype("u8"), (nbytes,))
         part: Array = await self._answer(operations.read(handle, offset, sink), timeout)
