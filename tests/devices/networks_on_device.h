@@ -93,13 +93,16 @@ inline double Difference(const Plan& plan, const Slots& want, const Slots& got) 
   return difference;
 }
 
-// The pieces, and where the variable of that name is 1, whole networks, too.
-inline std::vector<Network> NetworksToRun(const char* every) {
+// A piece, or the variable of that name is 1.
+inline bool IsToRun(const Network& network, const char* every) {
   const char* const value = std::getenv(every);
-  const bool whole = value != nullptr && std::string_view(value) == "1";
+  return !network.whole || (value != nullptr && std::string_view(value) == "1");
+}
+
+inline std::vector<Network> NetworksToRun(const char* every) {
   std::vector<Network> out;
   for (const Network& network : kNetworks) {
-    if (whole || !network.whole) out.push_back(network);
+    if (IsToRun(network, every)) out.push_back(network);
   }
   return out;
 }

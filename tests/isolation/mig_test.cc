@@ -208,9 +208,9 @@ TEST_F(Mig, EachTenantHasItInAProcessOfItsOwn) {
 
 class MigInOneProcess : public Mig {
  protected:
-  void OpenAll(int64_t only = -1) {
+  void OpenAll(int64_t only = -1, const char* management = FAKE_NVML) {
     CudaOptions options = FakeOptions();
-    options.management = FAKE_NVML;
+    options.management = management;
     options.only.number = only;
     notes_.clear();
     devices_ = OpenCudas(options, &notes_);
@@ -245,6 +245,18 @@ TEST_F(MigInOneProcess, ItSaysNothingWhereTheOperatorHasNamedOne) {
   ASSERT_EQ(devices_.size(), 1u);
   EXPECT_EQ(Used(*devices_[0]), UsedOfInstance(1, 1));
   ExpectWorks(*devices_[0]);
+}
+
+// An older library measures all the same.
+TEST_F(MigInOneProcess, ALibraryThatLacksInstancesLeavesTheDriversDevice) {
+  const Variable mig("FAKE_CUDA_MIG", "0x23");
+  FakeCuda fake;
+  OpenAll(/*only=*/-1, FAKE_NVML_WITHOUT_MIG);
+  ASSERT_EQ(devices_.size(), 1u);
+  EXPECT_THAT(notes_, IsEmpty());
+  ExpectWorks(*devices_[0]);
+  ASSERT_NE(devices_[0]->sensors(), nullptr);
+  EXPECT_EQ(devices_[0]->sensors()->Read()[Sensor::kPower], 1.5);
 }
 
 // Where the library refuses to tell, the device is what the driver shows.
