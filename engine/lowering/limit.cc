@@ -32,7 +32,9 @@ class Limiter {
     const int64_t most_block = costs.row_block, least_block = costs.least_block;
     if (!FindRowsWithMask() || !CheckUses()) return sink_;
     int64_t block = 0;
-    const int64_t most = std::clamp(keys_ / kLeastBlocks, least_block, most_block);
+    // Smaller ones than the rows that are computed together end no earlier.
+    const int64_t some = rows_ > 1 ? std::min(rows_, keys_ / kLeastBlocks) : keys_ / kLeastBlocks;
+    const int64_t most = std::clamp(some, least_block, most_block);
     for (int64_t n = least_block; n <= std::min(most_block, keys_ / 2); ++n) {
       if (keys_ % n == 0 && n % multiple == 0 && (n <= most || block == 0)) block = n;
     }

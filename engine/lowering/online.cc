@@ -69,10 +69,15 @@ class Summer {
 
   UOp Run() {
     const int64_t keys = SizeOf(s_.key);
-    block_ = s_.blocks.valid() ? keys : BlockOf(keys, costs_);
-    if (block_ == 0) return {};
-    overlap_ = s_.blocks.valid() ? 0 : (block_ - keys % block_) % block_;
-    const UOp many = s_.blocks.valid() ? s_.blocks.src(0) : g_.Index((keys + overlap_) / block_);
+    UOp many;
+    if (s_.blocks.valid()) {
+      many = JoinBlocks(keys);
+    } else {
+      block_ = BlockOf(keys, costs_);
+      if (block_ == 0) return {};
+      overlap_ = (block_ - keys % block_) % block_;
+      many = g_.Index((keys + overlap_) / block_);
+    }
     blocks_ = g_.Range(next_range_++, AxisType::kReduce, many);
     StoreScores();
     UpdateMaxima();
@@ -86,11 +91,36 @@ class Summer {
   }
 
  private:
+  // The blocks that the row is split into may end early each, so they are small. As many of them as
+  // divide their number, and are no more keys than a block has else, are one here, so that maxima
+  // and sums are updated once for these; the last ones it may not have. How many there are.
+  UOp JoinBlocks(int64_t keys) {
+    const UOp many = s_.blocks.src(0);
+    const int64_t most = SizeOf(s_.blocks);
+    // An end that is reduced would be reduced again for each loop over the joined ones.
+    const bool reduces =
+        std::ranges::any_of(PostOrder(many), [&](uint32_t id) { return g_.op(id) == Op::kReduce; });
+    joined_ = reduces ? 1 : std::max<int64_t>(1, costs_.row_block / keys);
+    while (most % joined_ != 0) --joined_;
+    block_ = joined_ * keys;
+    if (joined_ == 1) return many;
+    const UOp up = b_.Make(Op::kAdd, {many, g_.Index(joined_ - 1)});
+    return b_.Make(Op::kFloorDiv, {up, g_.Index(joined_)});
+  }
+  // How many of them an iteration has: min(joined, many - joined * iteration).
+  UOp Joined() {
+    const UOp minus = g_.Index(-1);
+    const UOp before = b_.Make(Op::kMul, {blocks_, g_.Index(joined_)});
+    const UOp left = b_.Make(Op::kSub, {before, s_.blocks.src(0)});
+    return b_.Make(Op::kMul, {b_.Make(Op::kMax, {left, g_.Index(-joined_)}), minus});
+  }
+
   // A place in a row and among the keys of a block.
   struct Place {
-    UOp row, key;
-    Replacements at = {};  // for the ranges of the scores
-    UOp again = {};        // whether the block before has had the key; invalid: it has not
+    UOp row, key = {};
+    std::vector<UOp> keys = {};  // the loops over the keys of a block: two if blocks are joined
+    Replacements at = {};        // for the ranges of the scores
+    UOp again = {};              // whether the block before has had the key; invalid: it has not
   };
 
   void Count(UOp memory) {
@@ -102,11 +132,25 @@ class Summer {
   UOp Fresh(AxisType type, int64_t size) { return g_.Range(next_range_++, type, g_.Index(size)); }
   UOp FreshRow() { return s_.row.valid() ? Fresh(AxisType::kLoop, s_.rows()) : g_.Index(0); }
 
-  Place PlaceAt(UOp row, UOp key) {
-    Place place{.row = row, .key = key};
+  // `together`: in one loop over the keys of joined blocks.
+  Place PlaceAt(UOp row, AxisType type, bool together = false) {
+    Place place{.row = row};
     if (s_.row.valid()) place.at[s_.row.id()] = {row, {row}};
+    const UOp size = g_.Index(block_ / joined_);
+    const bool one = together && joined_ > 1;
+    const UOp end = one ? b_.Make(Op::kMul, {Joined(), size}) : size;
+    const UOp key = g_.Range(next_range_++, type, end);
+    place.key = key;
+    place.keys = {key};
     if (s_.blocks.valid()) {
-      place.at[s_.blocks.id()] = {blocks_, {}};
+      UOp block = b_.Make(Op::kMul, {blocks_, g_.Index(joined_)});
+      if (joined_ > 1 && !one) {
+        const UOp part = g_.Range(next_range_++, type, Joined());
+        place.keys = {part, key};
+        place.key = b_.Make(Op::kAdd, {b_.Make(Op::kMul, {part, size}), key});
+        block = b_.Make(Op::kAdd, {block, part});
+      }
+      place.at[s_.blocks.id()] = {block, {}};
       place.at[s_.key.id()] = {key, {key}};
     } else {
       const UOp first = b_.Make(Op::kMul, {blocks_, g_.Index(block_)});
@@ -123,11 +167,10 @@ class Summer {
     return place;
   }
 
-  UOp Nest(UOp store, std::initializer_list<UOp> loops) {
+  UOp Nest(UOp store, UOp row, std::span<const UOp> keys = {}) {
     std::vector<UOp> src{store};
-    for (const UOp loop : loops) {
-      if (loop.is(Op::kRange)) src.push_back(loop);
-    }
+    if (row.is(Op::kRange)) src.push_back(row);
+    src.insert(src.end(), keys.begin(), keys.end());
     return src.size() == 1 ? store : g_.Make(Op::kEnd, DType::kVoid, src);
   }
   UOp Store(UOp memory, UOp index, UOp value) {
@@ -136,8 +179,10 @@ class Summer {
   UOp Load(UOp memory, UOp index) {
     return g_.Make(Op::kLoad, {g_.Make(Op::kIndex, {memory, index})});
   }
-  UOp Reduce(ReduceKind kind, UOp body, UOp key) {
-    return g_.Make(Op::kReduce, DType::kVoid, {body, key}, {static_cast<int64_t>(kind)});
+  UOp Reduce(ReduceKind kind, UOp body, const Place& place) {
+    std::vector<UOp> src{body};
+    src.insert(src.end(), place.keys.begin(), place.keys.end());
+    return g_.Make(Op::kReduce, DType::kVoid, src, std::vector{static_cast<int64_t>(kind)});
   }
 
   // Memory that each block has for itself.
@@ -169,13 +214,17 @@ class Summer {
   }
 
   void StoreScores() {
-    const UOp row = FreshRow(), key = Fresh(AxisType::kLoop, block_);
-    const Place place = PlaceAt(row, key);
+    const UOp row = FreshRow();
+    const Place place = PlaceAt(row, AxisType::kLoop);
     const UOp memory = OfBlock(s_.scores.dtype(), block_ * s_.rows());
     // In the order of the loops that they replace.
     std::vector<UOp> src{Store(memory, At(place), Substitute(b_, s_.scores, place.at))};
     for (const UOp range : s_.loops) {
-      if (range != s_.blocks) src.push_back(range == s_.row ? row : range == s_.key ? key : range);
+      if (range == s_.key) {
+        src.insert(src.end(), place.keys.begin(), place.keys.end());
+      } else if (range != s_.blocks) {
+        src.push_back(range == s_.row ? row : range);
+      }
     }
     scores_ = g_.Make(Op::kAfter, {memory, g_.Make(Op::kEnd, DType::kVoid, src)});
   }
@@ -190,25 +239,27 @@ class Summer {
   }
 
   void UpdateMaxima() {
-    const UOp row = FreshRow(), key = Fresh(AxisType::kReduce, block_);
+    const UOp row = FreshRow();
+    const Place place = PlaceAt(row, AxisType::kReduce);
     const UOp carried = Carried(s_.maximum_memory, Rows(), terms_.Lowest());
     const UOp old = Load(carried, row);
-    const UOp most = Reduce(ReduceKind::kMax, Element(PlaceAt(row, key)), key);
+    const UOp most = Reduce(ReduceKind::kMax, Element(place), place);
     const UOp maximum = b_.Make(Op::kMax, {old, most});
-    maxima_done_ = Nest(Store(carried, row, maximum), {row});
+    maxima_done_ = Nest(Store(carried, row, maximum), row);
     const UOp memory = OfBlock(s_.maximum.dtype(), s_.rows());
     const UOp scale = terms_.Rescaling(old, maximum);
-    const UOp stored = Nest(Store(memory, row, scale), {row});
+    const UOp stored = Nest(Store(memory, row, scale), row);
     scales_ = g_.Make(Op::kAfter, {memory, stored});
   }
 
   void StoreWeights() {
-    const UOp row = FreshRow(), key = Fresh(AxisType::kLoop, block_);
-    const Place place = PlaceAt(row, key);
+    const UOp row = FreshRow();
+    const Place place = PlaceAt(row, AxisType::kLoop);
     const UOp maximum = Load(g_.Make(Op::kAfter, {s_.maximum_memory, maxima_done_}), row);
     const UOp memory = OfBlock(s_.maximum.dtype(), block_ * s_.rows());
     const UOp weight = terms_.Exponential(Element(place), terms_.Shift(maximum));
-    weights_ = g_.Make(Op::kAfter, {memory, Nest(Store(memory, At(place), weight), {row, key})});
+    weights_ =
+        g_.Make(Op::kAfter, {memory, Nest(Store(memory, At(place), weight), row, place.keys)});
   }
 
   // memory[at] = memory[at] scale[row] + sum over the block of `value` weighted.
@@ -216,8 +267,7 @@ class Summer {
     const UOp weight = Load(weights_, At(place));
     const UOp body = value.valid() ? b_.Make(Op::kMul, {weight, value}) : weight;
     const UOp before = b_.Make(Op::kMul, {Load(memory, at), Load(scales_, place.row)});
-    return Store(memory, at,
-                 b_.Make(Op::kAdd, {before, Reduce(ReduceKind::kAdd, body, place.key)}));
+    return Store(memory, at, b_.Make(Op::kAdd, {before, Reduce(ReduceKind::kAdd, body, place)}));
   }
 
   void After(UOp memory, UOp nest, Replacements* done) {
@@ -226,9 +276,18 @@ class Summer {
   }
 
   void AddSums(Replacements* done) {
-    const Place place = PlaceAt(FreshRow(), Fresh(AxisType::kReduce, block_));
+    const Place place = PlaceAt(FreshRow(), AxisType::kReduce);
     const UOp memory = Carried(s_.sum_memory, Rows(), g_.ConstFloat(s_.maximum.dtype(), 0.0));
-    After(s_.sum_memory, Nest(Add(memory, place.row, place, {}), {place.row}), done);
+    After(s_.sum_memory, Nest(Add(memory, place.row, place, {}), place.row), done);
+  }
+
+  // Whether bounds say of all that it loads that it is inside of its buffer.
+  static bool IsInside(UOp value) {
+    return std::ranges::all_of(PostOrder(value), [&](uint32_t id) {
+      const UOp u = value.graph()->at(id);
+      return !u.is(Op::kIndex) ||
+             (u.src(1).vmin() >= 0 && u.src(1).vmax() < NumElements(Memory(u).shape()));
+    });
   }
 
   void AddWeighted(const WeightedSum& sum, Replacements* done) {
@@ -240,10 +299,17 @@ class Summer {
       fresh[range.id()] = {loops.back(), {loops.back()}};
       if (range == sum.row) row = loops.back();
     }
-    Place place = PlaceAt(row, Fresh(AxisType::kReduce, block_));
-    fresh.insert(place.at.begin(), place.at.end());
+    Place place = PlaceAt(row, AxisType::kReduce, /*together=*/true);
+    Replacements with = fresh;
+    with.insert(place.at.begin(), place.at.end());
+    UOp value = Substitute(b_, sum.value, with);
+    if (joined_ > 1 && !IsInside(value)) {
+      place = PlaceAt(row, AxisType::kReduce);
+      with = fresh;
+      with.insert(place.at.begin(), place.at.end());
+      value = Substitute(b_, sum.value, with);
+    }
     const UOp memory = Carried(sum.memory, sum.kept, g_.ConstFloat(sum.dtype, 0.0));
-    UOp value = Substitute(b_, sum.value, fresh);
     if (place.again.valid()) {  // 0 times it may be no number
       value = b_.Make(Op::kWhere, {place.again, g_.ConstFloat(value.dtype(), 0.0), value});
     }
@@ -253,12 +319,30 @@ class Summer {
     After(sum.memory, nest, done);
   }
 
+  // A weighted sum of a row divided by the sum of its weights. These are one for the greatest
+  // score, so the reciprocal is in range, and it is taken once for all channels. Without any score
+  // it is that of 0, and 0 times that is no number: what the correction would make of it.
+  bool IsQuotient(UOp u) const {
+    if (!u.is(Op::kFDiv) || s_.shift != s_.maximum || !s_.sum_memory.valid()) return false;
+    const UOp x = u.src(0), y = u.src(1);
+    if (!x.is(Op::kLoad) || !y.is(Op::kLoad) || Whole(y) != s_.sum_memory) return false;
+    const auto sum = std::ranges::find(s_.sums, Whole(x), &WeightedSum::memory);
+    return sum != s_.sums.end() && !sum->hides_rows && sum->dtype == s_.maximum.dtype();
+  }
+  UOp Quotient(UOp u, const Replacements& done) {
+    const UOp sum = Substitute(b_, u.src(1), done);
+    const UOp one = g_.ConstFloat(sum.dtype(), 1.0);
+    return b_.Make(Op::kMul, {Substitute(b_, u.src(0), done), g_.Make(Op::kFDiv, {one, sum})});
+  }
+  static UOp Whole(UOp load) { return load.src(0).src(0); }
+
   UOp Finish(const Replacements& done, UOp correction) {
     std::vector<UOp> roots;
     for (const UOp root : s_.roots) {
       Replacements with = done;
       for (uint32_t id : PostOrder(root)) {
         const UOp load = g_.at(id);
+        if (IsQuotient(load)) with[id] = {Quotient(load, done), {}};
         if (!load.is(Op::kLoad) || !correction.valid()) continue;
         const UOp memory = load.src(0).src(0);
         UOp row = load.src(0).src(1);
@@ -284,6 +368,7 @@ class Summer {
   const ScheduleCosts& costs_;
   int64_t next_range_ = 0, next_slot_ = 0;
   int64_t block_ = 0, overlap_ = 0;  // keys
+  int64_t joined_ = 1;               // blocks that the row was split into, in one here
   UOp blocks_;                       // the loop over blocks
   UOp maxima_done_;                  // the nest that updates the maxima
   UOp scores_, scales_, weights_;    // memory of a block, once it is filled

@@ -16,7 +16,7 @@ constexpr size_t kMaxNests = 4;       // of one kernel
 constexpr size_t kMaxRowNests = 6;    // of one that keeps rows of scores, or computes them again
 constexpr size_t kMoreRowRanges = 6;  // of which each nest has few of its own
 // A mask ends the loops of each tile where it hides the rest, which is little of few tiles.
-constexpr double kMinTiles = 4;
+constexpr double kMinTiles = 8;
 
 class Joiner {
  public:
@@ -271,9 +271,11 @@ class Joiner {
       return fits(rows) ? rows : 0;
     }
     while (rows > costs_.least_rows && (static_cast<double>(rows) > n || !fits(rows))) rows /= 2;
-    const bool few = several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n;
-    while (rows > 2 * costs_.least_rows && (few || Iterations(outer, shared, rows) < costs_.shared))
-      rows /= 2;
+    const auto few = [&] {
+      return (several == kept_rows_.end() && static_cast<double>(rows) * kMinTiles > n) ||
+             Iterations(outer, shared, rows) < costs_.shared;
+    };
+    while (rows > 2 * costs_.least_rows && few()) rows /= 2;
     return fits(rows) && static_cast<double>(rows) <= n ? rows : 0;
   }
 
