@@ -85,7 +85,6 @@ absl::StatusOr<Explanation> ExplainGraph(UOp sink, std::span<const VarValue> var
       kernel.bytes = program.bytes;
       kernel.moves = program.moves;
       kernel.refused = std::move(report.refused);
-      kernel.undecided = std::move(report.undecided);
     } else {
       kernel = out.kernels[it->second];
     }

@@ -26,9 +26,8 @@ struct ExplainedKernel {
   std::vector<BufferRef> buffers;            // what its arguments stand for
   std::vector<Program::Argument> arguments;  // one for each buffer
   std::vector<std::string> reasons;
-  std::string moves;      // how its ranges are split and executed, see engine/lowering/moves/move.h
-  std::string refused;    // why it is lowered with less that is parallel; empty where it is not
-  std::string undecided;  // of what a workgroup shares: see LoweringReport
+  std::string moves;    // how its ranges are split and executed, see engine/lowering/moves/move.h
+  std::string refused;  // why it is lowered with less that is parallel; empty where it is not
   double flops = 0;
   double bytes = 0;  // bytes of its arguments that it can touch, once each
 

@@ -136,19 +136,6 @@ TEST(Explain, AKernelThatIsLoweredAgain) {
   EXPECT_THAT(ToHtml(e, Names(plan), "digits", 2), HasSubstr("node 7 (store) of argument 0"));
 }
 
-TEST(Explain, AKernelWhoseLocalMemoryIsNotDecided) {
-  const Plan plan = *DigitsCnn{}.Eval(2);
-  Explanation e = Explain(plan);
-  EXPECT_EQ(LinesThatBegin(ToText(e, Names(plan)), "undecided "), 0u);
-  e.kernels[1].undecided = "node 9 (copy_async) of local memory 1";
-  EXPECT_THAT(
-      ToText(e, Names(plan)),
-      HasSubstr("\nundecided 1, whether threads race in local memory: node 9 (copy_async)"));
-  EXPECT_THAT(ToJson(e, Names(plan)),
-              HasSubstr("\"undecided\":\"node 9 (copy_async) of local memory 1\""));
-  EXPECT_THAT(ToHtml(e, Names(plan), "digits", 2), HasSubstr("node 9 (copy_async)"));
-}
-
 TEST(Explain, OverBudgetIsRefused) {
   const Plan plan = *DigitsCnn{}.TrainStep(16);
   Budget budget(Budget::Limits{.kernels = 3});

@@ -195,9 +195,6 @@ std::string KernelTable(const Explanation& e, const Times& times,
       StrAppend(&reasons,
                 "<br>lowered again with less that is parallel: ", Escaped(kernel.refused));
     }
-    if (!kernel.undecided.empty()) {
-      StrAppend(&reasons, "<br>not proved to be free of races: ", Escaped(kernel.undecided));
-    }
     StrAppend(&out, "<tr><td class=\"n\">", k, "</td><td><code>", Escaped(kernel.name),
               "</code></td><td>", ToString(kernel.loops), "</td><td>",
               kernel.reduces.empty() ? "" : ToString(kernel.reduces), "</td><td>",

@@ -54,13 +54,12 @@ std::string KernelJson(const ExplainedKernel& kernel, std::span<const std::strin
               Name(a.dtype), "\",\"elements\":", a.elements, ",\"read\":", Bool(a.read),
               ",\"written\":", Bool(a.written), "}");
   }
-  return StrCat("{\"name\":", JsonQuote(kernel.name), ",\"loops\":[",
-                absl::StrJoin(kernel.loops, ","), "],\"reduces\":[",
-                absl::StrJoin(kernel.reduces, ","), "],\"arguments\":[", arguments,
-                "],\"reasons\":[", Quoted(kernel.reasons), "],\"flops\":", Count(kernel.flops),
-                ",\"bytes\":", Count(kernel.bytes), ",\"intensity\":", Number(kernel.intensity()),
-                ",\"moves\":", JsonQuote(kernel.moves), ",\"refused\":", JsonQuote(kernel.refused),
-                ",\"undecided\":", JsonQuote(kernel.undecided), "}");
+  return StrCat(
+      "{\"name\":", JsonQuote(kernel.name), ",\"loops\":[", absl::StrJoin(kernel.loops, ","),
+      "],\"reduces\":[", absl::StrJoin(kernel.reduces, ","), "],\"arguments\":[", arguments,
+      "],\"reasons\":[", Quoted(kernel.reasons), "],\"flops\":", Count(kernel.flops),
+      ",\"bytes\":", Count(kernel.bytes), ",\"intensity\":", Number(kernel.intensity()),
+      ",\"moves\":", JsonQuote(kernel.moves), ",\"refused\":", JsonQuote(kernel.refused), "}");
 }
 
 }  // namespace
@@ -85,10 +84,6 @@ std::string ToText(const Explanation& e, std::span<const std::string> slot_names
     if (!kernel.refused.empty()) {
       StrAppend(&out, "refused ", k,
                 " and lowered again with less that is parallel: ", kernel.refused, "\n");
-    }
-    if (!kernel.undecided.empty()) {
-      StrAppend(&out, "undecided ", k, ", whether threads race in local memory: ", kernel.undecided,
-                "\n");
     }
   }
   for (size_t i = 0; i < e.temporaries.size(); ++i) {

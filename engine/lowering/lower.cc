@@ -1,6 +1,5 @@
 #include "engine/lowering/lower.h"
 
-#include <optional>
 #include <utility>
 
 #include "engine/lowering/moves/move.h"
@@ -24,7 +23,6 @@ class Attempt {
     TG_ASSIGN_OR_RETURN(
         piece_, RunPasses(rows.first(rows.size() - 1), context_, std::move(piece_), options));
     moves_ = piece_.program->moves;
-    if (context_.target().has(ParallelLevel::kGroups)) made_ = *piece_.program;
     TG_ASSIGN_OR_RETURN(const Piece proved,
                         RunPasses(rows.last(1), context_, std::move(piece_), options));
     return *proved.program;
@@ -32,11 +30,6 @@ class Attempt {
 
   // After Run: threads may race, as far as the proof knows.
   bool refused() const { return context_.counter(kPairsUnproved) > 0; }
-  // After that: the program, if no more is undecided than accesses to what a workgroup shares.
-  std::optional<Program> undecided() && {
-    const bool all = context_.counter(kPairsUndecided) == context_.counter(kPairsUnproved);
-    return all ? std::move(made_) : std::nullopt;
-  }
   const std::string& moves() const { return moves_; }
 
   BoundsStats bounds() const {
@@ -49,7 +42,6 @@ class Attempt {
   Piece piece_;
   PassContext context_;
   std::string moves_;
-  std::optional<Program> made_;  // before it is proved, where there are workgroups
 };
 
 // The pass that makes loops over blocks of rows, and the threads that share them.
@@ -82,14 +74,6 @@ absl::StatusOr<Program> Lower(const FrozenGraph& kernel, const Target& target, s
   if (options.moves) {
     return FailedPrecondition("moves: the kernel cannot have this list: ",
                               ToStd(program.status().message()));
-  }
-  // The proof does not decide all that the passes themselves make of odd sizes.
-  if (std::optional<Program> undecided = std::move(first).undecided()) {
-    if (report != nullptr) {
-      report->bounds += first.bounds();
-      report->undecided = ToStd(program.status().message());
-    }
-    return *std::move(undecided);
   }
   std::vector<PassOptions> attempts;
   for (std::string& moves : SaferLists(first.moves())) {

@@ -18,9 +18,6 @@ namespace telegrad {
 struct LoweringReport {
   BoundsStats bounds;   // how the program's accesses are kept inside
   std::string refused;  // the error of the first program, if it was refused and another one made
-  // The same, if the program was kept: of accesses to memory that a workgroup shares it is not
-  // decided whether threads race, which the passes made without a given list.
-  std::string undecided;
 };
 
 // Lists of moves with less that is parallel than one that is refused, the fastest ones first, which

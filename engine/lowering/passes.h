@@ -26,9 +26,6 @@ inline constexpr std::string_view kPairsRepeated = "pairs of stores that repeat 
 // Of those that repeat elements: the values are not proved to be the same.
 inline constexpr std::string_view kPairsDeclared = "pairs of stores that are declared to be equal";
 inline constexpr std::string_view kPairsUnproved = "pairs of accesses not proved independent";
-// Those of memory that a workgroup shares.
-inline constexpr std::string_view kPairsUndecided =
-    "pairs of local accesses not proved independent";
 
 // A kernel as the schedule makes it, in a graph of its own that spends the budget.
 Piece KernelPiece(const FrozenGraph& kernel, std::string name, std::span<const int32_t> weights,

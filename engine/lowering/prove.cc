@@ -64,9 +64,6 @@ absl::Status ProveIndependent(PassContext& c, const Program& program) {
   if (report.declared > 0) c.Count(kPairsDeclared, report.declared);
   const size_t unproved = report.unproved.size() + report.unproved_local.size();
   c.Count(kPairsUnproved, static_cast<int64_t>(unproved));
-  if (!report.unproved_local.empty()) {
-    c.Count(kPairsUndecided, std::ssize(report.unproved_local));
-  }
   if (unproved == 0) return absl::OkStatus();
   const bool local = report.unproved.empty();
   return Refusal(program, (local ? report.unproved_local : report.unproved).front(), unproved);

@@ -15,6 +15,8 @@ constexpr int kMaxFixedDepth = 8;
 constexpr int kMaxDepthOfDigits = 8;  // of divisions of divisions
 constexpr size_t kMaxDigits = 64;
 constexpr size_t kMaxCases = 16;  // of places in rings
+constexpr size_t kMaxSums = 8;    // that are joined, each times so much at most:
+constexpr int64_t kMaxFactor = int64_t{1} << 20;
 
 // The least multiple of g that is not below x.
 Int128 MultipleFrom(Int128 x, Int128 g) {
@@ -189,6 +191,10 @@ void SameElement::Cut(const std::vector<Term>& terms, Int128 rest, const WideBou
 void SameElement::Take(std::span<const Term> terms, Int128 sum) {
   const bool same = terms.size() == 1 && terms[0].in_a && terms[0].in_b && sum == 0;
   if (sums_ != nullptr && !same) sums_->push_back({{terms.begin(), terms.end()}, sum});
+  const auto divides = [](const Term& t) { return IsDivision(t.atom); };
+  if (known_.size() < kMaxSums && std::ranges::any_of(terms, divides)) {
+    known_.push_back({{terms.begin(), terms.end()}, sum});
+  }
   if (!WideBounds{sum, sum}.within(BoundsOf(terms))) {
     never_ = true;
   } else if (terms.size() > 1) {
@@ -198,6 +204,69 @@ void SameElement::Take(std::span<const Term> terms, Int128 sum) {
       MarkSame(terms[0].atom);
     } else {
       TakeOverlap(terms);
+    }
+  }
+}
+
+namespace {
+
+// Of c * (n * (x / n) + x % n), in place of both: c * x. False where there is none.
+bool JoinDivision(const Graph& graph, GatedBounds& bounds, LinearForm* form) {
+  for (const auto& [quotient, c] : form->terms) {
+    const UOp q = graph.at(quotient);
+    if (!q.is(Op::kFloorDiv) || !IsDivision(q)) continue;
+    for (const auto& [rest, k] : form->terms) {
+      const UOp r = graph.at(rest);
+      int64_t both;
+      if (!r.is(Op::kFloorMod) || r.src(0) != q.src(0) || r.src(1) != q.src(1)) continue;
+      if (__builtin_mul_overflow(k, q.src(1).const_word(), &both) || both != c) continue;
+      const LinearForm x = FormOf(q.src(0));
+      if (!bounds.Integer(x).within(ValuesOf(q.src(0).dtype()))) continue;
+      LinearForm joined = *form;
+      joined.terms.erase(quotient);
+      joined.terms.erase(rest);
+      if (!joined.Add(x, k)) continue;
+      *form = std::move(joined);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void SameElement::JoinSums() {
+  // What is found is not joined again.
+  const std::vector<Sum> known = known_;
+  for (const Sum& x : known) {
+    for (const Sum& y : known) {
+      for (const Term& q : x.terms) {
+        const auto rest = std::ranges::find_if(y.terms, [&](const Term& r) {
+          return q.atom.is(Op::kFloorDiv) && r.atom.is(Op::kFloorMod) && IsDivision(q.atom) &&
+                 r.atom.src(0) == q.atom.src(0) && r.atom.src(1) == q.atom.src(1) &&
+                 (q.in_a ? r.in_a : r.in_b) && !q.fixed && !r.fixed;
+        });
+        if (never_ || rest == y.terms.end()) continue;
+        int64_t n;
+        if (__builtin_mul_overflow(rest->c, q.atom.src(1).const_word(), &n)) continue;
+        const int64_t g = std::gcd(n, q.c);
+        if (std::max(std::abs(n / g), std::abs(q.c / g)) > kMaxFactor) continue;
+        LinearForm a, b;
+        Int128 sum = 0;
+        const auto add = [&](const Sum& one, int64_t by) {
+          sum += one.sum * by;
+          return std::ranges::all_of(one.terms, [&](const Term& t) {
+            return !t.fixed && (!t.in_a || a.Add(t.atom, t.c * by)) &&
+                   (!t.in_b || b.Add(t.atom, t.c * by));
+          });
+        };
+        if (!add(x, n / g) || !add(y, q.c / g)) continue;
+        bool joined = false;
+        while (JoinDivision(g_, a_, &a)) joined = true;
+        while (JoinDivision(g_, b_, &b)) joined = true;
+        work_ += 4;
+        if (joined) Cut(TermsOf(a, b), Int128{a.constant} - b.constant - sum, {0, 0}, 64);
+      }
     }
   }
 }
@@ -464,8 +533,13 @@ void SameElement::Solve(const LinearForm& a, const LinearForm& b, const WideBoun
   for (int round = 0; !never_ && round < kMaxRounds; ++round) {
     const size_t before = same_.size();
     overlapping_.clear();
+    const size_t known = known_.size();
     Cut(TermsOf(a, b), rest, near, bits);
     JoinDigits();
+    if (!never_ && known_.size() > std::max<size_t>(known, 1)) {
+      JoinSums();
+      JoinDigits();
+    }
     while (!bases_.empty() && !never_) {
       const UOp base = bases_.back();
       bases_.pop_back();

@@ -116,6 +116,9 @@ class SameElement {
   // The sum of these terms is `sum`.
   void Take(std::span<const Term> terms, Int128 sum);
   void TakeOverlap(std::span<const Term> terms);
+  // Of two sums that are known, one has x / n and the other one x % n, as of rows with gaps between
+  // them: multiplied so that they have n * (x / n) + x % n, they are one of x.
+  void JoinSums();
   Int128 SpanOf(const Term& t);
   void FindThreads(UOp u, absl::flat_hash_set<uint32_t>* threads) const;
   bool ArePlaces(std::span<const UOp> places, std::span<const UOp> numbers) const;
@@ -141,6 +144,7 @@ class SameElement {
     std::vector<Term> terms;
     Int128 sum = 0;
   };
+  std::vector<Sum> known_;            // that may be joined
   std::vector<Sum>* sums_ = nullptr;  // where to add those of more than an atom that is the same
   bool never_ = false;
   int64_t work_ = 0;

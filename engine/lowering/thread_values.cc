@@ -54,7 +54,7 @@ uint64_t ThreadValues::BitsWithout(UOp u) const {
 }
 
 uint64_t ThreadValues::ExchangedBit(UOp sum) const {
-  if (lanes_ == 0 || !(sum.is(Op::kAdd) || sum.is(Op::kMul))) return 0;
+  if (lanes_ == 0 || !(sum.is(Op::kAdd) || sum.is(Op::kMul) || sum.is(Op::kMax))) return 0;
   for (const int k : {0, 1}) {
     const UOp shuffle = sum.src(k);
     if (!shuffle.is(Op::kShuffle) || shuffle.src(0) != sum.src(1 - k)) continue;
