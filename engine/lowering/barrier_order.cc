@@ -213,14 +213,16 @@ std::vector<Meeting> BarrierOrder::FindMeetings(const Execution& a, const Execut
   return out;
 }
 
-// Accesses of one block that nothing runs beside meet the same ones.
 const std::vector<Meeting>& BarrierOrder::Meetings(const Execution& a, const Execution& b) {
-  const bool under_way = a.asynchronous || b.asynchronous;
-  const auto place = [&](const Execution& e) { return under_way ? e.begin : block_[e.begin]; };
-  const auto [it, first] =
-      meetings_.try_emplace({place(a), place(b), a.begin == b.begin, under_way});
-  if (first) it->second = FindMeetings(a, b);
-  return it->second;
+  uint8_t order = 0;
+  for (const bool is : {a.asynchronous, b.asynchronous, a.waited_for, b.waited_for,
+                        a.begin < b.begin, b.begin < a.begin, a.end < b.begin, b.end < a.begin}) {
+    order = static_cast<uint8_t>(order << 1 | (is ? 1 : 0));
+  }
+  const auto [it, first] = meetings_.try_emplace(Key{
+      {block_[a.begin], block_[a.end], block_[b.begin], block_[b.end]}, {a.later, b.later}, order});
+  if (first) it->second = std::make_unique<std::vector<Meeting>>(FindMeetings(a, b));
+  return *it->second;
 }
 
 }  // namespace telegrad

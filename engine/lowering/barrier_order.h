@@ -1,13 +1,16 @@
 // When threads of one workgroup can execute two accesses with no barrier between them.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/ir/program.h"
 
 namespace telegrad {
@@ -52,6 +55,7 @@ class BarrierOrder {
  public:
   explicit BarrierOrder(const Program& program);
 
+  // The same object for executions that meet in the same ways.
   const std::vector<Meeting>& Meetings(const Execution& a, const Execution& b);
   // Positions of the RANGE of each loop around a position, outermost first.
   std::span<const size_t> LoopsAround(size_t position) const { return chains_[chain_[position]]; }
@@ -95,7 +99,10 @@ class BarrierOrder {
   std::vector<uint32_t> block_;  // by position
   std::vector<size_t> last_;     // by block: its last position
   std::map<std::tuple<size_t, bool, size_t>, Blocks> reached_;
-  std::map<std::tuple<size_t, size_t, bool, bool>, std::vector<Meeting>> meetings_;
+  // All that the ways depend on: the executions, by the blocks of their positions, and the order of
+  // these.
+  using Key = std::tuple<std::array<size_t, 4>, std::array<int64_t, 2>, uint8_t>;
+  absl::flat_hash_map<Key, std::unique_ptr<std::vector<Meeting>>> meetings_;
   int64_t work_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "engine/base/status.h"
 #include "engine/lowering/evaluated_accesses.h"
@@ -68,12 +69,11 @@ class Independence {
   const std::vector<UOp>& parallel() const { return accesses_.parallel(); }
 
   static std::vector<Family> FamiliesOf(const ProgramAccesses::Touches& touches) {
-    std::map<std::tuple<int, bool, int, uint32_t>, size_t> numbers;
+    std::map<std::tuple<int, bool, int, bool>, size_t> numbers;
     std::vector<Family> out;
     for (const Touch& touch : touches) {
       const auto [at, first] = numbers.try_emplace(
-          {touch.sum, touch.stores, touch.loops, touch.asynchronous ? touch.address.id() + 1 : 0},
-          out.size());
+          {touch.sum, touch.stores, touch.loops, touch.asynchronous}, out.size());
       if (first) out.emplace_back();
       Family& family = out[at->second];
       family.all.push_back(&touch);
@@ -123,18 +123,16 @@ class Independence {
     return same.never() || !FirstThatDiffers(same).valid();
   }
 
-  // So, in all ways in which any two of them meet.
+  // So, in all ways in which any two of them meet. What runs beside a thread must not meet what the
+  // same thread does either.
   bool MeetApart(const Family& x, const Family& y) {
-    if ((x.all.size() == 1 && y.all.size() == 1) || !AreOfThreads(x, y)) return false;
-    std::vector<Meeting> meetings;
+    if (x.all.size() == 1 && y.all.size() == 1) return false;
+    if (&x == &y && x.all[0]->asynchronous) return false;  // each meets itself
+    Ways ways;
     for (const Touch* a : x.all) {
-      for (const Touch* b : y.all) {
-        const std::vector<Meeting> more = MeetingsOf(*a, *b);
-        meetings.insert(meetings.end(), more.begin(), more.end());
-      }
+      for (const Touch* b : y.all) AddMeetings(*a, *b, &ways);
     }
-    std::ranges::sort(meetings);
-    meetings.erase(std::ranges::unique(meetings).begin(), meetings.end());
+    const std::vector<Meeting> meetings = AllOf(ways);
     return std::ranges::all_of(meetings, [&](const Meeting& meeting) {
       SameElement same = Of(x, y);
       AssumeIterations(meeting, &same);
@@ -144,7 +142,7 @@ class Independence {
         SameElement in_case = same;
         in_case.Solve(forms.first, forms.second, NearOf(x, y), BitsOf(*x.all[0], *y.all[0]));
         work_ += in_case.work() - same.work();
-        return in_case.never() || !FirstThatDiffers(in_case).valid();
+        return in_case.never() || (!meeting.under_way && !FirstThatDiffers(in_case).valid());
       });
     });
   }
@@ -318,35 +316,39 @@ class Independence {
     return AreApart(a, b, iterations, meeting.under_way && !IsOneExecution(a, meeting, is_same));
   }
 
-  std::vector<Meeting> MeetingsOf(const Touch& a, const Touch& b) {
+  using Ways = absl::flat_hash_set<const std::vector<Meeting>*>;
+  void AddMeetings(const Touch& a, const Touch& b, Ways* out) {
     BarrierOrder& barriers = accesses_.barriers();
     const int64_t before = barriers.work();
-    std::vector<Meeting> out;
     for (const Execution& x : a.executions) {
-      for (const Execution& y : b.executions) {
-        const std::vector<Meeting>& more = barriers.Meetings(x, y);
-        out.insert(out.end(), more.begin(), more.end());
-      }
+      for (const Execution& y : b.executions) out->insert(&barriers.Meetings(x, y));
     }
+    work_ += barriers.work() - before;
+  }
+  static std::vector<Meeting> AllOf(const Ways& ways) {
+    std::vector<Meeting> out;
+    for (const std::vector<Meeting>* way : ways) out.insert(out.end(), way->begin(), way->end());
     std::ranges::sort(out);
     out.erase(std::ranges::unique(out).begin(), out.end());
-    work_ += barriers.work() - before;
     return out;
+  }
+  std::vector<Meeting> MeetingsOf(const Touch& a, const Touch& b) {
+    Ways ways;
+    AddMeetings(a, b, &ways);
+    return AllOf(ways);
   }
 
   // By the indices alone, if that suffices, which many pairs have in common; then by their gates,
   // too. With a meeting, of memory that a workgroup shares.
   Verdict Decide(const Touch& a, const Touch& b, const Meeting* meeting) {
-    const auto numbers = static_cast<int>(meetings_.size());
-    const int number =
-        meeting == nullptr ? -1 : meetings_.try_emplace(*meeting, numbers).first->second;
+    const int number = meeting == nullptr ? -1 : NumberOf(*meeting);
     const auto key = std::tuple(std::pair(a.sum, a.loops), std::pair(b.sum, b.loops),
                                 a.form.constant - b.form.constant, b.stores, Memory(a.address).id(),
                                 a.width, b.width, number);
     const auto [at, first] = known_.try_emplace(key);
     if (first) at->second = Solve(a, b, meeting, false, false);
-    if (at->second.outcome == Outcome::kProved) return at->second;
     Verdict best = at->second;
+    if (best.outcome == Outcome::kProved) return best;
     for (const bool thorough : {false, true}) {
       if (!HasConditions(a) && !HasConditions(b)) break;
       const Verdict verdict = Solve(a, b, meeting, true, thorough);
@@ -354,6 +356,18 @@ class Independence {
       if (verdict.outcome == Outcome::kRepeated || verdict.within) best = verdict;
     }
     return best;
+  }
+
+  // The meetings of one pair are mostly those of the pair before.
+  int NumberOf(const Meeting& meeting) {
+    for (const auto& [known, number] : last_meetings_) {
+      if (known == meeting) return number;
+    }
+    const auto next = static_cast<int>(meetings_.size());
+    const int number = meetings_.try_emplace(meeting, next).first->second;
+    if (last_meetings_.size() == kLastMeetings) last_meetings_.clear();
+    last_meetings_.emplace_back(meeting, number);
+    return number;
   }
 
   static UOp GateOf(UOp address) { return address.num_src() == 3 ? address.src(2) : UOp(); }
@@ -509,11 +523,12 @@ class Independence {
   const Program& program_;
   Budget& budget_;
   ProgramAccesses accesses_;
-  std::map<std::tuple<std::pair<int, int>, std::pair<int, int>, int64_t, bool, uint32_t, int64_t,
-                      int64_t, int>,
-           Verdict>
-      known_;
+  using PairKey = std::tuple<std::pair<int, int>, std::pair<int, int>, int64_t, bool, uint32_t,
+                             int64_t, int64_t, int>;
+  absl::flat_hash_map<PairKey, Verdict> known_;
   std::map<Meeting, int> meetings_;
+  static constexpr size_t kLastMeetings = 8;
+  std::vector<std::pair<Meeting, int>> last_meetings_;
   std::map<std::tuple<int64_t, int, bool>, std::unique_ptr<GatedBounds>> bounds_;
   std::optional<EvaluatedAccesses> evaluated_;
   std::optional<RepeatedValues> values_;

@@ -84,6 +84,25 @@ TEST_F(IndependenceProofTest, DigitsOfARange) {
   EXPECT_FALSE(Proved({Store(Add(Mul(low, 5), high), {})}));
 }
 
+// Warps share rows of six chunks, of 8 elements each, with a gap of 8 behind them: 32 chunks are
+// five rows and two chunks. There are too many of them to look at each.
+TEST_F(IndependenceProofTest, ChunksOfRowsWithGaps) {
+  const UOp group = Range(0, AxisType::kGroup, 1024), warp = Range(1, AxisType::kLocal, 4),
+            lane = Range(2, AxisType::kLocal, 32);
+  const auto at = [&](int64_t chunks, int64_t of_warp, int64_t from) {
+    const UOp x = Add(Add(Mul(warp, chunks), lane), g_->Index(from));
+    const UOp in_row = Add(Mul(Do(Op::kFloorDiv, x, 6), 56), Mul(Do(Op::kFloorMod, x, 6), 8));
+    return Add(Add(Mul(group, 3584), Mul(warp, of_warp)), in_row);
+  };
+  EXPECT_TRUE(Proved({Store(at(2, 280, 0), {})}));
+  EXPECT_FALSE(Proved({Store(at(1, 280, 0), {})}));  // the last of a warp is the next one's first
+  EXPECT_FALSE(Proved({Store(at(2, 224, 0), {})}));
+  // The next 128 chunks are 21 rows and two chunks.
+  const UOp rows = g_->Index(1176);
+  EXPECT_TRUE(Proved({Store(at(2, 280, 0), {}), Store(Add(at(2, 280, 2), rows), {})}));
+  EXPECT_FALSE(Proved({Store(at(2, 280, 0), {}), Store(Add(at(2, 280, 1), rows), {})}));
+}
+
 TEST_F(IndependenceProofTest, GatesBoundTerms) {
   const UOp t = Thread(3), j = Loop(1, 8), row = Loop(2, 5);
   const UOp column = Add(Mul(t, 8), j), index = Add(Mul(row, 20), column);

@@ -13,8 +13,8 @@ namespace telegrad {
 // the program does not store there, and in local memory where no threads race. And what lanes
 // exchange is: where the lanes of one warp are the workgroup, each adds what the lane has whose
 // number differs in one bit, or takes the maximum of both, so both have the same from then on, and
-// after one such step for each bit, all have. So of each value is known on which bits of the thread's number it does not
-// depend.
+// after one such step for each bit, all have. So of each value is known on which bits of the
+// thread's number it does not depend.
 class ThreadValues {
  public:
   explicit ThreadValues(const Program& program);

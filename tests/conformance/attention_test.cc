@@ -16,6 +16,7 @@
 #include "engine/schedule/schedule.h"
 #include "tests/conformance/attention_cases.h"
 #include "tests/conformance/run_graph.h"
+#include "tests/conformance/run_lowered.h"
 #include "tests/models/models.h"
 
 namespace telegrad::testing {
@@ -353,6 +354,33 @@ TEST_F(AttentionTest, IsOneLaunchWithLittleMemory) {
   }
 }
 
+// The instructions that the interpreter executes: a triangle of scores is little more than half of
+// them all, also where there are few.
+TEST_F(AttentionTest, CausalComputesLittleMoreThanATriangle) {
+  std::mt19937 random(17);
+  for (const int vector_bytes : {32, 64}) {
+    for (const int64_t length : {128, 256}) {
+      int64_t steps[2] = {};
+      for (const Seen seen : {Seen::kAll, Seen::kCausal}) {
+        AttentionShape s{.heads = 2, .groups = 2, .seen = seen};
+        s.queries = s.keys = length;
+        const absl::StatusOr<Plan> plan = Attention(s);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const Target target = Cpu(vector_bytes);
+        Budget budget;
+        const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        Slots slots = Operands(s, random);
+        int64_t& count = steps[seen == Seen::kCausal ? 1 : 0];
+        const absl::Status status = RunSchedule(*schedule, target, &slots, nullptr, &count);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      const double share = static_cast<double>(steps[1]) / static_cast<double>(steps[0]);
+      EXPECT_LE(share, 0.62) << length << " positions, vectors of " << vector_bytes << " bytes";
+    }
+  }
+}
+
 // A row of scores is computed a block at a time: what a thread keeps does not grow with its length.
 TEST_F(AttentionTest, KeepsABlockOfEachRow) {
   for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
@@ -430,7 +458,7 @@ TEST_F(AttentionTest, ReadsPagesInBlocks) {
 }
 
 int64_t InstructionsOf(Seen seen, int64_t length) {
-  AttentionShape s{.heads = 1, .groups = 1, .seen = seen};
+  AttentionShape s{.heads = 2, .groups = 2, .seen = seen};
   s.queries = s.keys = length;
   s.channels = 16;
   s.window = 64;

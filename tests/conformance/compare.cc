@@ -31,7 +31,7 @@ RandomGraph GraphOfSeed(uint64_t seed, Graph* graph) {
 absl::Status Judge(const RandomGraph& random, Slots* slots) {
   reference::Variables variables;
   for (const VarValue& v : random.variables) variables[v.id] = v.value;
-  Budget budget;
+  Budget budget(WithoutDeadline());
   return reference::Evaluate(random.sink, *slots, &budget, variables);
 }
 

@@ -169,7 +169,7 @@ TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
     std::string lists;
     const auto choose = [&](const FrozenGraph& kernel, const Target& t,
                             std::span<const int32_t> weights) -> absl::StatusOr<std::string> {
-      Budget budget;
+      Budget budget(testing::WithoutDeadline());
       TG_ASSIGN_OR_RETURN(MoveSpace space, MoveSpace::Open(kernel, t, weights, &budget));
       while (true) {
         TG_ASSIGN_OR_RETURN(const MoveList moves, testing::RandomMoves(space, rng, &counts));

@@ -3,6 +3,7 @@
 #include "tests/conformance/run_lowered.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -39,6 +40,12 @@ absl::Status RunProgram(const Program& program, std::span<const std::span<uint8_
 
 }  // namespace
 
+Budget::Limits WithoutDeadline() {
+  Budget::Limits limits;
+  limits.time = std::chrono::hours(24);
+  return limits;
+}
+
 absl::Status RunLowered(UOp sink, int vector_bytes, std::span<const VarValue> variables,
                         Slots* slots) {
   Target target;
@@ -55,7 +62,7 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
 
 absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue> variables,
                         Slots* slots, const ChooseMoves& choose) {
-  Budget budget;
+  Budget budget(WithoutDeadline());
   TG_ASSIGN_OR_RETURN(const Schedule schedule,
                       ScheduleGraph(sink, variables, &budget, ScheduleOptions::For(target)));
   return RunSchedule(schedule, target, slots, choose);
@@ -63,7 +70,7 @@ absl::Status RunLowered(UOp sink, const Target& target, std::span<const VarValue
 
 absl::Status RunSchedule(const Schedule& schedule, const Target& target, Slots* slots,
                          const ChooseMoves& choose, int64_t* steps) {
-  Budget budget;
+  Budget budget(WithoutDeadline());
   PassOptions options;
   options.verify = [](const Piece& piece) { return Verify(piece); };
   Slots temporaries;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/budget.h"
 #include "engine/ir/graph.h"
 #include "engine/schedule/schedule.h"
 #include "engine/types/target.h"
@@ -17,6 +18,10 @@ namespace telegrad::testing {
 
 // The bytes of each slot, before and after.
 using Slots = std::vector<std::vector<uint8_t>>;
+
+// Of a test: what is right does not depend on how fast the machine is.
+Budget::Limits WithoutDeadline();
+
 // Those of the graph, with the elements of their PARAMs, which are all zero.
 Slots EmptySlots(UOp sink);
 
