@@ -26,7 +26,7 @@ std::vector<Device> DevicesOf(const Knobs& knobs, int gpu) {
 }
 
 // Of a GPU in MIG mode, the first instance.
-std::vector<Device> Named(const Knobs& knobs, const std::string& entry) {
+std::vector<Device> NamedUnits(const Knobs& knobs, const std::string& entry) {
   std::vector<Device> found;
   const auto gpus = static_cast<int>(knobs.devices);
   if (!entry.empty() && entry.find_first_not_of("0123456789") == std::string::npos) {
@@ -65,7 +65,7 @@ std::vector<Device> VisibleDevices(const Knobs& knobs) {
   } else {
     std::istringstream entries(visible);
     for (std::string entry; std::getline(entries, entry, ',');) {
-      const std::vector<Device> named = Named(knobs, entry);
+      const std::vector<Device> named = NamedUnits(knobs, entry);
       if (named.empty()) break;
       out.push_back(named[0]);
     }
