@@ -246,7 +246,7 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
       loops.push_back(range);
     }
   }
-  UOp result;
+  UOp result, of_all_lanes;
   for (const Assignment& side : Combinations(base, upcast)) {
     std::vector<UOp> values;
     int64_t lanes = folded_lanes;  // 0: scalars
@@ -276,9 +276,16 @@ absl::StatusOr<UOp> Expander::Reduce(UOp reduce, const Assignment& a, int nestin
     } else {
       TG_ASSIGN_OR_RETURN(folded, Accumulate(reduce, key, values, loops, lanes));
     }
-    result = result.valid() ? Reduced(b_, kind, result, folded) : folded;
+    // Another side, as one with a gate for each lane, may still have lanes to reduce.
+    UOp& whole = same ? of_all_lanes : result;
+    whole = whole.valid() ? Reduced(b_, kind, whole, folded) : folded;
   }
-  if (folded_lanes > 0 && !result.shape().empty()) result = ReducedLanes(g_, reduce, result);
+  if (folded_lanes > 0 && result.valid() && !result.shape().empty()) {
+    result = ReducedLanes(g_, reduce, result);
+  }
+  if (of_all_lanes.valid()) {
+    result = result.valid() ? Reduced(b_, kind, result, of_all_lanes) : of_all_lanes;
+  }
   if (!threads.empty() && result.valid()) {
     const auto fold = [&](UOp x, UOp y) { return Reduced(b_, kind, x, y); };
     const WorkgroupPlace place{threads_, LoopsAround(reduce, key), &next_slot_, warp_};

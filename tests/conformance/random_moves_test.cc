@@ -13,6 +13,8 @@
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
+#include "engine/lowering/lower.h"
+#include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "tests/conformance/compare.h"
 
@@ -146,6 +148,35 @@ RandomGraph WithInputs(const Plan& plan, std::mt19937_64& rng) {
     out.exact.push_back(!IsFloat(slot.dtype));
   }
   return out;
+}
+
+// Of 128 copies of a factor that is the same in all of them, 5 count: one vector of four, which
+// needs no gate, and a lane of the next.
+TEST(RandomMoves, VectorsWithAndWithoutGates) {
+  constexpr char kKernel[] = R"(
+%0 = param u32 [1] slot=0
+%1 = const i64 0
+%2 = index u32 %0 %1
+%3 = load u32 %2
+%4 = const i64 5
+%5 = range i64 %4 id=0 type=reduce
+%6 = reduce u32 %3 %5 kind=mul axes=[]
+%7 = store %2 %6
+%8 = sink %7
+)";
+  Graph graph;
+  const auto sink = Parse(kKernel, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  Budget budget;
+  PassOptions options;
+  options.moves = "UPCAST r0 32, VECTORIZE r0 4";
+  const auto program = Lower(Freeze(*sink), AmdTarget(*FindAmdProcessor("gfx942"), 4), "k", &budget,
+                             nullptr, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  uint32_t value = 3;
+  const std::span<uint8_t> buffers[] = {{reinterpret_cast<uint8_t*>(&value), sizeof(value)}};
+  ASSERT_TRUE(reference::Run(*program, buffers, 0, program->iterations).ok());
+  EXPECT_EQ(value, 243u);
 }
 
 TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
