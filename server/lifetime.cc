@@ -21,10 +21,11 @@ namespace telegrad {
 EndWhileOpening::EndWhileOpening(const sigset_t& signals)
     : ends_(signals), stop_(eventfd(0, EFD_CLOEXEC)) {
   sigdelset(&ends_, SIGHUP);
-  thread_ = std::thread([this] { Watch(); });
+  if (stop_ >= 0) thread_ = std::thread([this] { Watch(); });  // else nothing would end it
 }
 
 EndWhileOpening::~EndWhileOpening() {
+  if (!thread_.joinable()) return;
   eventfd_write(stop_, 1);
   thread_.join();
   close(stop_);

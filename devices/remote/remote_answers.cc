@@ -46,7 +46,7 @@ void RemoteLink::EndOfBurst() {
 
 // The answer to a command has come, or will not.
 void RemoteLink::Take(Ended ended) {
-  progressed_ = SteadyNs();
+  progressed_ = heard_ = SteadyNs();
   Item& item = *ended.item;
   if (!ended.status.ok() && far_ != nullptr && far_->generation == item.generation) {
     if (absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);

@@ -97,6 +97,7 @@ absl::Status RemoteLink::Open() {
   const MutexLock lock(mutex_);
   far->generation = ++generation_;
   far_ = std::move(far);
+  heard_ = SteadyNs();
   return absl::OkStatus();
 }
 

@@ -120,7 +120,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   // Whether it has a session of which something was heard since then, in SteadyNs.
   bool ProgressedSince(int64_t ns) const {
     const MutexLock lock(mutex_);
-    return far_ != nullptr && progressed_ > ns;
+    return far_ != nullptr && heard_ > ns;
   }
   // The session is over, with what is under way.
   void Lose(const absl::Status& why);
@@ -231,6 +231,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   int64_t items_ TG_GUARDED_BY(mutex_) = 0;             // under way
   // SteadyNs, when the server last answered or took something.
   int64_t progressed_ TG_GUARDED_BY(mutex_) = 0;
+  int64_t heard_ TG_GUARDED_BY(mutex_) = 0;  // the last answer, or that the session was opened
 };
 
 }  // namespace telegrad

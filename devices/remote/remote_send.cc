@@ -42,6 +42,8 @@ void RemoteLink::PostLaunch(const ItemRef& item, size_t i) {
   if (item->link == nullptr) item->link = shared_from_this();
   Send([item, i, program, trace](RemoteSession* session) {
     if (session == nullptr) return item->OnRun(i, absl::UnavailableError(""));
+    // Nobody waits for it any more, and what it would have written is poisoned.
+    if (item->abandoned) return item->OnRun(i, absl::CancelledError(""));
     absl::InlinedVector<uint64_t, 8> handles, offsets;
     const Launch& run = item->commands->commands()[i].launch;
     std::vector<VarValue> variables;
@@ -150,6 +152,7 @@ void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
   }
   Send([item, told, post = std::move(post)](RemoteSession* session) {
     if (session == nullptr) return told.Set(absl::UnavailableError(""));
+    if (item->abandoned) return told.Set(absl::CancelledError(""));
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
     item->synced = post(session);
     item->last_operation = session->NextOperation() - 1;

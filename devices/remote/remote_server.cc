@@ -230,7 +230,7 @@ void RemoteServer::Opened(const std::string& tenant, Connection& connection) {
     if (!HasOfTenants()) return;
   }
   const auto devices = connection.ListDevices();
-  if (!devices.ok()) return;  // then the first answer after a loss is the first
+  if (!devices.ok()) return NoteLoss(tenant);  // what became of its process is asked again
   const MutexLock lock(mutex_);
   for (const DeviceInfo& device : *devices) {
     if (!device.of_tenant || !said_.contains(device.name)) continue;
@@ -256,7 +256,8 @@ void RemoteServer::AskForTenants() {
     asking.swap(asking_);
     asks_now_ = false;
   }
-  for (const std::string& tenant : asking) {
+  while (!asking.empty()) {
+    const std::string tenant = *asking.begin();
     std::shared_ptr<RemoteLink> link;
     {
       const MutexLock lock(mutex_);
@@ -264,10 +265,22 @@ void RemoteServer::AskForTenants() {
         link = known->second.lock();
     }
     const auto connection = link == nullptr ? nullptr : link->connection();
-    if (connection == nullptr) continue;  // with its next session it asks anyway
+    if (connection == nullptr) {
+      // What it had there went with its session, which its next allocation opens, and then it asks.
+      const MutexLock lock(mutex_);
+      for (auto& [to, said] : said_to_) {
+        if (to.first == tenant) said.health = absl::OkStatus();
+      }
+      asking.erase(asking.begin());
+      continue;
+    }
     const auto devices = connection->ListDevices();
     const MutexLock lock(mutex_);
-    if (!devices.ok()) continue;
+    if (!devices.ok()) {  // the others would wait for that, too, and the server is looked at first
+      asking_.merge(asking);
+      return;
+    }
+    asking.erase(asking.begin());
     for (const DeviceInfo& device : *devices) {
       if (!device.of_tenant || !said_.contains(device.name)) continue;
       Hear(device, &said_to_[{tenant, device.name}]);

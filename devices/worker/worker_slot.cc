@@ -39,7 +39,9 @@ absl::StatusOr<std::shared_ptr<DeviceWorker>> WorkerSlot::AwaitReady() {
     lock.lock();
   }
   const auto until = std::chrono::steady_clock::now() + kLongestStart;
-  while (worker_ == nullptr && pause_ns_ == 0 && lives_.pause_ns() == 0 &&
+  // Not while it pauses because several ended at once; its next start is waited for.
+  while (worker_ == nullptr && pause_ns_ == 0 &&
+         (lives_.pause_ns() == 0 || SteadyNs() >= next_try_ns_) &&
          changed_.wait_until(lock, until) != std::cv_status::timeout) {
   }
   if (worker_ != nullptr) return worker_;

@@ -19,7 +19,9 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/ir/scalar.h"
+#include "engine/lowering/affine.h"
 #include "engine/lowering/online_match.h"
 #include "engine/lowering/online_terms.h"
 #include "engine/lowering/order_sums.h"
@@ -281,6 +283,26 @@ class Summer {
     After(s_.sum_memory, Nest(Add(memory, place.row, place, {}), place.row), done);
   }
 
+  // Whether it depends on the block and the key by the position in the row alone, so that a key
+  // behind a block is one of the next block.
+  bool IsOfRow(UOp value) const {
+    const int64_t size = SizeOf(s_.key);
+    absl::flat_hash_set<uint32_t> seen;
+    std::vector<UOp> stack{value};
+    while (!stack.empty()) {
+      const UOp u = stack.back();
+      stack.pop_back();
+      if (u == s_.key || u == s_.blocks) return false;
+      if (!seen.insert(u.id()).second || u.is(Op::kRange)) continue;
+      if (IsInt(u.dtype())) {
+        const auto of_key = StrideOf(u, s_.key), of_block = StrideOf(u, s_.blocks);
+        if (of_key && of_block && *of_block == *of_key * size) continue;
+      }
+      for (int i = 0; i < u.num_src(); ++i) stack.push_back(u.src(i));
+    }
+    return true;
+  }
+
   // Whether bounds say of all that it loads that it is inside of its buffer.
   static bool IsInside(UOp value) {
     return std::ranges::all_of(PostOrder(value), [&](uint32_t id) {
@@ -303,7 +325,7 @@ class Summer {
     Replacements with = fresh;
     with.insert(place.at.begin(), place.at.end());
     UOp value = Substitute(b_, sum.value, with);
-    if (joined_ > 1 && !IsInside(value)) {
+    if (joined_ > 1 && !(IsOfRow(sum.value) && IsInside(value))) {
       place = PlaceAt(row, AxisType::kReduce);
       with = fresh;
       with.insert(place.at.begin(), place.at.end());

@@ -12,7 +12,12 @@ UOp OnlineTerms::Lowest() {
 
 UOp OnlineTerms::Shift(UOp maximum) {
   const UOp none = b_.Make(Op::kCmpEq, {maximum, Lowest()});
-  return b_.Make(Op::kWhere, {none, g_.ConstFloat(maximum.dtype(), 0.0), maximum});
+  const UOp shift = b_.Make(Op::kWhere, {none, g_.ConstFloat(maximum.dtype(), 0.0), maximum});
+  if (s_.shift == s_.maximum) return shift;
+  // What the kernel subtracts there, so that weights are infinite and not exp2(inf - inf).
+  const UOp most = g_.ConstFloat(maximum.dtype(), std::numeric_limits<double>::infinity());
+  const UOp at_most = Substitute(b_, s_.shift, {{s_.maximum.id(), {most, {}}}});
+  return b_.Make(Op::kWhere, {b_.Make(Op::kCmpEq, {maximum, most}), at_most, shift});
 }
 
 UOp OnlineTerms::Exponential(UOp x, UOp y) {

@@ -76,15 +76,8 @@ std::optional<Nest> ReadNest(UOp sink, UOp nest) {
     const auto [u, condition] = stack.back();
     stack.pop_back();
     if (!(condition ? conditions : seen).insert(u.id()).second) continue;
-    if (u.is(Op::kReduce) || u.is(Op::kRange)) {
-      if (u.is(Op::kReduce)) return std::nullopt;
-      continue;
-    }
     if (condition && ReadComparison(u)) comparisons.insert(u.id());
-    if (u.is(Op::kIndex)) {
-      if (Memory(u) == Memory(store.src(0))) return std::nullopt;
-      continue;
-    }
+    if (u.is(Op::kRange) || u.is(Op::kIndex)) continue;
     for (int i = 0; i < u.num_src(); ++i) {
       const bool selects = u.is(Op::kWhere) && i == 0;
       const bool joins = condition && (u.is(Op::kAnd) || u.is(Op::kOr) || u.is(Op::kXor));
@@ -92,7 +85,13 @@ std::optional<Nest> ReadNest(UOp sink, UOp nest) {
     }
   }
   if (comparisons.empty()) return std::nullopt;
-  out.nodes = PostOrder(nest).size();
+  const std::vector<uint32_t> order = PostOrder(nest);
+  for (const uint32_t id : order) {  // addresses, too, may reduce or read what is stored
+    const UOp u = g.at(id);
+    if (u.is(Op::kReduce)) return std::nullopt;
+    if (u.is(Op::kLoad) && Memory(u.src(0)) == Memory(store.src(0))) return std::nullopt;
+  }
+  out.nodes = order.size();
   for (const uint32_t id : comparisons) out.comparisons.push_back(g.at(id));
   return out;
 }

@@ -256,8 +256,9 @@ void SameElement::JoinSums() {
         const auto add = [&](const Sum& one, int64_t by) {
           sum += one.sum * by;
           return std::ranges::all_of(one.terms, [&](const Term& t) {
-            return !t.fixed && (!t.in_a || a.Add(t.atom, t.c * by)) &&
-                   (!t.in_b || b.Add(t.atom, t.c * by));
+            int64_t c = 0;
+            return !t.fixed && !__builtin_mul_overflow(t.c, by, &c) &&
+                   (!t.in_a || a.Add(t.atom, c)) && (!t.in_b || b.Add(t.atom, c));
           });
         };
         if (!add(x, n / g) || !add(y, q.c / g)) continue;

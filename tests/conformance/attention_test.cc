@@ -309,6 +309,54 @@ TEST_F(AttentionTest, AgreesWhereTheShiftFallsWhileTheMaximumRises) {
   ExpectEvaluated(Root(plan), operands, 3);
 }
 
+// The values lie in pages of as many keys as a block of the mask, or have a scale for each of
+// these: they depend on the block and on the place in it, and not on their sum alone.
+TEST_F(AttentionTest, AgreesWhereValuesAreTiledAlongTheKeys) {
+  constexpr int64_t kHeads = 2, kLength = 256, kPage = 32, kChannels = 32;
+  constexpr int64_t kPages = kLength / kPage;
+  for (const bool scaled : {false, true}) {
+    SCOPED_TRACE(scaled);
+    Builder b;
+    const Tensor q = b.Param(DType::kFloat32, {kHeads, kLength, kChannels}, "q");
+    const Tensor k = b.Param(DType::kFloat32, {kHeads, kLength, kChannels}, "k");
+    const Tensor v = b.Param(DType::kFloat32, {kPages, kHeads, kPage, kChannels}, "v");
+    const Tensor scale = b.Param(DType::kFloat32, {kHeads, kPages, 1, 1}, "scale");
+    const Tensor tiled =
+        scaled ? v.Reshape({kHeads, kPages, kPage, kChannels}) * scale : v.Permute({1, 0, 2, 3});
+    const Tensor at = b.Iota(DType::kInt32, kLength);
+    const Tensor scores = at.Unsqueeze(-1).Lt(at).Where(-kInf, q.MatMul(k.Transpose(-1, -2)));
+    Tensor y = scores.Softmax(-1).MatMul(tiled.Reshape({kHeads, kLength, kChannels}));
+    if (!scaled) y = y * scale.Reshape({kHeads, kPages, 1}).Sum({1}, true);
+    b.Output(y, "y");
+    const absl::StatusOr<Plan> plan = b.Finish();
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::mt19937 random(19);
+    constexpr int64_t kElements = kHeads * kLength * kChannels;
+    const Slots operands{Floats(kElements, random), Floats(kElements, random),
+                         Floats(kElements, random), Floats(kHeads * kPages, random),
+                         std::vector<uint8_t>(kElements * 4)};
+    ExpectEvaluated(Root(plan), operands, 4);
+  }
+}
+
+// Where the maximum is infinite and the kernel subtracts 0, weights are infinite, too.
+TEST_F(AttentionTest, AgreesWhereAScoreIsInfiniteAndNothingIsSubtracted) {
+  const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 192, .channels = 32};
+  Builder b;
+  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
+  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
+  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const Tensor scores =
+      b.Iota(DType::kInt32, s.keys).Eq(5).Where(kInf, q.MatMul(k.Transpose(-1, -2)));
+  const Tensor most = scores.Max({-1}, true);
+  const Tensor weights = (scores - (most - most).Eq(0.0).Where(most, 0.0)).Exp();
+  b.Output(weights.MatMul(v), "y");
+  const absl::StatusOr<Plan> plan = b.Finish();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::mt19937 random(23);
+  ExpectEvaluated(Root(plan), Operands(s, random), 3);
+}
+
 // The last tile of rows is moved back until it is whole: what it computes again must not have been
 // overwritten by what it is added to.
 TEST_F(AttentionTest, AddsToAnOperandThatDies) {

@@ -131,6 +131,7 @@ class Device(Message):
     generation: int = uint64(12)
     memory_generation: int = uint64(13)
     rates: list[OperationRate] = repeated(14, OperationRate)
+    of_tenant: bool = boolean(15)
 
 
 @dataclass

@@ -215,6 +215,27 @@ TEST(QuantizeLinear, MaximaBetweenTheSameScalesAreOfBytes) {
   }
 }
 
+// What only looks like dequantizing: a difference that wraps around is no longer in the order of
+// the bytes.
+TEST(QuantizeLinear, MaximaAreOfFloatsWhereADifferenceWraps) {
+  ModelWriter writer;
+  writer.Input("x", DType::kUInt8, {1, 1, 2, 2})
+      .Initializer("far", HostTensor::Of<int32_t>({}, {-2147483548}))
+      .Initializer("one", Scalar(1))
+      .Node("Cast", {"x"}, {"wide"}, {{"to", int64_t{6}}})
+      .Node("Sub", {"wide", "far"}, {"less"})
+      .Node("Cast", {"less"}, {"float"}, {{"to", int64_t{1}}})
+      .Node("Mul", {"float", "one"}, {"d"})
+      .Node("MaxPool", {"d"}, {"y"}, {{"kernel_shape", std::vector<int64_t>{2, 2}}})
+      .Output("y");
+  const std::string file = writer.File(13);
+  const auto onnx = ImportOnnx(file);
+  ASSERT_TRUE(onnx.ok()) << onnx.status();
+  const auto got = test::Run(*onnx, {Bytes({1, 1, 2, 2}, {50, 200, 120, 99})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].Values<float>(), (std::vector<float>{2147483647.0f}));
+}
+
 // Windows that may lie in the padding alone are of floats, where these are -inf.
 TEST(QuantizeLinear, WindowsWithoutElementsAreOfFloats) {
   ModelWriter writer;

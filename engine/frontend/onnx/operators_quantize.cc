@@ -1,5 +1,6 @@
 // Quantization: y = saturate(round(x / scale) + zero point), halves rounded to even.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
@@ -116,6 +117,8 @@ Tensor Dequantized::Of(const Tensor& other) const {
   return x.Cast(DType::kFloat32) * static_cast<double>(scale);
 }
 
+constexpr int64_t kFarthestZero = 1 << 16;
+
 std::optional<Dequantized> DequantizedOf(const Tensor& x) {
   UOp u = x.uop();
   if (!u.valid() || !u.is(Op::kMul) || u.dtype() != DType::kFloat32 || !u.src(1).is_const()) {
@@ -129,10 +132,13 @@ std::optional<Dequantized> DequantizedOf(const Tensor& x) {
     return true;
   };
   u = u.src(0);
-  if (!(out.scale > 0) || !widened(DType::kFloat32)) return std::nullopt;
+  if (!(out.scale > 0) || !std::isfinite(out.scale) || !widened(DType::kFloat32)) {
+    return std::nullopt;
+  }
   if (u.is(Op::kSub)) {
     const std::optional<int64_t> zero = KnownInteger(u.src(1));
-    if (!zero) return std::nullopt;
+    // Farther away the difference may wrap around, and the largest would be another one.
+    if (!zero || *zero < -kFarthestZero || *zero > kFarthestZero) return std::nullopt;
     out.zero = *zero;
     u = u.src(0);
   }
