@@ -75,7 +75,12 @@ void RemoteServer::Start() {
 // their sessions here first: nobody else may close one.
 void RemoteServer::Stop() {
   const auto links = Links();
-  for (const auto& link : links) link->Drain(options_.drain);
+  // One limit for all of them: a service manager waits for the process no longer than that.
+  const int64_t end =
+      SteadyNs() + absl::ToInt64Nanoseconds(std::min(options_.drain, absl::Hours(24)));
+  for (const auto& link : links) {
+    link->Drain(absl::Nanoseconds(std::max<int64_t>(0, end - SteadyNs())));
+  }
   {
     ReleasableLock lock(mutex_);
     while (live_links_ != links.size()) changed_.wait(lock);
