@@ -248,7 +248,9 @@ absl::StatusOr<std::unique_ptr<Generation>> HostedOpening::Open(uint64_t generat
   WorkerEvent event;
   event.worker = whose_;
   DriverProcess::Options process = Process(generation);
-  // A rate, which nobody ends early.
+  // The pause behind processes that ended at once, which nothing can end early: a rate, and not a
+  // wait for an event. It is a second at most (short_lives.h), and the start that follows takes as
+  // long; whoever opens waits for that anyway, on a thread for long work.
   std::this_thread::sleep_for(std::chrono::nanoseconds(next_start_ns() - SteadyNs()));
   {
     const MutexLock lock(current_->mutex);

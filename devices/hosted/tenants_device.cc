@@ -12,6 +12,7 @@
 
 #include "devices/api/idle_at_once.h"
 #include "devices/api/preparing_queue.h"
+#include "devices/hosted/tenant_keeper.h"
 #include "devices/hosted/tenant_slot.h"
 #include "devices/hosted/worker_places.h"
 #include "engine/base/mutex.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -41,6 +42,13 @@ Slots Operands(const AttentionShape& s, std::mt19937& random) {
   const int64_t k = s.batch * s.groups * s.keys * s.channels;
   return {Floats(q, random), Floats(k, random), Floats(k, random),
           std::vector<uint8_t>(static_cast<size_t>(q) * 4)};
+}
+
+// The arguments that Operands fills.
+std::array<Tensor, 3> Inputs(Builder& b, const AttentionShape& s) {
+  return {b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q"),
+          b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k"),
+          b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v")};
 }
 
 AttentionShape RandomShape(std::mt19937& random, int64_t most) {
@@ -232,9 +240,7 @@ TEST_F(AttentionTest, AgreesWhereRowsAreHidden) {
     return (query * 31 + key * 17) % 5 != 0;
   };
   Builder b;
-  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const auto [q, k, v] = Inputs(b, s);
   const Tensor mask = b.Param(DType::kInt32, {s.queries, s.keys}, "mask");
   const Tensor scores = q.MatMul(k.Transpose(-1, -2)) / std::sqrt(static_cast<double>(s.channels));
   b.Output(mask.Ne(0).Where(scores, -kInf).Softmax().MatMul(v), "y");
@@ -268,9 +274,7 @@ TEST_F(AttentionTest, AgreesWithOtherShifts) {
   for (const bool clipped : {false, true}) {
     SCOPED_TRACE(clipped);
     Builder b;
-    const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-    const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-    const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+    const auto [q, k, v] = Inputs(b, s);
     const Tensor scores = q.MatMul(k.Transpose(-1, -2)).Contiguous();
     const Tensor hides = b.Iota(DType::kInt32, s.queries).Unsqueeze(-1).FloorMod(5).Eq(3);
     const Tensor seen = hides.Where(-kInf, (scores * 0.02).Tanh() * 4.0);
@@ -293,9 +297,7 @@ TEST_F(AttentionTest, AgreesWithOtherShifts) {
 TEST_F(AttentionTest, AgreesWhereTheShiftFallsWhileTheMaximumRises) {
   const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 197, .channels = 32};
   Builder b;
-  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const auto [q, k, v] = Inputs(b, s);
   const Tensor scores = (q.MatMul(k.Transpose(-1, -2)) * 0.02).Tanh() - 200.0;
   const Tensor seen = b.Iota(DType::kInt32, s.keys).Lt(120).Where(-1e9, scores);
   const Tensor most = seen.Max({-1}, true);
@@ -343,9 +345,7 @@ TEST_F(AttentionTest, AgreesWhereValuesAreTiledAlongTheKeys) {
 TEST_F(AttentionTest, AgreesWhereAScoreIsInfiniteAndNothingIsSubtracted) {
   const AttentionShape s{.heads = 2, .groups = 2, .queries = 128, .keys = 192, .channels = 32};
   Builder b;
-  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const auto [q, k, v] = Inputs(b, s);
   const Tensor scores =
       b.Iota(DType::kInt32, s.keys).Eq(5).Where(kInf, q.MatMul(k.Transpose(-1, -2)));
   const Tensor most = scores.Max({-1}, true);
@@ -363,9 +363,7 @@ TEST_F(AttentionTest, AddsToAnOperandThatDies) {
   const AttentionShape s{.heads = 8, .groups = 8, .queries = 100, .keys = 200, .channels = 32};
   std::mt19937 random(3);
   Builder b;
-  const Tensor q = b.Param(DType::kFloat32, {s.batch, s.heads, s.queries, s.channels}, "q");
-  const Tensor k = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "k");
-  const Tensor v = b.Param(DType::kFloat32, {s.batch, s.groups, s.keys, s.channels}, "v");
+  const auto [q, k, v] = Inputs(b, s);
   const Tensor residual = (q * 2.0).Contiguous();
   const Tensor y = (q.ScaledDotProductAttention(k, v) + residual).Contiguous();
   b.Output(y.Flip({-1}) + y, "y");
