@@ -242,6 +242,20 @@ TestedDriver InWorker(TestedDriver row, const HostedOptions& options) {
   return row;
 }
 
+TestedDriver OpenClInWorker(bool by_tenant) {
+  return InWorker(
+      {.name = "opencl",
+       .open = nullptr,
+       .next = &OpenClNext,
+       .place = &OpenClPlace,
+       .absent = [] { return WhyNoOpenCl(); },
+       .no_tensor_maps = "OpenCL C has none",
+       .queues = 2},
+      {.prefix = "OPENCL",
+       .setup = {.driver = "opencl", .library = OpenClLibrary(), .inexact = OpenClIsInexact()},
+       .by_tenant = by_tenant});
+}
+
 std::unique_ptr<Device> OpenWorkers(const QueueLimits& limits) {
   TheWorkers().Repair();
   TheWorkers().pid = 0;
@@ -422,28 +436,8 @@ std::vector<TestedDriver> AllDrivers() {
                 .by_tenant = true}),
       InWorker(FakeAmd("hip_fake_wave64", 0x942, "gfx942", /*is_virtual=*/false),
                {.prefix = "HIP", .setup = {.driver = "hip", .library = TELEGRAD_FAKE_HIP}}),
-      InWorker({.name = "opencl",
-                .open = nullptr,
-                .next = &OpenClNext,
-                .place = &OpenClPlace,
-                .absent = [] { return WhyNoOpenCl(); },
-                .no_tensor_maps = "OpenCL C has none",
-                .queues = 2},
-               {.prefix = "OPENCL",
-                .setup = {.driver = "opencl",
-                          .library = OpenClLibrary(),
-                          .inexact = OpenClIsInexact()}}),
-      InWorker(
-          {.name = "opencl",
-           .open = nullptr,
-           .next = &OpenClNext,
-           .place = &OpenClPlace,
-           .absent = [] { return WhyNoOpenCl(); },
-           .no_tensor_maps = "OpenCL C has none",
-           .queues = 2},
-          {.prefix = "OPENCL",
-           .setup = {.driver = "opencl", .library = OpenClLibrary(), .inexact = OpenClIsInexact()},
-           .by_tenant = true}),
+      OpenClInWorker(/*by_tenant=*/false),
+      OpenClInWorker(/*by_tenant=*/true),
 #endif
 #ifdef TELEGRAD_FAILING_OPENCL
       {.name = "opencl_faulty",
