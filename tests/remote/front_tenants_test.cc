@@ -2,6 +2,8 @@
 // only those for which that server lets the front act are served.
 #include <signal.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "engine/ir/content_hash.h"
@@ -229,6 +231,44 @@ TEST_F(FrontTenants, LearnWhatBecameOfTheirWorkersThere) {
     workers.erase(his_worker);
     ASSERT_EQ(workers.size(), 1u);
   }
+}
+
+// A tenant loses its session on the far server while its worker there is away, so nobody of it can
+// ask how that is. When both may be again, it works, and is not kept out for what was last heard.
+TEST_F(FrontTenants, ComeBackThoughTheirSessionEndedWhileTheirWorkerWasAway) {
+  const std::string library = keys_->path("libcuda.so"), tenants = keys_->path("tenants");
+  std::filesystem::copy_file(TELEGRAD_FAKE_CUDA, library);
+  constexpr char kGranted[] = "[front]\nacts_for = alice\n[alice]\n[ops]\n";
+  StartBoth(kGranted, {"--isolate", "tenant", "--cuda-library", library, "--cuda-devices", "1",
+                       "--cuda-memory", "100000000"});
+  const auto alice = *Connect(address_, keys_->WithToken(keys_->Token("alice")));
+  const auto is_healthy = [&] {
+    const auto devices = alice->ListDevices();
+    return devices.ok() && std::ranges::any_of(*devices, [](const DeviceInfo& device) {
+             return device.name == "b/CUDA:0" && device.healthy;
+           });
+  };
+  auto hers = std::make_unique<FarCounter>(*alice);
+  ASSERT_EQ(hers->Run(), absl::OkStatus());
+  const std::set<pid_t> workers = DriversOf(far_->pid());
+  ASSERT_EQ(workers.size(), 1u);
+  std::filesystem::remove(library);  // no further one starts
+  kill(*workers.begin(), SIGKILL);
+  absl::Status status;
+  while (status.ok()) status = hers->Run();
+  ASSERT_TRUE(Becomes([&] { return !is_healthy(); }));
+  std::ofstream(tenants) << "[front]\nacts_for = bob\n[alice]\n[ops]\n";
+  far_->Signal(SIGHUP);
+  const auto ops = *Connect(far_address_, keys_->WithToken(keys_->Token("ops", {"--admin"})));
+  ASSERT_TRUE(Becomes([&] { return ops->Stats()->at("telegrad_sessions") == 0; }));
+  std::filesystem::copy_file(TELEGRAD_FAKE_CUDA, library);
+  std::ofstream(tenants) << kGranted;
+  far_->Signal(SIGHUP);
+  EXPECT_TRUE(Becomes([&] {
+    hers = std::make_unique<FarCounter>(*alice);
+    status = hers->Run();
+    return status.ok();
+  })) << status;
 }
 
 // From a server to another directly, under TLS: a tenant's buffer to the same tenant's session,
