@@ -12,7 +12,7 @@ namespace {
 // Assumed rate of a device that declares none, which may be a disk.
 constexpr double kUnknownBytesPerSecond = 2e9;
 // Copies are not cut into smaller parts, because each part is a command.
-constexpr int64_t kLeastCopy = int64_t{4} << 20, kLeastBetweenServers = int64_t{64} << 20;
+constexpr int64_t kLeastCopy = int64_t{4} << 20, kLeastBetweenServers = int64_t{1} << 30;
 
 class Direct final : public RunQueues {
  public:

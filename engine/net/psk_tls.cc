@@ -8,6 +8,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -31,6 +32,8 @@ constexpr unsigned char kSuite[] = {0x13, 0x01};
 constexpr const char* kSuiteName = "TLS_AES_128_GCM_SHA256";
 // Received at a time: several records.
 constexpr size_t kReadAhead = 128 << 10;
+// Encrypted by one call, during which nothing is received.
+constexpr size_t kMostSent = 256 << 10;
 constexpr size_t kMaxIdentity = 64;
 // Under one key: far below the 2^24.5 records that AES-GCM is good for (RFC 8446, section 5.5).
 constexpr uint64_t kBytesOfKey = uint64_t{64} << 30;
@@ -192,6 +195,7 @@ class TlsSocket final : public StreamSocket {
       SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);  // goes with the next bytes
       sent_ = 0;
     }
+    out = out.first(std::min(out.size(), kMostSent));
     size_t bytes = 0;
     const int result = SSL_write_ex(ssl_.get(), out.data(), out.size(), &bytes);
     sent_ += bytes;

@@ -14,7 +14,8 @@
 namespace telegrad {
 namespace {
 
-// Of one call of the kernel: what it copied is then still in the second cache for who sums it up.
+// Received by one call of the kernel: what it copied is then still in the second cache for who sums
+// it up.
 constexpr size_t kCallBytes = 256 << 10;
 
 absl::Status Broken(std::string_view what) {
@@ -58,8 +59,7 @@ absl::Status StreamSocket::Receive(std::span<std::byte> into) {
 absl::Status StreamSocket::Send(std::span<const std::byte> bytes, bool more) {
   while (!bytes.empty()) {
     TG_RETURN_IF_ERROR(CheckDeadline());
-    const size_t n = std::min(bytes.size(), kCallBytes);
-    TG_ASSIGN_OR_RETURN(const Moved moved, TrySend(bytes.first(n), more || n < bytes.size()));
+    TG_ASSIGN_OR_RETURN(const Moved moved, TrySend(bytes, more));
     bytes = bytes.subspan(moved.bytes);
     if (moved.bytes == 0) TG_RETURN_IF_ERROR(Await(moved.wait_for));
   }
@@ -137,6 +137,8 @@ absl::StatusOr<StreamSocket::Moved> StreamSocket::TryReceive(std::span<std::byte
 
 absl::StatusOr<StreamSocket::Moved> StreamSocket::TrySend(std::span<const std::byte> bytes,
                                                           bool more) {
+  // All in one call: in calls of 256 KiB, the receiver is woken and asked for room far more often,
+  // and both ends take twice the processor time.
   while (true) {
     const ssize_t n = send(fd_.get(), bytes.data(), bytes.size(),
                            MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));

@@ -39,6 +39,7 @@ SERVING_BENCH = "tests/bench/serving_bench"
 RAW_TCP = "tests/bench/raw_tcp"
 TURN_SECONDS = 300  # no single measurement takes longer
 BUILD_SECONDS = 3600  # nor does a build
+LINK_RATE = 250  # megabytes a second, a link that keeps no core busy
 START_SECONDS = 60  # nor does a server take longer to listen, or to end
 
 
@@ -206,20 +207,25 @@ class Bench:
                            ["--listen", "127.0.0.1:0", "--bulk-listen", self.far_bulk[apart]], {},
                            self.server_cores if apart else ())
 
-    def front_address(self, ms=0, apart=False):
-        """A front of that server, over a link of so many ms there and back, which its bulk sockets take, too."""
+    def front_address(self, ms=0, apart=False, rate=0):
+        """A front of that server, over a link of so many ms there and back, which its bulk sockets take, too.
+        rate: megabytes a second that the bulk sockets' link carries each way; 0: no limit."""
         there, bulk = self.far_address(apart), self.far_bulk[apart]
         cores = self.client_cores if apart else ()
         if ms:
-            there, bulk = (self.server(f"link of {ms} ms to {at}", "tests/bench/delay_proxy", [at, str(ms)], {}, cores)
-                           for at in (there, bulk))
-        return self.server(f"front over {ms} ms, apart: {apart}", TELEGRADD,
+            there, bulk = (self.link(at, ms, rate if at == bulk else 0, cores) for at in (there, bulk))
+        return self.server(f"front over {ms} ms, {rate} MB/s, apart: {apart}", TELEGRADD,
                            ["--listen", "127.0.0.1:0", "--remote", f"far={there}", "--remote-bulk", f"far={bulk}"], {},
                            cores)
 
-    def far(self, ms=0, program=OPERATIONS_BENCH, arguments=()):
+    def link(self, address, ms, rate=0, cores=()):
+        """A link to the address, of so many ms there and back and, except for 0, so many megabytes a second."""
+        return self.server(f"link of {ms} ms, {rate} MB/s to {address}", "tests/bench/delay_proxy",
+                           [address, str(ms), *([str(rate)] if rate else [])], {}, cores)
+
+    def far(self, ms=0, program=OPERATIONS_BENCH, arguments=(), rate=0):
         """A benchmark on the device of another daemon, behind a link of so many ms there and back."""
-        return self.number(program, [self.front_address(ms), *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
+        return self.number(program, [self.front_address(ms, rate=rate), *arguments], {"TELEGRAD_DEVICE": "far/CPU:0"})
 
     def training(self, address, device):
         """Images a second of the network that `telegrad train digits` trains, on the clients' cores."""
@@ -267,8 +273,10 @@ class Bench:
         return self.number(TELEGRAD_BENCH, [address, f"shared_{direction}", "9"],
                            {"TELEGRAD_LOCAL_SOCKET": path})
 
-    def raw_tcp(self, direction):
+    def raw_tcp(self, direction, ms=0, rate=0):
         address = self.server("raw_tcp", RAW_TCP, ["serve"], {})
+        if ms:
+            address = self.link(address, ms, rate)
         return self.number(RAW_TCP, [address, direction, "256", "5"])
 
     def loops(self, order):
@@ -369,6 +377,12 @@ ROWS = [
           telegrad=lambda b, d=direction: b.far(0, TELEGRAD_BENCH, (d, "5")),
           peer=lambda b, d=direction: b.number(TELEGRAD_BENCH, [b.far_address(), d, "5"]))
       for direction in ("upload", "download")),
+    # The same where the link to the far server is the limit: 250 MB a second each way, 1 ms there and back; against a
+    # plain TCP connection over such a link.
+    *(Row(f"link_{direction}", "GB/s", (">=", 0.9), turns=3,
+          telegrad=lambda b, d=direction: b.far(1, TELEGRAD_BENCH, (d, "3"), rate=LINK_RATE),
+          peer=lambda b, d=raw: b.raw_tcp(d, 1, LINK_RATE))
+      for direction, raw in (("upload", "up"), ("download", "down"))),
     # 256 MiB from a server to another, against one plain TCP connection.
     Row("server_to_server", "GB/s", (">=", 0.9), turns=5,
         telegrad=lambda b: b.between("5"),

@@ -1,9 +1,10 @@
 // A TCP proxy on the loopback that delivers what it gets later: half of a round trip each way, with
-// nothing lost and no limit on what is under way. It takes as little processor time as it can, for
-// what is measured through it shares the machine with it: one thread for both directions of a
-// connection, which sleeps until the next bytes come or are due.
+// nothing lost. All connections together carry no more than so many megabytes a second each way,
+// where a rate is given; else there is no limit on what is under way. It takes as little processor
+// time as it can, for what is measured through it shares the machine with it: one thread for both
+// directions of a connection, which sleeps until the next bytes come or are due.
 //
-// Usage: delay_proxy HOST:PORT MILLISECONDS    prints "listening on HOST:PORT"
+// Usage: delay_proxy HOST:PORT MILLISECONDS [MEGABYTES]    prints "listening on HOST:PORT"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -30,6 +32,36 @@ using Clock = std::chrono::steady_clock;
 // What becomes due within so much of a look at the clock is sent with what is due.
 constexpr auto kTogether = std::chrono::microseconds(20);
 
+// What a link of that rate, which takes at most kAhead of its time, holds up.
+constexpr auto kAhead = std::chrono::milliseconds(2);
+
+// One direction of all connections.
+class Link {
+ public:
+  // 0: no limit.
+  void SetRate(double bytes_per_second) { rate_ = bytes_per_second; }
+  // When the link can take more bytes; the past if it can now.
+  Clock::time_point room() {
+    const std::lock_guard lock(mutex_);
+    return free_ - kAhead;
+  }
+  // When the last of these bytes has left it.
+  Clock::time_point Take(size_t bytes) {
+    const auto now = Clock::now();
+    if (rate_ == 0) return now;
+    const std::lock_guard lock(mutex_);
+    free_ =
+        std::max(free_, now) +
+        std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(bytes) / rate_ * 1e9));
+    return free_;
+  }
+
+ private:
+  double rate_ = 0;
+  std::mutex mutex_;
+  Clock::time_point free_{};
+};
+
 struct Received {
   Clock::time_point due;
   std::string bytes;  // empty: the end
@@ -38,14 +70,19 @@ struct Received {
 // One direction of a connection.
 class Pipe {
  public:
-  Pipe(int from, int to, Clock::duration delay) : from_(from), to_(to), delay_(delay) {}
+  Pipe(int from, int to, Clock::duration delay, Link* link)
+      : from_(from), to_(to), delay_(delay), link_(link) {}
 
   bool is_open() const { return !ended_; }
-  // What is waited for at either end.
-  short EventsOfFrom() const { return heard_end_ ? 0 : POLLIN; }
+  // What is waited for at either end: no more bytes before the link has room for them.
+  short EventsOfFrom() const { return heard_end_ || room_ > Clock::now() ? 0 : POLLIN; }
   short EventsOfTo() const { return out_.empty() ? 0 : POLLOUT; }
+  // Of the next bytes, or of room for more.
   std::optional<Clock::time_point> due() const {
-    return pieces_.empty() ? std::nullopt : std::optional(pieces_.front().due);
+    std::optional<Clock::time_point> due;
+    if (!pieces_.empty()) due = pieces_.front().due;
+    if (!heard_end_ && room_ > Clock::now()) due = due ? std::min(*due, room_) : room_;
+    return due;
   }
 
   void Read() {
@@ -53,7 +90,9 @@ class Pipe {
     const ssize_t n = recv(from_, buffer, sizeof(buffer), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     heard_end_ = n <= 0;
-    pieces_.push_back({Clock::now() + delay_, std::string(buffer, n > 0 ? n : 0)});
+    const size_t bytes = n > 0 ? static_cast<size_t>(n) : 0;
+    pieces_.push_back({link_->Take(bytes) + delay_, std::string(buffer, bytes)});
+    room_ = link_->room();
   }
   // What is due by then, as far as it can be sent at once.
   void WriteUntil(Clock::time_point time) {
@@ -81,6 +120,8 @@ class Pipe {
  private:
   const int from_, to_;
   const Clock::duration delay_;
+  Link* const link_;
+  Clock::time_point room_{};
   std::deque<Received> pieces_;
   std::string out_;  // due
   bool heard_end_ = false, end_due_ = false, ended_ = false;
@@ -91,13 +132,13 @@ void NoDelay(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-void Carry(int client, const sockaddr_in& target, Clock::duration delay) {
+void Carry(int client, const sockaddr_in& target, Clock::duration delay, Link* links) {
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);  // nanoseconds that a wait may take longer
   const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(server, reinterpret_cast<const sockaddr*>(&target), sizeof(target)) == 0) {
     NoDelay(client);
     NoDelay(server);
-    Pipe up(client, server, delay), down(server, client, delay);
+    Pipe up(client, server, delay, &links[0]), down(server, client, delay, &links[1]);
     while (up.is_open() || down.is_open()) {
       std::optional<Clock::time_point> due = up.due();
       if (down.due()) due = due ? std::min(*due, *down.due()) : down.due();
@@ -119,7 +160,9 @@ void Carry(int client, const sockaddr_in& target, Clock::duration delay) {
   close(client);
 }
 
-int Serve(const std::string& address, int ms) {
+int Serve(const std::string& address, int ms, int megabytes) {
+  static Link links[2];
+  for (Link& link : links) link.SetRate(megabytes * 1e6);
   sockaddr_in target{}, own{};
   target.sin_family = own.sin_family = AF_INET;
   const size_t colon = address.rfind(':');
@@ -139,7 +182,7 @@ int Serve(const std::string& address, int ms) {
   while (true) {
     const int client = accept(listener, nullptr, nullptr);
     if (client < 0) return 1;
-    std::thread([=] { Carry(client, target, delay); }).detach();
+    std::thread([=] { Carry(client, target, delay, links); }).detach();
   }
 }
 
@@ -147,10 +190,13 @@ int Serve(const std::string& address, int ms) {
 }  // namespace telegrad::bench
 
 int main(int argc, char** argv) {
-  const int ms = argc == 3 ? std::atoi(argv[2]) : 0;
-  if (ms <= 0 || ms > 1000) {
-    std::fprintf(stderr, "Usage: delay_proxy HOST:PORT MILLISECONDS    1 to 1000\n");
+  const int ms = argc == 3 || argc == 4 ? std::atoi(argv[2]) : 0;
+  const int megabytes = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (ms <= 0 || ms > 1000 || (argc == 4 && megabytes <= 0)) {
+    std::fprintf(stderr,
+                 "Usage: delay_proxy HOST:PORT MILLISECONDS [MEGABYTES]\n"
+                 "MILLISECONDS: a round trip, 1 to 1000; MEGABYTES: a second, each way\n");
     return 2;
   }
-  return telegrad::bench::Serve(argv[1], ms);
+  return telegrad::bench::Serve(argv[1], ms, megabytes);
 }
