@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ class DeclaredDevice final : public Device {
   explicit DeclaredDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)) {}
 
   Rates declared;  // instead of the CPU's, where they are not 0
+  std::optional<DeviceLink> linked;
 
   const std::string& name() const override { return cpu_->name(); }
   const Target& target() const override { return cpu_->target(); }
@@ -28,6 +30,7 @@ class DeclaredDevice final : public Device {
   int64_t memory_used() const override { return cpu_->memory_used(); }
   Rates rates() const override { return declared.bytes > 0 ? declared : cpu_->rates(); }
   bool host_visible() const override { return cpu_->host_visible(); }
+  std::optional<DeviceLink> link() const override { return linked; }
   absl::StatusOr<std::shared_ptr<Memory>> Alloc(int64_t size) override { return cpu_->Alloc(size); }
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const ProgramImage& image) override {
     return cpu_->Load(image);
