@@ -174,6 +174,15 @@ constexpr Driver kDrivers[] = {
     {"remote", &OpenRemotes},
 };
 
+// How long a tenant's process may be at one slice, as on a CPU device in a process. One for all
+// tenants is not ended for a slow kernel of one of them.
+absl::Duration RunLimit(const DriverOptions& options) {
+  if (options.isolate != Isolation::kTenant || options.launch_ms <= 0) {
+    return absl::InfiniteDuration();
+  }
+  return absl::Milliseconds(options.launch_ms) + absl::Milliseconds(options.worker_hang_ms);
+}
+
 // Devices of a driver that is opened in processes of its own.
 Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptions& options,
                       std::vector<std::string>* notes) {
@@ -184,6 +193,7 @@ Devices OpenInWorkers(const Driver& driver, HostedSetup setup, const DriverOptio
                              .most_workers = options.gpu_workers,
                              .assembler = options.cuda_assembler,
                              .hang_limit = absl::Milliseconds(options.worker_hang_ms),
+                             .run_limit = RunLimit(options),
                              .on_event = options.on_worker},
                             notes);
   if (options.isolate != Isolation::kTenant) return devices;

@@ -18,6 +18,11 @@ namespace {
 // Of the stack; more is allocated.
 constexpr size_t kArenaBytes = 4096;
 
+// Answers, and bytes of reads in them, after which they are acknowledged where no operation carries
+// that: a quarter of what a server keeps.
+constexpr int kAcknowledgeEvery = 512;
+constexpr uint64_t kAcknowledgeBytes = 4 << 20;
+
 RunInfo ToRunInfo(const v1::RunResult& run) {
   RunInfo info{.cached = run.cached(),
                .kernels = static_cast<int>(run.kernels()),
@@ -107,7 +112,9 @@ absl::Status ExecuteStream::Answered(const v1::ExecuteResponse& response,
   }
   if (options_.resumable) {
     received_ = response.op_id();
-    ++unacknowledged_;
+    unacknowledged_bytes_ += envelope.payload_bytes;
+    acknowledges_ |=
+        ++unacknowledged_ >= kAcknowledgeEvery || unacknowledged_bytes_ >= kAcknowledgeBytes;
   }
   return absl::OkStatus();
 }

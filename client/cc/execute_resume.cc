@@ -36,10 +36,9 @@ bool IsOfTheConnection(const absl::Status& status) {
 
 void ExecuteStream::PrepareOpen() {
   open_sent_ = true;
-  unacknowledged_ = 0;
   v1::ExecuteRequest request;
   request.set_op_id(kOpenId);
-  request.set_acknowledged(received_);
+  request.set_acknowledged(AcknowledgedLocked());
   v1::Open& open = *request.mutable_open();
   open.set_protocol(connection_.server().protocol);
   open.set_client(connection_.options().client);
@@ -129,11 +128,18 @@ std::vector<ExecuteStream::Sent> ExecuteStream::TakenLocked(uint64_t id) {
   return taken;
 }
 
+// The operation up to which a message acknowledges answers.
+uint64_t ExecuteStream::AcknowledgedLocked() {
+  unacknowledged_ = 0;
+  unacknowledged_bytes_ = 0;
+  acknowledges_ = false;
+  return received_;
+}
+
 void ExecuteStream::PrepareAcknowledgement() {
   v1::ExecuteRequest request;
   request.set_op_id(received_);
-  request.set_acknowledged(received_);
-  unacknowledged_ = 0;
+  request.set_acknowledged(AcknowledgedLocked());
   const grpc::Slice slice(request.SerializeAsString());
   outgoing_ = grpc::ByteBuffer(&slice, 1);
 }
@@ -251,6 +257,8 @@ void ExecuteStream::KeepAlive() {
   if (status.ok()) taken = TakenLocked(response.last_op_id());
   const bool much = sent_bytes_ >= kMaxSentBytes / 2;
   keep_alive_at_ = steady_clock::now() + (much ? milliseconds(2) : lease_ / 3);
+  // While nothing is sent, the server would keep the last answers for as long as the session lives.
+  acknowledges_ |= unacknowledged_ > 0;
   mutex_.unlock();
   taken.clear();
   Pump();

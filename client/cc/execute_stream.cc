@@ -21,7 +21,6 @@ namespace {
 constexpr size_t kMaxQueued = 1024;      // operations not sent yet
 constexpr size_t kMaxPending = 16384;    // operations not acknowledged yet
 constexpr int kMaxSilent = 1024;         // then a Sync is sent, so that acknowledgements come
-constexpr int kAcknowledgeEvery = 512;   // answers, where no operation carries the acknowledgement
 constexpr size_t kCopiedPayload = 4096;  // shorter ones are not worth a slice of their own
 constexpr size_t kGatheredRoom = 4;  // operations as long as a message's first have room at once
 constexpr int kMaxHeld = 32;         // messages that go out together
@@ -270,7 +269,7 @@ ExecuteStream::Next ExecuteStream::NextLocked() const {
   if (!open_ || moving_) return Next::kNothing;
   if (repeat_ < sent_.size()) return Next::kRepeated;
   if (!queue_.empty() && sent_bytes_ < kMaxSentBytes) return Next::kQueued;
-  return unacknowledged_ >= kAcknowledgeEvery ? Next::kAcknowledgement : Next::kNothing;
+  return acknowledges_ ? Next::kAcknowledgement : Next::kNothing;
 }
 
 void ExecuteStream::Pump() {
@@ -327,8 +326,8 @@ uint64_t ExecuteStream::PrepareGathered() {
   Gathered& gathered = std::get<Gathered>(queue_.front().is);
   if (options_.resumable) {
     // Of a message of fields in any order, this is the first operation's.
-    AppendInteger(v1::ExecuteRequest::kAcknowledgedFieldNumber, received_, &gathered.message);
-    unacknowledged_ = 0;
+    AppendInteger(v1::ExecuteRequest::kAcknowledgedFieldNumber, AcknowledgedLocked(),
+                  &gathered.message);
   }
   const grpc::Slice slice(gathered.message);
   outgoing_ = grpc::ByteBuffer(&slice, 1);
@@ -342,8 +341,7 @@ uint64_t ExecuteStream::PrepareLong() {
   Long& operation = std::get<Long>(front.is);
   const uint64_t id = front.id++;
   if (options_.resumable) {
-    operation.request.set_acknowledged(received_);
-    unacknowledged_ = 0;
+    operation.request.set_acknowledged(AcknowledgedLocked());
   }
   mutex_.unlock();
   const bool last = PrepareMessage(id, operation);

@@ -171,6 +171,7 @@ class ExecuteStream final : public ExecuteTransport::User {
   uint64_t PrepareLong() TG_REQUIRES(mutex_);      // likewise; releases it meanwhile
   void PopQueued(size_t operations) TG_REQUIRES(mutex_);
   void PrepareAcknowledgement() TG_REQUIRES(mutex_);
+  uint64_t AcknowledgedLocked() TG_REQUIRES(mutex_);
   bool PrepareMessage(uint64_t id, Long& out);
   void Finish(const absl::Status& why);
 
@@ -242,9 +243,13 @@ class ExecuteStream final : public ExecuteTransport::User {
   // The first of sent_ that was not sent over this call.
   size_t repeat_ TG_GUARDED_BY(mutex_) = 0;
   int64_t sent_bytes_ TG_GUARDED_BY(mutex_) = 0;
-  uint64_t received_ TG_GUARDED_BY(mutex_) = 0;   // the last operation whose answer has arrived
-  int unacknowledged_ TG_GUARDED_BY(mutex_) = 0;  // answers since the last acknowledgement
-  std::string token_ TG_GUARDED_BY(mutex_);       // empty: never opened
+  uint64_t received_ TG_GUARDED_BY(mutex_) = 0;  // the last operation whose answer has arrived
+  // Since the last acknowledgement: answers, and bytes of reads in them, which the server keeps.
+  int unacknowledged_ TG_GUARDED_BY(mutex_) = 0;
+  uint64_t unacknowledged_bytes_ TG_GUARDED_BY(mutex_) = 0;
+  // They are acknowledged even though no operation carries that.
+  bool acknowledges_ TG_GUARDED_BY(mutex_) = false;
+  std::string token_ TG_GUARDED_BY(mutex_);  // empty: never opened
   uint64_t epoch_ TG_GUARDED_BY(mutex_) = 0;
   std::chrono::milliseconds lease_ TG_GUARDED_BY(mutex_){0};
   std::chrono::milliseconds grace_ TG_GUARDED_BY(mutex_){0};

@@ -274,9 +274,12 @@ void DriverProcess::LookAtTime(bool busy) {
   const int64_t now = SteadyNs(), limit = absl::ToInt64Nanoseconds(options_.hang_limit);
   if (!busy) {
     pinged_ = 0;
-    progressed_ = now;
+    fronts_ = {};
+    was_busy_ = false;
     return;
   }
+  // Since the last look, it may have slept for any time.
+  if (!std::exchange(was_busy_, true)) progressed_ = now;
   const bool heard = control().pong.load() == ping_;
   if (pinged_ != 0 && !heard && now - pinged_ > limit &&
       PatienceLeft(used_at_ping_, ProcessorUseOf(pid_), std::chrono::nanoseconds(now - pinged_),
@@ -285,6 +288,10 @@ void DriverProcess::LookAtTime(bool busy) {
   }
   if (now - progressed_.load() > absl::ToInt64Nanoseconds(options_.stuck_limit)) {
     return End(StrCat("has ended nothing for ", absl::FormatDuration(options_.stuck_limit)));
+  }
+  if (!LookAtRuns(now)) {
+    return End(
+        StrCat("has ended nothing of a queue for ", absl::FormatDuration(options_.run_limit)));
   }
   if (pinged_ == 0 || (heard && now - pinged_ > kPingNs)) {
     pinged_ = now;
@@ -301,6 +308,24 @@ void DriverProcess::LookAtTime(bool busy) {
     has_pending_ = true;
   }
   RingAll();
+}
+
+// False where one takes too long. What has ended counts as soon as the worker says so: this may be
+// called by what a callback waits for, when nothing has been collected for long.
+bool DriverProcess::LookAtRuns(int64_t now) {
+  const int64_t limit = absl::ToInt64Nanoseconds(options_.run_limit);
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    const uint64_t ended = control().queues[i].ended.value.load();
+    Front& front = fronts_[i];
+    if (ended == queues_[i]->sent() || queues_[i]->FirstWaits()) {
+      front = {};
+    } else if (front.since == 0 || front.ended != ended) {
+      front = {ended, now};
+    } else if (now - front.since > limit) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void DriverProcess::Collect() {

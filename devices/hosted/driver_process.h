@@ -65,6 +65,9 @@ class DriverProcess {
     absl::Duration hang_limit = absl::Seconds(1);
     // How long it may end nothing of what it has been given, nor answer a request.
     absl::Duration stuck_limit = absl::Minutes(5);
+    // How long the first submission that a queue has not ended may take, whatever else the worker
+    // does meanwhile, unless it waits for another queue.
+    absl::Duration run_limit = absl::InfiniteDuration();
     // How long it may take to open the driver, without the time for which it waits for a processor;
     // see PatienceLeft.
     std::chrono::nanoseconds patience = std::chrono::seconds(60);
@@ -155,6 +158,7 @@ class DriverProcess {
   bool AwaitTimes(size_t queue, uint64_t number, HostedTimes* times);
   void Sleep(bool busy);
   void LookAtTime(bool busy);
+  bool LookAtRuns(int64_t now);
   // Of the thread that reads:
   void Read();
   bool ReadSaying();
@@ -192,6 +196,13 @@ class DriverProcess {
   std::array<std::atomic<uint64_t>, kHostedQueues> collected_ = {};  // of each queue
   std::atomic<int64_t> progressed_ = 0;                              // SteadyNs
   int64_t pinged_ = 0, busy_until_ = 0;
+  bool was_busy_ = false;  // at the last look
+  // The first submission that a queue has not ended, as of the last look.
+  struct Front {
+    uint64_t ended = 0;  // before it
+    int64_t since = 0;   // SteadyNs; 0: there was none
+  };
+  std::array<Front, kHostedQueues> fronts_ = {};
   uint32_t ping_ = 0;
   ProcessorUse used_at_ping_ = {};
 

@@ -29,6 +29,7 @@ struct HostedOptions {
   // See DriverProcess::Options.
   absl::Duration hang_limit = absl::Seconds(1);
   absl::Duration stuck_limit = absl::Minutes(5);
+  absl::Duration run_limit = absl::InfiniteDuration();
   size_t longest_order = kMaxHostedOrder;
   absl::Duration short_life = kShortWorkerLife;
   int queue_capacity = HostQueueOptions{}.capacity;

@@ -200,6 +200,7 @@ DriverProcess::Options HostedOpening::Process(uint64_t generation) const {
                                  .own_caches = options_.by_tenant,
                                  .hang_limit = options_.hang_limit,
                                  .stuck_limit = options_.stuck_limit,
+                                 .run_limit = options_.run_limit,
                                  .longest_order = options_.longest_order,
                                  .short_life = options_.short_life,
                                  .on_over = options_.on_over};

@@ -355,6 +355,14 @@ void HostedQueue::FindCancelled(std::vector<HostedPoint>* cancelled) {
   }
 }
 
+bool HostedQueue::FirstWaits() const {
+  const MutexLock lock(mutex_);
+  return !flights_.empty() &&
+         std::ranges::any_of(flights_.front().item->native, [](const TimelinePoint& point) {
+           return point.timeline->value() < point.value;
+         });
+}
+
 size_t HostedQueue::TimedCommands(uint64_t number) const {
   const MutexLock lock(mutex_);
   const auto it = std::ranges::find(flights_, number, &Flight::number);

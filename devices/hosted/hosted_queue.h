@@ -54,6 +54,8 @@ class HostedQueue final : public Queue {
   void FailAll(const absl::Status& why);
   // Those on their way that are to end early, each once.
   void FindCancelled(std::vector<HostedPoint>* cancelled);
+  // Whether the first one on its way waits for another queue of the process.
+  bool FirstWaits() const;
   // Commands of a submission on its way whose times are asked for; 0: there is none such.
   size_t TimedCommands(uint64_t number) const;
   // Wakes its thread, if it sleeps.

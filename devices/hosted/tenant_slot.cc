@@ -108,6 +108,7 @@ void TenantSlot::Close() {
   if (bytes_ != nullptr) bytes_->Lose();
   last.swap(device_);
   place.swap(place_);
+  if (place != nullptr) place->NoteEnding();
   lock.unlock();
 }
 
@@ -362,6 +363,7 @@ std::unique_ptr<TenantRemains> TenantSlot::TakeRemains() {
   encoded_.clear();
   remains->device.swap(device_);
   remains->place.swap(place_);
+  if (remains->place != nullptr) remains->place->NoteEnding();
   generation_ = remains->device->generation();
   options_.opening->Forget();  // before another one can be started
   return remains;
@@ -379,12 +381,8 @@ std::optional<int64_t> TenantSlot::End() {
 }
 
 std::unique_ptr<TenantRemains> TenantSlot::EndIfIdle() {
-  std::unique_ptr<WorkerPlaces::Place> place;  // without the lock
   const MutexLock lock(mutex_);
-  if (!IsIdle()) return nullptr;
-  auto remains = TakeRemains();
-  place.swap(remains->place);
-  return remains;
+  return IsIdle() ? TakeRemains() : nullptr;
 }
 
 int64_t TenantSlot::last_use_ns() const {
@@ -420,13 +418,13 @@ absl::StatusOr<int64_t> TenantSlot::GiveBackAll() {
 
 int64_t TenantSlot::Look(const std::function<void()>& wake) {
   constexpr int64_t kNever = INT64_MAX;
-  const auto use = AtHand();
-  if (!use) return kNever;
-  // In this order: where the next generation comes in between, its memory is not taken for lost.
-  const uint64_t generation = (*use)->generation();
-  const bool lost = !(*use)->Health().ok();
   {
+    // Not as one more user: the tenant does nothing, and its process may be ended for another's.
     const MutexLock lock(mutex_);
+    if (closed_ || device_ == nullptr) return kNever;
+    // In this order: where the next generation comes in between, its memory is not taken for lost.
+    const uint64_t generation = device_->generation();
+    const bool lost = !device_->Health().ok();
     if (bytes_ != nullptr &&
         (bytes_->generation() < generation || (lost && bytes_->generation() == generation))) {
       bytes_->Lose();

@@ -28,7 +28,7 @@ class TenantSlot;
 
 // What is left of a tenant's process that is not used any more.
 struct TenantRemains {
-  // The last first.
+  // The last first: the place is taken until the process has ended.
   std::unique_ptr<WorkerPlaces::Place> place;
   std::unique_ptr<Device> device;
   std::vector<std::shared_ptr<LoadedProgram>> programs;
@@ -156,7 +156,7 @@ class TenantSlot {
 
   // The process and what is loaded in it, to be destroyed by a thread that is not the process's.
   // Null where there is none, or where the tenant has memory there or uses it at this moment. Its
-  // place is free at once.
+  // place is free when that is done.
   std::unique_ptr<TenantRemains> EndIfIdle();
   // When the tenant used it last: SteadyNs.
   int64_t last_use_ns() const;

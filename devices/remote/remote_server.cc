@@ -161,19 +161,21 @@ DeviceLink RemoteServer::link() const {
   return {round_trip_ns_, bytes_per_second_};
 }
 
+// With a device as the server names it.
+bool RemoteServer::BeginsWithDevice(std::string_view text) const {
+  return std::ranges::any_of(said_, [text](const auto& entry) {
+    const std::string& device = entry.first;
+    return text.starts_with(device) && text.size() > device.size() &&
+           absl::ascii_isdigit(text[device.size()]) == 0;
+  });
+}
+
 std::string RemoteServer::Words(const absl::Status& status) const {
   const std::string text(Reason(status));
   const bool limit = absl::IsResourceExhausted(status);
   if (!limit && !absl::IsUnavailable(status)) return text;
-  const char* separator = ": ";
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& [device, said] : said_) {
-      const bool named = text.starts_with(device) && text.size() > device.size() &&
-                         absl::ascii_isdigit(text[device.size()]) == 0;
-      if (named) separator = "/";
-    }
-  }
+  const MutexLock lock(mutex_);
+  const char* const separator = BeginsWithDevice(text) ? "/" : ": ";
   return StrCat(options_.name, separator, text, limit ? "; the limit is of the server at " : "",
                 limit ? options_.address : "");
 }
@@ -214,7 +216,13 @@ void RemoteServer::Hear(const DeviceInfo& device) {
 
 void RemoteServer::Hear(const DeviceInfo& device, Said* said) const {
   // Servers of earlier releases put a mark of their own behind it.
-  const std::string health = device.health.substr(0, device.health.find(" [telegrad/"));
+  std::string health = device.health.substr(0, device.health.find(" [telegrad/"));
+  // Behind the name of its code, "UNAVAILABLE: ", it may begin with a device's.
+  const size_t code = health.find(": ");
+  const size_t text = code == std::string::npos ? 0 : code + 2;
+  if (BeginsWithDevice(std::string_view(health).substr(text))) {
+    health.insert(text, StrCat(options_.name, "/"));
+  }
   said->health =
       device.healthy
           ? absl::OkStatus()

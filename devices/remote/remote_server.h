@@ -95,6 +95,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   // Those whose loss was noted ask how their devices are.
   void AskForTenants();
   bool HasOfTenants() const TG_REQUIRES(mutex_);
+  bool BeginsWithDevice(std::string_view text) const TG_REQUIRES(mutex_);
   // What the server says of it to that tenant. Null: it has said nothing.
   const Said* SaidTo(const std::string& device, const std::string& tenant) const
       TG_REQUIRES(mutex_);

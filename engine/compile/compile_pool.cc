@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/base/fair_tasks.h"
 #include "engine/base/hash.h"
 #include "engine/base/mutex.h"
+#include "engine/base/share.h"
 #include "engine/base/status.h"
 #include "engine/compile/compiler.h"
 #include "engine/compile/worker_process.h"
@@ -37,12 +39,13 @@ struct Job {
   int crashes = 0;          // but for those that somebody has killed
   std::string first_death;  // how the first of them ended
   bool done = false;
-  bool abandoned = false;            // by who asked: nobody takes the answer
-  Digest left = {};                  // the name under which it is in Pool::left_, if it is
-  WorkerProcess* process = nullptr;  // that has it
-  Clock::time_point begin;           // since when
-  int64_t took_ns = 0;               // in workers before
-  int64_t paid_ns = 0;               // of that, by those who asked before
+  bool abandoned = false;                     // by who asked: nobody takes the answer
+  Digest left = {};                           // the name under which it is in Pool::left_, if it is
+  WorkerProcess* process = nullptr;           // that has it
+  Clock::time_point begin;                    // since when
+  int64_t took_ns = 0;                        // in workers before
+  int64_t paid_ns = 0;                        // of that, by those who asked before
+  std::shared_ptr<const Share> left_by = {};  // while it goes on without anybody; null: no tenant
   absl::StatusOr<ProgramImage> result;
 };
 
@@ -87,6 +90,7 @@ class Pool final : public CompilePool {
     TG_RETURN_IF_ERROR(CheckIrSize(source, name));
     const Digest left_as = LeftAs(source, name, target);
     ReleasableLock lock(mutex_);
+    if (const auto owed = owed_.extract(budget->share())) budget->Worked(owed.mapped());
     std::shared_ptr<Job> job = TakeLeft(left_as);
     if (job == nullptr) {
       job = std::make_shared<Job>();
@@ -107,6 +111,7 @@ class Pool final : public CompilePool {
       if (absl::Status status = budget->CheckTime(); !status.ok()) {
         if (!waits && absl::IsDeadlineExceeded(status)) {
           Pay(budget, *job, job->took_ns + NsOf(Clock::now() - job->begin));
+          job->left_by = budget->share();
           LeaveToItself(job, left_as);
         } else {
           Pay(budget, *job, Abandon(job));
@@ -146,11 +151,20 @@ class Pool final : public CompilePool {
     BoundLeft();
   }
 
+  // Nobody waits for what it has taken since it was left, so who left it pays with the next job.
+  void Owe(Job& job) TG_REQUIRES(mutex_) {
+    std::erase_if(owed_, [](const auto& entry) { return entry.first.use_count() == 1; });
+    owed_[job.left_by] += job.took_ns - job.paid_ns;
+    job.paid_ns = job.took_ns;
+    job.left_by = nullptr;
+  }
+
   // The job that somebody has left, under way or done; else null. It is the caller's then.
   std::shared_ptr<Job> TakeLeft(const Digest& as) TG_REQUIRES(mutex_) {
     const auto at = std::ranges::find_if(left_, [&](const auto& job) { return job->left == as; });
     if (at == left_.end()) return nullptr;
     std::shared_ptr<Job> job = *at;
+    job->left_by = nullptr;
     left_.erase(at);
     return job;
   }
@@ -355,6 +369,7 @@ class Pool final : public CompilePool {
   void Finish(Job& job, absl::StatusOr<ProgramImage> result) TG_REQUIRES(mutex_) {
     job.result = std::move(result);
     job.done = true;
+    if (job.left_by != nullptr) Owe(job);
     BoundLeft();
     done_.notify_all();
   }
@@ -369,7 +384,9 @@ class Pool final : public CompilePool {
   ConditionVariable work_, done_, stopping_;
   FairTasks<std::shared_ptr<Job>> waiting_ TG_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Job>> left_ TG_GUARDED_BY(mutex_);  // the latest last
-  std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);   // those alive, for Interrupt
+  // By tenant, while there is one; see Owe.
+  std::map<std::shared_ptr<const Share>, int64_t> owed_ TG_GUARDED_BY(mutex_);
+  std::vector<WorkerProcess*> processes_ TG_GUARDED_BY(mutex_);  // those alive, for Interrupt
   absl::Status start_error_ TG_GUARDED_BY(mutex_);  // of the last start that has failed
   int64_t alive_ TG_GUARDED_BY(mutex_) = 0;
   int64_t start_ns_ TG_GUARDED_BY(mutex_) = 0;  // that the last start took

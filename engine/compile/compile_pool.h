@@ -17,7 +17,8 @@
 // killed and the next one takes its place. Where the time of a job is up, its worker goes on within
 // the deadline of one kernel, as a task of the same tenant: who sends the same kernel again waits
 // for it, or finds it done. So a graph that takes longer than its time, as on a busy machine, gets
-// on with every attempt.
+// on with every attempt. Where nobody waits for it any more, the tenant pays for the rest with the
+// next kernel that it has compiled.
 //
 // A worker that has ended is started again, at first at once, then after a delay that doubles until
 // one has compiled something. While no worker can be started, kernels fail with UNAVAILABLE. That a

@@ -157,7 +157,6 @@ Step ReadAction::DoDownload(Turn& turn, Buffer& buffer) const {
 }  // namespace
 
 std::optional<ReadResult> ReadResult::Kept() const {
-  if (held == nullptr) return *this;
   if (bytes > kMostKeptRead) return std::nullopt;
   ReadResult kept{.offset = offset, .bytes = bytes};
   kept.copy.assign(static_cast<const char*>(held->memory()->host()) + at, bytes);

@@ -31,7 +31,8 @@ struct ReadResult {
 
   // Of what is held, a copy of up to kMostKeptRead bytes.
   std::optional<ReadResult> Kept() const;
-  int64_t kept_bytes() const { return static_cast<int64_t>(copy.size()); }
+  bool kept_whole() const { return held == nullptr; }
+  int64_t kept_bytes() const { return static_cast<int64_t>(held == nullptr ? copy.size() : bytes); }
 };
 
 std::unique_ptr<Action> MakeAction(ReadOp op);

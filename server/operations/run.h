@@ -43,6 +43,7 @@ struct RunResult {
   std::shared_ptr<const TracedRun> traced;  // null unless it was asked for
 
   // The trace is sent only once.
+  bool kept_whole() const { return traced == nullptr; }
   std::optional<RunResult> Kept() const {
     RunResult kept = *this;
     kept.traced = nullptr;

@@ -20,14 +20,15 @@ class Result {
  public:
   virtual ~Result() = default;
   // What is kept of `self` for repetition: without device memory, and without what is sent only
-  // once. Null: it cannot be kept.
+  // once. `self` itself where that has neither. Null: it cannot be kept.
   virtual std::shared_ptr<const Result> Kept(const std::shared_ptr<const Result>& self) const = 0;
-  // Memory that keeping it takes beside its parts of fixed size.
+  // Memory that keeping it takes beside its parts of fixed size. Copies nothing.
   virtual int64_t kept_bytes() const = 0;
 };
 
 // A plain struct as a result. It may have a member kept_bytes(), and one Kept() that returns an
-// optional of itself; without them all of it is kept.
+// optional of itself, with a member kept_whole(), which says that nothing is left out; without them
+// all of it is kept.
 template <typename T>
 class ResultOf final : public Result {
  public:
@@ -36,6 +37,7 @@ class ResultOf final : public Result {
 
   std::shared_ptr<const Result> Kept(const std::shared_ptr<const Result>& self) const override {
     if constexpr (requires { value_.Kept(); }) {
+      if (value_.kept_whole()) return self;
       std::optional<T> kept = value_.Kept();
       return kept ? std::make_shared<const ResultOf>(*std::move(kept)) : nullptr;
     }

@@ -39,6 +39,7 @@ Session::Session(const Environment& env, std::shared_ptr<Tenant> tenant, Session
             of_tenant->metrics.Add(metric, n);
             own->Add(metric, n);
           }),
+      kept_bytes_(std::make_shared<Account>("kept_bytes", env.limits.kept_bytes, "")),
       sink_(std::move(sink)),
       place_(std::move(place)),
       transfers_(env.limits, queues_, counter_, tenant_->accounts.shared(Quota::kHostStaging)),
@@ -259,6 +260,8 @@ Session::SlotRef Session::NewSlot(uint64_t id, bool quiet,
 void Session::Finish(const SlotRef& slot) {
   std::shared_ptr<AnswerSink> sink;
   std::vector<SlotRef> emitted;  // go without the lock
+  const bool answers = !slot->quiet || !slot->answer.status.ok();
+  if (terms_.resumable && answers) slot->kept = Keep(slot->answer);
   {
     const MutexLock lock(mutex_);
     slot->done = true;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/base/budget.h"
@@ -98,20 +99,21 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
     bool begun = false;         // it was tried
     absl::Status refused = {};  // as one request too many, when it arrived
   };
+  // An answer of a resumable session that is not acknowledged, whether or not a sink has received
+  // it.
+  struct Kept {
+    Answer answer;
+    Reservation of_session = {}, of_tenant = {}, always_paid = {};
+  };
   // An operation whose answer is not given yet.
   struct Slot {
     bool done = false;
     bool quiet = false;                          // only an error is worth an answer
     std::shared_ptr<Cancellation> cancellation;  // of what is under way for it
     Answer answer;
+    std::optional<Kept> kept;  // of a resumable session, once it is done and worth an answer
   };
   using SlotRef = std::shared_ptr<Slot>;
-  // An answer of a resumable session that is not acknowledged, whether or not a sink has received
-  // it.
-  struct Kept {
-    Answer answer;
-    Reservation paid, always_paid;
-  };
 
   void Drain(OnThread where);
   void Unblock(OnThread where, uint64_t arming);
@@ -125,7 +127,7 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   void ReleaseStagedLocked(int64_t bytes) TG_REQUIRES(mutex_);
   // What goes out or is dropped is left to the caller, to go without the lock.
   void EmitLocked(std::vector<SlotRef>* emitted) TG_REQUIRES(mutex_);
-  void KeepLocked(const Answer& answer) TG_REQUIRES(mutex_);
+  Kept Keep(const Answer& answer) const;
   void ForgetLocked(uint64_t acknowledged, std::vector<Kept>* forgotten) TG_REQUIRES(mutex_);
   void RenewLocked() TG_REQUIRES(mutex_);
 
@@ -139,13 +141,13 @@ class Session final : public TransferOwner, public std::enable_shared_from_this<
   const std::function<void(Metric, int64_t)> counter_;  // keeps what it counts in
   const std::shared_ptr<Cancellation> cancellation_ = std::make_shared<Cancellation>();
   const std::shared_ptr<WorkProgress> compiling_ = std::make_shared<WorkProgress>();
+  const std::shared_ptr<Account> kept_bytes_;  // of the answers that are kept
 
   mutable Mutex mutex_;
   std::shared_ptr<AnswerSink> sink_ TG_GUARDED_BY(mutex_);
   std::deque<Queued> queue_ TG_GUARDED_BY(mutex_);
   std::deque<SlotRef> slots_ TG_GUARDED_BY(mutex_);
   std::deque<Kept> kept_ TG_GUARDED_BY(mutex_);
-  int64_t kept_bytes_ TG_GUARDED_BY(mutex_) = 0;
   uint64_t last_operation_ TG_GUARDED_BY(mutex_) = 0;
   int64_t ends_at_ TG_GUARDED_BY(mutex_) = INT64_MAX;
   Reservation place_ TG_GUARDED_BY(mutex_);

@@ -108,38 +108,36 @@ void Session::EmitLocked(std::vector<SlotRef>* emitted) {
     const bool ok = slot->answer.status.ok();
     if (!ok) Count(Metric::kOperationErrors, 1);
     if (slot->quiet && ok) continue;
-    if (terms_.resumable) KeepLocked(slot->answer);
+    if (slot->kept) kept_.push_back(*std::exchange(slot->kept, std::nullopt));
     if (sink_) sink_->OnAnswer(std::move(slot->answer));
   }
 }
 
-// Keeps an answer for repetition within the session's limit of host memory.
-void Session::KeepLocked(const Answer& answer) {
-  Answer kept{.id = answer.id, .status = answer.status};
-  if (answer.result != nullptr) kept.result = answer.result->Kept(answer.result);
-  bool whole = kept.result != nullptr || answer.result == nullptr;
+// What is kept of an answer for repetition, within the session's limit of host memory. Room is
+// reserved before anything is copied, and all of it goes without the lock, as a copy takes long.
+Session::Kept Session::Keep(const Answer& answer) const {
   const std::shared_ptr<Account>& account = tenant_->accounts.shared(Quota::kHostMemory);
-  std::optional<Reservation> paid;
-  if (whole) {
-    const int64_t bytes = static_cast<int64_t>(kept.status.message().size()) +
-                          (kept.result == nullptr ? 0 : kept.result->kept_bytes());
-    if (bytes <= env_.limits.kept_bytes - kept_bytes_) paid = Reservation::Try(account, bytes);
-    whole = paid.has_value();
-  }
-  if (!whole) {
-    paid.emplace();
-    kept.result = nullptr;
-    kept.status = absl::AbortedError(
+  const std::shared_ptr<const Result>& result = answer.result;
+  const int64_t bytes = static_cast<int64_t>(answer.status.message().size()) +
+                        (result == nullptr ? 0 : result->kept_bytes());
+  Kept kept{.answer = {.id = answer.id, .status = answer.status}};
+  std::optional<Reservation> of_session = Reservation::Try(kept_bytes_, bytes), of_tenant;
+  if (of_session) of_tenant = Reservation::Try(account, bytes);
+  if (of_tenant && result != nullptr) kept.answer.result = result->Kept(result);
+  if (of_tenant && (result == nullptr) == (kept.answer.result == nullptr)) {
+    kept.of_session = *std::move(of_session);
+    kept.of_tenant = *std::move(of_tenant);
+  } else {
+    kept.answer.status = absl::AbortedError(
         "the stream broke before the client had received all of the answer, which is too large to "
         "be kept; request it again");
   }
-  kept_bytes_ += paid->amount();
-  kept_.push_back({std::move(kept), *std::move(paid), Reservation::Charge(account, kKeptAnswer)});
+  kept.always_paid = Reservation::Charge(account, kKeptAnswer);
+  return kept;
 }
 
 void Session::ForgetLocked(uint64_t acknowledged, std::vector<Kept>* forgotten) {
   while (!kept_.empty() && kept_.front().answer.id <= acknowledged) {
-    kept_bytes_ -= kept_.front().paid.amount();
     forgotten->push_back(std::move(kept_.front()));
     kept_.pop_front();
   }

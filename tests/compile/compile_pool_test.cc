@@ -270,6 +270,43 @@ TEST_F(CompilePoolTest, WhoseTimeIsUpFindsTheKernelWhenItTriesAgain) {
   EXPECT_EQ(pool_->stats().deaths, 0u);
 }
 
+// What goes on after its job's time, and is not asked for again, is paid with the tenant's next
+// kernel, and once.
+TEST_F(CompilePoolTest, WhoseTimeIsUpPaysForWhatGoesOn) {
+  Start(Options(1));
+  const auto tenant = std::make_shared<const Share>("a"),
+             other = std::make_shared<const Share>("b");
+  const std::string fifo = Fifo("goes_on");
+  absl::Status late;
+  while (!absl::StrContains(late.message(), "compiling kernel k")) {  // it had a worker
+    Budget::Limits limits;
+    limits.time = milliseconds(100);
+    Budget budget(limits);
+    budget.SetShare(tenant);
+    late = pool_->Compile(StrCat("count ", fifo, "_asked ", fifo), "k", Target(), &budget).status();
+    ASSERT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto on_until = Clock::now() + milliseconds(200);
+  while (Clock::now() < on_until) std::this_thread::yield();
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  while (pool_->stats().compiling > 0) std::this_thread::yield();
+  close(reader);
+  // Of which it worked so long, and was waited for so long, at most.
+  const auto compile = [&](const std::shared_ptr<const Share>& share) {
+    Budget budget;
+    budget.SetShare(share);
+    const auto begin = Clock::now();
+    EXPECT_TRUE(pool_->Compile("fine", "k", Target(), &budget).ok());
+    return std::pair(std::chrono::nanoseconds(budget.worked_ns()), Clock::now() - begin);
+  };
+  const auto [others, others_took] = compile(other);
+  EXPECT_LE(others, others_took);
+  EXPECT_GE(compile(tenant).first, milliseconds(200));
+  const auto [again, again_took] = compile(tenant);
+  EXPECT_LE(again, again_took);
+}
+
 // One tenant's kernels have all workers, and end when the test says so.
 TEST_F(CompilePoolTest, WhoHasNoWorkerGetsASpareOne) {
   auto options = Options(2);

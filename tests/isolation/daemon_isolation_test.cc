@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "engine/base/device_lost.h"
 #include "engine/ir/content_hash.h"
 #include "tests/remote/two_daemons.h"
 #include "tests/server/auth_fixture.h"
@@ -186,6 +187,25 @@ TEST(IsolatedDaemon, ATenantsWorkerOnAGpuEndsWhenItIsIdle) {
   const auto stats = *connection->Stats();
   EXPECT_EQ(stats.at("telegrad_kernels_compiled_total"), 1);
   EXPECT_EQ(stats.at("telegrad_device_worker_ends_total"), 0) << "none was lost";
+}
+
+// A launch of some milliseconds on a GPU, which takes the fake longer than a tenant's worker may be
+// at it.
+TEST(IsolatedDaemon, ATenantsWorkerOnAGpuEndsWhenItIsTooLongAtALaunch) {
+  constexpr int64_t kElements = 12 << 20;
+  RunningDaemon daemon({"--isolate", "tenant", "--cuda-library", TELEGRAD_FAKE_CUDA,
+                        "--cuda-devices", "1", "--launch-time", "10", "--worker-hang-time", "500"});
+  const auto connection = *Connection::Connect(daemon.address());
+  const auto session = *connection->OpenSession();
+  session->Alloc(1, kElements * 4, "CUDA:0");
+  const FrozenGraph graph = IncrementGraph(kElements);
+  session->Put(graph.root());
+  const uint64_t handles[] = {1};
+  const absl::Status status = session->Run(ContentHash(graph.root()), handles).Get().status();
+  EXPECT_TRUE(IsDeviceLost(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("CUDA:0's worker of tenant local"),
+                    HasSubstr("has ended nothing of a queue for 510ms and was killed")));
 }
 
 class IsolatedTenants : public AuthTest {

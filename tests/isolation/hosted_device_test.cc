@@ -261,6 +261,19 @@ TEST_F(HostedDevices, OneThatEndsNothingIsKilled) {
   EXPECT_EQ(device_->Recover(), absl::OkStatus());
 }
 
+// A long time without work is not one without an end of work.
+TEST_F(HostedDevices, OneThatHadNothingToDoIsNot) {
+  auto options = Fake();
+  options.run_limit = options.stuck_limit = absl::Milliseconds(300);
+  Open(options);
+  const auto next = Next();
+  const BufferView buffer = Buffer();
+  ASSERT_EQ(Submit(next, buffer).Wait(), absl::OkStatus());
+  const int64_t later = SteadyNs() + 3 * absl::ToInt64Nanoseconds(options.stuck_limit);
+  while (SteadyNs() < later) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Submit(next, buffer).Wait(), absl::OkStatus());
+}
+
 // A sticky fault ends one process, and its text has the fault, and not the daemon.
 TEST_F(HostedDevices, OneWhoseDeviceFaultsIsReplaced) {
   Open(Fake({"FAKE_CUDA_FAULT_LAUNCH=1"}));
@@ -555,6 +568,26 @@ class HostileDrivers : public HostedDevices {
     return status;
   }
 };
+
+// What waits for another queue of the process, whose work takes longer in all, is not stuck.
+TEST_F(HostileDrivers, WhoIsSlowAndGoesOnIsNot) {
+  Open({.executable = HOSTILE_DRIVER,
+        .prefix = "EVIL",
+        .setup = {.driver = "cuda", .library = "slow"},
+        .run_limit = absl::Milliseconds(1500)});
+  ASSERT_NE(device_, nullptr);
+  const auto next = Next();
+  const BufferView buffer = Buffer(), other = Buffer();
+  const auto copy = device_->Encode({CopyCommand({.to = {1, 0}, .from = {0, 0}, .length = 8})});
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  TimelinePoint last;
+  for (int i = 0; i < 10; ++i) last = Submit(next, buffer);
+  Queue& copies = device_->queue(QueueKind::kCopy);
+  ASSERT_NE(&copies, &device_->queue());
+  const auto copied = copies.Submit(*copy, {buffer, other}, std::vector{last});
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->Wait(absl::Seconds(60)), absl::OkStatus());
+}
 
 TEST_F(HostileDrivers, WhatTheySayOfTheirDeviceIsChecked) {
   for (const char* attack : {"no_queues", "too_many_queues", "queue_of_another", "another_device",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -45,6 +46,7 @@ HostedFacts Facts(const std::string& attack, int64_t limit) {
     facts.memory_limit = std::min<int64_t>(facts.memory_limit, limit);
   }
   facts.queues.push_back({"EVIL:0 compute", kComputesAndCopies});
+  if (attack == "slow") facts.queues.push_back({"EVIL:0 copy", kCopiesOnly});
   return facts;
 }
 
@@ -74,7 +76,10 @@ class Attacker {
   int Serve() {
     // It seems to live.
     const bool ignores = attack_.starts_with("ignores_loads:");
-    if (ignores || attack_ == "keeps_memory") std::thread([this] { AnswerPings(); }).detach();
+    const bool never_ends = attack_.starts_with("ignores_runs:");
+    if (ignores || never_ends || attack_ == "keeps_memory" || attack_ == "slow") {
+      std::thread([this] { AnswerPings(); }).detach();
+    }
     while (attack_ != "leaves") {
       auto frame = ReadFrame(socket_, kMaxHostedOrder);
       if (!frame.ok()) return 0;
@@ -85,6 +90,15 @@ class Attacker {
       // As long as there is this file.
       if (ignores && (kind == HostedOrder::kLoad || kind == HostedOrder::kEncode) &&
           std::filesystem::exists(attack_.substr(14))) {
+        continue;
+      }
+      if (never_ends && kind == HostedOrder::kRun && std::filesystem::exists(attack_.substr(13))) {
+        continue;
+      }
+      if (kind == HostedOrder::kRun && attack_ == "slow") {  // one after the other, whatever queue
+        const HostedPoint point = ReadHostedRun(&in).point;
+        if (point.queue == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        if (point.queue < 2) control_.queues[point.queue].ended.value.store(point.number);
         continue;
       }
       if (kind <= HostedOrder::kSense) {

@@ -17,6 +17,9 @@
 #include <utility>
 
 #include "devices/api/preparing_queue.h"
+#include "devices/hosted/hosted_opening.h"
+#include "devices/hosted/tenant_slot.h"
+#include "devices/hosted/worker_places.h"
 #include "engine/base/device_lost.h"
 #include "tests/devices/cuda_fixture.h"
 
@@ -427,6 +430,67 @@ TEST_F(TenantDevices, AreNoMoreAtATimeThanTheLimit) {
   EXPECT_EQ(dave->Alloc(8).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// The context of a process takes memory until it has ended: its place is nobody's before.
+TEST_F(TenantDevices, APlaceIsTakenUntilTheProcessHasEnded) {
+  Mutex mutex;
+  ConditionVariable told;
+  std::vector<pid_t> started;
+  std::unique_ptr<TenantRemains> ended;
+  HostedOptions options = Fake();
+  options.on_event = [&](const WorkerEvent& event) {
+    const MutexLock lock(mutex);
+    if (!started.empty()) EXPECT_NE(kill(started.back(), 0), 0) << "there are two at a time";
+    started.push_back(event.pid);
+  };
+  HostedOpened said;
+  const auto facts = HostedOpening(options, "CUDA:0", 0).Describe(&said, nullptr);
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  const auto used = std::make_shared<std::atomic<int64_t>>(0);
+  // The first finds no time to end.
+  for (const absl::Duration patience : {absl::ZeroDuration(), absl::Hours(1)}) {
+    const auto places = std::make_shared<WorkerPlaces>(WorkerPlaces::Options{
+        .device = "CUDA:0", .most = 1, .memory_limit = kMiB, .used = used, .patience = patience});
+    const auto slot = [&](const char* tenant, std::function<bool()> end_one) {
+      TenantSlot::Options slot{
+          .opening = std::make_shared<HostedOpening>(options, "CUDA:0", 0, tenant),
+          .used = used,
+          .keeps = nullptr};
+      for (const HostedQueueFacts& queue : facts->queues) slot.queues.push_back(queue.takes);
+      slot.take = [=](const TenantSlot&) { return places->Take([] {}, end_one); };
+      return std::make_unique<TenantSlot>(std::move(slot));
+    };
+    started.clear();
+    const auto alice = slot("alice", [] { return false; });
+    const auto bob = slot("bob", [&] {
+      const MutexLock lock(mutex);
+      ended = alice->EndIfIdle();
+      told.notify_all();
+      return ended != nullptr;
+    });
+    ASSERT_EQ(alice->Open().status(), absl::OkStatus());
+    if (patience == absl::ZeroDuration()) {
+      const absl::Status late = bob->Open().status();
+      EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(late.message()), HasSubstr("has not ended for 0"));
+      ended = nullptr;
+      continue;
+    }
+    absl::Status his;
+    std::thread other([&] { his = bob->Open().status(); });
+    {
+      ReleasableLock lock(mutex);
+      while (ended == nullptr) told.wait(lock);
+      EXPECT_EQ(kill(started.back(), 0), 0);
+    }
+    EXPECT_FALSE(bob->AtHand().has_value());
+    std::unique_ptr<TenantRemains> going = std::move(ended);
+    EXPECT_NE(going->place, nullptr);
+    going = nullptr;
+    other.join();
+    EXPECT_EQ(his, absl::OkStatus());
+  }
+}
+
 // All want one at once, whoever has one gives it up soon.
 TEST_F(TenantDevices, ShareFewPlaces) {
   auto options = Fake();
@@ -521,6 +585,35 @@ TEST_F(HostileTenants, WhoDoesNotLoadHoldsUpNobody) {
   ASSERT_NE(again.timeline, nullptr);
   EXPECT_EQ(again.Wait(absl::Seconds(60)), absl::OkStatus());
   EXPECT_EQ(queue->Prepare(her_next).timeline, nullptr);
+  EXPECT_EQ(Submit(*alice_, her_next, Buffer(*alice_)).Wait(absl::Seconds(60)), absl::OkStatus());
+}
+
+// Her process answers whatever it is asked, and ends none of her runs: so it loses the GPU as soon
+// as one takes longer than a slice may, and his run follows.
+TEST_F(HostileTenants, WhoEndsNoRunLosesTheProcess) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path ignores = folder.path() / "ignores";
+  auto options = Evil(StrCat("ignores_runs:", ignores.string()));
+  options.run_limit = absl::Milliseconds(300);
+  Open(options);
+  const auto her_next = Next(*alice_), his_next = Next(*bob_);
+  const BufferView hers = Buffer(*alice_), his = Buffer(*bob_);
+  const pid_t her_process = Event(0).pid;
+  std::ofstream(ignores) << "now";
+  const TimelinePoint endless = Submit(*alice_, her_next, hers);
+  (void)Buffer(*alice_);  // the answer says that it has read the order before
+  std::filesystem::remove(ignores);
+  const TimelinePoint behind = Submit(*bob_, his_next, his);
+  // All the while it answers her.
+  while (endless.timeline->value() < endless.value) (void)alice_->Alloc(8);
+  const absl::Status status = endless.Wait();
+  EXPECT_TRUE(IsDeviceLost(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(StrCat("tenant alice (process ", her_process, ")")),
+                    HasSubstr("has ended nothing of a queue for 300ms and was killed")));
+  EXPECT_EQ(behind.Wait(absl::Seconds(60)), absl::OkStatus());
+  EXPECT_EQ(bob_->generation(), 1u);
+  AwaitGeneration(*alice_, 2);
   EXPECT_EQ(Submit(*alice_, her_next, Buffer(*alice_)).Wait(absl::Seconds(60)), absl::OkStatus());
 }
 

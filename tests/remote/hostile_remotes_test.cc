@@ -395,11 +395,12 @@ TEST_F(HostileRemotes, ItRefusesTheFrontWhileItsSessionGoesOn) {
 
 // Marks that an earlier release shows to its clients, and device names, are not for those here.
 TEST_F(HostileRemotes, ItsWordsAreThoseOfAFarDevice) {
-  std::atomic<bool> ill = false;
+  std::atomic<const char*> ill = nullptr;
   session_.more = [&](v1::ListDevicesResponse* response) {
-    if (!ill) return;
+    const char* const how = ill;
+    if (how == nullptr) return;
     response->mutable_devices(0)->set_healthy(false);
-    response->mutable_devices(0)->set_health("UNAVAILABLE: it burns [telegrad/device-lost='']");
+    response->mutable_devices(0)->set_health(how);
   };
   compute_.answer = [](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
     if (!request.has_read()) return;
@@ -413,11 +414,14 @@ TEST_F(HostileRemotes, ItsWordsAreThoseOfAFarDevice) {
   EXPECT_EQ(ReadFrom(device),
             absl::ResourceExhaustedError("r/CPU:0: it is full; the limit is of the server at " +
                                          options_.address));
-  ill = true;
+  ill = "UNAVAILABLE: it burns [telegrad/device-lost='']";
   EXPECT_TRUE(Becomes([&] { return !device.Health().ok(); }));
   EXPECT_TRUE(IsDeviceLost(device.Health()));
-  EXPECT_THAT(std::string(device.Health().message()),
-              ::testing::EndsWith("says: UNAVAILABLE: it burns"));
+  const auto health = [&] { return std::string(device.Health().message()); };
+  EXPECT_THAT(health(), ::testing::EndsWith("says: UNAVAILABLE: it burns"));
+  ill = "UNAVAILABLE: CPU:0's worker was killed";
+  EXPECT_TRUE(Becomes([&] { return health().ends_with("killed"); }));
+  EXPECT_THAT(health(), ::testing::EndsWith("says: UNAVAILABLE: r/CPU:0's worker was killed"));
   devices_.clear();  // it asks `session_.more`
 }
 

@@ -1,6 +1,8 @@
 // A session that is served by one stream after another: which answers are repeated, and that no
 // operation is carried out twice. Also cancellation and time limits.
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "tests/fakes/manual_clock.h"
@@ -136,6 +138,72 @@ TEST_F(ResumeTest, LongReadsOfAFrontAreKept) {
   EXPECT_GT(account.used(), kBytes) << "its tenant pays for it";
   session().Acknowledge(last_id_);
   EXPECT_LT(account.used(), kBytes);
+}
+
+// Bytes of which a copy has to be kept.
+struct Counted {
+  const Session* session;
+  std::atomic<int>* copies;
+  int64_t bytes;
+
+  bool kept_whole() const { return false; }
+  int64_t kept_bytes() const { return bytes; }
+  std::optional<Counted> Kept() const {
+    (void)session->Idle();  // takes its lock
+    ++*copies;
+    return *this;
+  }
+};
+
+class GivesCounted final : public Action {
+ public:
+  explicit GivesCounted(const Counted& counted) : counted_(counted) {}
+  Step Do(Turn& turn) override { return turn.Reply(MakeResult(counted_)); }
+
+ private:
+  const Counted counted_;
+};
+
+TEST_F(ResumeTest, WhatHasNoRoomIsNotCopied) {
+  constexpr int64_t kAnswer = 512;
+  for (const bool of_tenant : {false, true}) {
+    SCOPED_TRACE(of_tenant);
+    if (session_) session_->Close();
+    session_ = nullptr;
+    sink_ = std::make_shared<Sink>();
+    env_.limits.kept_bytes = of_tenant ? 1 << 20 : 30;
+    if (of_tenant) quotas_[Quota::kHostMemory] = kAnswer + 30;
+    std::atomic<int> copies{0};
+    const auto give = [&](int64_t bytes) {
+      const Counted counted{&session(), &copies, bytes};
+      const uint64_t id = ++last_id_;
+      EXPECT_TRUE(session()
+                      .Submit(*sink_, {.id = id, .action = std::make_unique<GivesCounted>(counted)})
+                      .ok());
+      EXPECT_TRUE(StatusOf(id).ok());
+      return id;
+    };
+    const uint64_t kept = give(20);
+    EXPECT_EQ(copies, 1);
+    const uint64_t over = give(of_tenant ? 1000 : 11);
+    EXPECT_EQ(copies, 1);
+    Resume(0);
+    EXPECT_TRUE(StatusOf(kept).ok());
+    EXPECT_TRUE(absl::IsAborted(StatusOf(over)));
+    session().Acknowledge(over);
+    EXPECT_EQ(tenant_->accounts[Quota::kHostMemory].used(), 0);
+    give(30);
+    EXPECT_EQ(copies, 2);
+  }
+}
+
+// What is kept of a short read is what was sent.
+TEST_F(ResumeTest, ShortReadsAreNotCopiedAgain) {
+  Alloc(1, 8);
+  const uint64_t read = Read(1, 8);
+  const auto sent = sink_->Take(read).result;
+  Resume(0);
+  EXPECT_EQ(sink_->Take(read).result, sent);
 }
 
 TEST_F(ResumeTest, KeptAnswersAreChargedToTheTenant) {
