@@ -10,10 +10,12 @@
 #include <cstring>
 #include <random>
 
+#include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/test_product.h"
 #include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "tests/conformance/compare.h"
@@ -150,6 +152,13 @@ RandomGraph WithInputs(const Plan& plan, std::mt19937_64& rng) {
   return out;
 }
 
+// A proof that takes too long says nothing about the program, which then is not used; and the
+// interpreter does not run what needs too much memory for all threads of a workgroup.
+bool IsBeyondLimits(std::string_view difference) {
+  return difference.starts_with("RESOURCE_EXHAUSTED: prove: the budget of") ||
+         difference.starts_with("INTERNAL: RESOURCE_EXHAUSTED: program");
+}
+
 // Of 128 copies of a factor that is the same in all of them, 5 count: one vector of four, which
 // needs no gate, and a lane of the next.
 TEST(RandomMoves, VectorsWithAndWithoutGates) {
@@ -179,10 +188,52 @@ TEST(RandomMoves, VectorsWithAndWithoutGates) {
   EXPECT_EQ(value, 243u);
 }
 
+// Workers share all pairs of iterations of two loops. Each of them alone, the last one first,
+// leaves the same result, also where tiles at the end begin earlier and a reduction is in blocks.
+TEST(RandomMoves, WorkersShareSeveralLoops) {
+  const std::tuple<int, int, const char*, int64_t> cases[] = {
+      {48, 48, "THREAD r0, THREAD r1", 48 * 48},
+      {48, 48, "UPCAST r0 4, VECTORIZE r1 16, THREAD r1, THREAD r0", 12 * 3},
+      {47, 50, "UPCAST r0 4, VECTORIZE r1 16, THREAD r0, THREAD r1, OUTER r0", 12 * 4},
+      {48, 50, "UPCAST r0 2, UPCAST r1 3, THREAD r0, THREAD r1, BLOCK r2 8", 24 * 17},
+      {48, 48, "UPCAST r0 2, THREAD r0, THREAD r1, BLOCK r0 4, BLOCK r2 8", 6 * 48},
+  };
+  for (const auto& [m, n, moves, iterations] : cases) {
+    SCOPED_TRACE(StrCat(m, " x ", n, ": ", moves));
+    constexpr int kTerms = 32;
+    Budget budget;
+    const auto program =
+        Lower(TestProduct(m, n, kTerms), TestProcessor(), "k", &budget, nullptr, {.moves = moves});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->iterations, iterations);
+    std::vector<float> c(static_cast<size_t>(m * n), -1), a(static_cast<size_t>(m * kTerms)),
+        b(static_cast<size_t>(kTerms * n));
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 11) - 5;
+    for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 13) - 6;
+    const auto bytes = [](std::vector<float>& x) {
+      return std::span<uint8_t>(reinterpret_cast<uint8_t*>(x.data()), x.size() * sizeof(float));
+    };
+    const std::span<uint8_t> buffers[] = {bytes(c), bytes(a), bytes(b)};
+    for (int64_t i = iterations; i-- > 0;) {
+      ASSERT_TRUE(reference::Run(*program, buffers, i, i + 1).ok());
+    }
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int k = 0; k < kTerms; ++k) {
+          sum += a[static_cast<size_t>(i * kTerms + k)] * b[static_cast<size_t>(k * n + j)];
+        }
+        ASSERT_EQ(c[static_cast<size_t>(i * n + j)], sum) << i << ", " << j;
+      }
+    }
+  }
+}
+
 TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
   const uint64_t first = Setting("TELEGRAD_SEED", 1), wanted = Setting("TELEGRAD_CASES", 400);
   testing::RandomMoveCounts counts;
   uint64_t seed = first;
+  int64_t beyond = 0;  // graphs
   for (; counts.lists < static_cast<int64_t>(wanted); ++seed) {
     std::mt19937_64 rng(seed);
     const Target& target = Targets()[rng() % Targets().size()];
@@ -221,6 +272,10 @@ TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
         testing::Compare(random, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
           return testing::RunLowered(sink, target, variables, slots, choose);
         });
+    if (IsBeyondLimits(difference)) {
+      ++beyond;
+      continue;
+    }
     ASSERT_EQ("", difference) << "TELEGRAD_SEED=" << seed << ", target " << target.Key()
                               << ", moves and kernels:\n"
                               << lists;
@@ -229,6 +284,10 @@ TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
               static_cast<long long>(counts.lists), static_cast<long long>(counts.moves),
               static_cast<long long>(counts.refused), static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(seed - 1));
+  if (beyond > 0) {
+    std::printf("%lld graphs of these are beyond a limit\n", static_cast<long long>(beyond));
+  }
+  EXPECT_LE(beyond, 1 + counts.lists / 200);
   // A checker that refuses nearly everything would prove nothing.
   EXPECT_GT(counts.moves, 2 * counts.lists);
 }
