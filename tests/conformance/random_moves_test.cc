@@ -188,6 +188,54 @@ TEST(RandomMoves, VectorsWithAndWithoutGates) {
   EXPECT_EQ(value, 243u);
 }
 
+// A tile of 8 copies of 5 rows would read three elements of the thread's memory that nothing wrote.
+TEST(RandomMoves, WhatNothingWroteIsNotRead) {
+  constexpr char kKernel[] = R"(
+%0 = buffer f32 [8] space=register slot=0
+%1 = const i64 2
+%2 = range i64 %1 id=0 type=loop
+%3 = after f32 [8] %0 %2
+%4 = const i64 5
+%5 = range i64 %4 id=1 type=loop
+%6 = index f32 %3 %5
+%7 = param f32 [10] slot=1
+%8 = mul i64 %2 %4
+%9 = add i64 %8 %5
+%10 = index f32 %7 %9
+%11 = load f32 %10
+%12 = store %6 %11
+%13 = end %12 %5
+%14 = end %13 %2
+%15 = after f32 [8] %3 %13
+%16 = range i64 %4 id=2 type=loop
+%17 = index f32 %15 %16
+%18 = load f32 %17
+%19 = param f32 [10] slot=0
+%20 = add i64 %8 %16
+%21 = index f32 %19 %20
+%22 = store %21 %18
+%23 = end %22 %16
+%24 = end %23 %2
+%25 = sink %14 %24
+)";
+  Graph graph;
+  const auto sink = Parse(kKernel, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  Budget budget;
+  PassOptions options;
+  options.moves = "UPCAST r2 8";
+  const auto program = Lower(Freeze(*sink), TestProcessor(), "k", &budget, nullptr, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::vector<float> y(10), x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const auto bytes = [](std::vector<float>& v) {
+    return std::span<uint8_t>(reinterpret_cast<uint8_t*>(v.data()), v.size() * sizeof(float));
+  };
+  const std::span<uint8_t> buffers[] = {bytes(y), bytes(x)};
+  const absl::Status run = reference::Run(*program, buffers, 0, program->iterations);
+  ASSERT_TRUE(run.ok()) << run;
+  EXPECT_EQ(y, x);
+}
+
 // Workers share all pairs of iterations of two loops. Each of them alone, the last one first,
 // leaves the same result, also where tiles at the end begin earlier and a reduction is in blocks.
 TEST(RandomMoves, WorkersShareSeveralLoops) {
