@@ -105,9 +105,6 @@ class KernelVerifier {
     if (!range_bits_.try_emplace(range_id, bit).second) {
       return walk_.Bad(id, "id ", range_id, " is used twice, expected unique range ids");
     }
-    if (g_.at(id).axis_type() == AxisType::kThread && ++threads_ > 1) {
-      return walk_.Bad(id, "is a second range of type thread, expected at most one");
-    }
     return absl::OkStatus();
   }
 
@@ -151,7 +148,6 @@ class KernelVerifier {
   const VerifyWalk& walk_;
   const Graph& g_;
   absl::flat_hash_map<int64_t, uint32_t> range_bits_;  // by range id
-  int threads_ = 0;
 };
 
 }  // namespace

@@ -404,7 +404,21 @@ absl::StatusOr<UOp> ExpandRanges(Rewriter& b, UOp sink, const Target& target) {
   for (uint32_t id : PostOrder(sink)) {
     const UOp range = b.graph()->at(id);
     if (!range.is(Op::kRange) || range.src(0).is_const()) continue;
-    TG_ASSIGN_OR_RETURN(const UOp end, ends.End(sink, range.src(0)));
+    // It may depend on ranges whose ends are values of their own, and on what they load.
+    const auto expand = [&](UOp value) -> absl::StatusOr<UOp> {
+      TG_ASSIGN_OR_RETURN(const UOp made, ends.End(sink, value));
+      const UOp out = Substitute(b, made, with);
+      return out.valid() ? absl::StatusOr<UOp>(out) : b.graph()->status();
+    };
+    for (uint32_t below : PostOrder(range.src(0))) {
+      const UOp load = b.graph()->at(below);
+      if (!load.is(Op::kLoad) || with.contains(below)) continue;
+      TG_ASSIGN_OR_RETURN(const UOp made, expand(load));
+      if (made == load) continue;
+      with[below] = {made, {}};
+      expanded.push_back(made);
+    }
+    TG_ASSIGN_OR_RETURN(const UOp end, expand(range.src(0)));
     if (end == range.src(0)) continue;
     const UOp made = b.graph()->Range(range.range_id(), range.axis_type(), end);
     with[id] = {made, {made}};

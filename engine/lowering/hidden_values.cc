@@ -10,6 +10,40 @@
 namespace telegrad {
 namespace {
 
+constexpr double kLowest = -0x1p127;     // a constant that is no more is low
+constexpr double kLeastScale = 0x1p-64;  // by which a low number may be multiplied
+
+// A low number of at least 32 bits, in which what follows is computed.
+HiddenValue CombineLow(UOp u, HiddenValue x, HiddenValue y) {
+  using enum Hidden;
+  const bool low_x = x.is == kLow, low_y = y.is == kLow;
+  const auto added = [](const HiddenValue& low, const HiddenValue& other) {
+    const bool few = low.degree < HiddenValue::kMostAdded && other.bounded();
+    return few ? HiddenValue{kLow, low.degree + 1} : HiddenValue{};
+  };
+  const HiddenValue differs{kLow, HiddenValue::kMostAdded};
+  switch (u.op()) {
+    case Op::kCast:
+      return IsFloat(u.src(0).dtype()) ? x : HiddenValue{};
+    case Op::kAdd:
+      if ((low_x && y.is == kMinusTop) || (low_y && x.is == kMinusTop)) return differs;
+      return low_x ? added(x, y) : added(y, x);
+    case Op::kSub:
+      if (!low_x) return {};
+      return y.is == kTop ? differs : added(x, y);
+    case Op::kMul: {
+      const UOp by = u.src(low_x ? 1 : 0);
+      const bool scales =
+          by.is_const() && ScalarAsDouble(by.dtype(), by.const_word()) >= kLeastScale;
+      return {scales ? kFar : kAny};
+    }
+    case Op::kExp2:
+      return {kZero};
+    default:
+      return {};
+  }
+}
+
 Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
   using enum Hidden;
   switch (u.op()) {
@@ -18,6 +52,7 @@ Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
       const double value = ScalarAsDouble(u.dtype(), u.const_word());
       if (value == 0) return kZero;
       if (value > 0 && std::isfinite(value)) return kPositive;
+      if (value <= kLowest && std::isfinite(value)) return kLow;
       return IsMinusInf(u) ? kMinusInf : kAny;
     }
     case Op::kCast:
@@ -65,9 +100,17 @@ HiddenValue FoldHidden(UOp reduce, HiddenValue body) {
 HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
                           std::vector<UOp>* bounded) {
   using enum Hidden;
+  const bool low = x.is == kLow || y.is == kLow || z.is == kLow;
+  const bool far = x.is == kFar || y.is == kFar || z.is == kFar;
+  if (low || far) {
+    if (!IsFloat(u.dtype()) || ByteSize(u.dtype()) < 4) return {};
+    if (far) return {x.is == kFar && u.is(Op::kExp2) ? kZero : kAny};
+    return CombineLow(u, x, y);
+  }
   const HiddenValue known{Combine(u, x.is, y.is, z.is), 0};
   if (u.is(Op::kConst) && IsFloat(u.dtype())) {
     const double value = std::abs(ScalarAsDouble(u.dtype(), u.const_word()));
+    if (known.is == kLow) return {ByteSize(u.dtype()) < 4 ? kAny : kLow, 0};
     if (!(value < kBoundedArgument)) return {known.is, HiddenValue::kMostDegree + 1};
     return {known.is == kAny ? kBounded : known.is, value <= 2 ? 0 : 1};
   }

@@ -10,6 +10,10 @@ namespace telegrad {
 // By induction over the expression:
 //
 //   kMinusInf  -inf: a masked score
+//   kLow       less than -2^126: a score that a mask hides by a finite number, such as the least
+//   f32,
+//              to which few bounded ones are added, or such a score less the row's maximum
+//   kFar       less than -2^61: the same times a positive constant that is not too small
 //   kZero      0, an exponential of it less the row's maximum, over the row's sum
 //   kTop       the row's maximum, the same at all positions. If it is -inf or no number, the row's
 //              results are no numbers, or all of its exponentials are 0, with the hidden ones or
@@ -19,12 +23,28 @@ namespace telegrad {
 //              as they are if its arguments have less than a magnitude that a test of them all,
 //              once for all rows of a head, finds them to have: otherwise the loops go over all
 //              blocks
-enum class Hidden { kAny, kPositive, kMinusInf, kZero, kTop, kMinusTop, kSum, kBounded };
+//
+// What is added to or subtracted from a low number is less than 2^120, as bounded values are, so it
+// stays low; its exponential is 0, as that of all numbers below -150 is. A row's maximum is no such
+// number, so a difference of it is low only where a bounded score of each row is shown.
+enum class Hidden {
+  kAny,
+  kPositive,
+  kMinusInf,
+  kLow,
+  kFar,
+  kZero,
+  kTop,
+  kMinusTop,
+  kSum,
+  kBounded
+};
 
 struct HiddenValue {
   static constexpr int kMostDegree = 5;
+  static constexpr int kMostAdded = 4;
   Hidden is = Hidden::kAny;
-  int degree = 0;  // of a bounded value
+  int degree = 0;  // of a bounded value; of a low one, how many are added
   bool bounded() const {
     const bool number = is == Hidden::kBounded || is == Hidden::kPositive || is == Hidden::kZero;
     return number && degree <= kMostDegree;

@@ -125,8 +125,19 @@ class Limiter {
     return false;
   }
 
-  // Which positions of a row some comparison hides, as bounds of the others.
+  // Which positions of a row some comparison hides, as bounds of the others. By a finite number one
+  // comparison alone may hide them, which shows some position of each row.
   bool FindMask(UOp store) {
+    if (FindMasks(store)) return true;
+    low_ = true;
+    if (FindMasks(store) && masks_.size() == 1 && ShowsFirst(masks_[0])) return true;
+    low_ = false;
+    masks_.clear();
+    first_ = end_ = UOp();
+    return false;
+  }
+
+  bool FindMasks(UOp store) {
     const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
     for (uint32_t id : PostOrder(value)) {
       const UOp compare = g_.at(id);
@@ -135,12 +146,27 @@ class Limiter {
         const UOp masked = Substitute(b_, value, {{id, {g_.ConstWord(DType::kBool, hides), {}}}});
         if (!masked.valid()) return false;
         const Hidden state = StateOf(masked, key);
-        if (state != Hidden::kMinusInf && state != Hidden::kZero) continue;
+        if (low_ ? state != Hidden::kLow : state != Hidden::kMinusInf && state != Hidden::kZero) {
+          continue;
+        }
         const auto mask = PositionMask::Of(compare, hides, key, row);
         if (mask && AddBound(*mask)) masks_.push_back(*mask);
       }
     }
     return end_.valid() || first_.valid();
+  }
+
+  // Whether the first position of every row is shown, and those that are hidden follow all others.
+  bool ShowsFirst(const PositionMask& mask) const {
+    if (mask.along >= 0) return false;
+    auto least = static_cast<double>(mask.rest.constant);
+    if (mask.across < 0) least += static_cast<double>(mask.across * (rows_ - 1));
+    for (const auto& [id, c] : mask.rest.terms) {
+      const UOp u = g_.at(id);
+      if (!u.bounds().known()) return false;
+      least += static_cast<double>(c) * static_cast<double>(c > 0 ? u.vmin() : u.vmax());
+    }
+    return least >= 0;
   }
 
   bool AddBound(const PositionMask& mask) {
@@ -153,25 +179,36 @@ class Limiter {
     return true;
   }
 
+  // What is stored where the mask hides a position, or where it shows it.
+  UOp StoredWhere(UOp store, const PositionMask& mask, bool hidden) {
+    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
+    Replacements with;
+    for (uint32_t id : PostOrder(value)) {
+      const UOp compare = g_.at(id);
+      if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
+      for (const bool hides : {false, true}) {
+        if (PositionMask::Of(compare, hides, key, row) != mask) continue;
+        with[id] = {g_.ConstWord(DType::kBool, hides == hidden), {}};
+      }
+    }
+    return with.empty() ? value : Substitute(b_, value, with);
+  }
+
   // The state of what is stored, whichever mask hides a position.
   Hidden StateOfStored(UOp store) {
-    const UOp key = KeyOf(store), row = RowOf(store), value = store.src(1);
     std::optional<Hidden> state;
     for (const PositionMask& mask : masks_) {
-      Replacements with;
-      for (uint32_t id : PostOrder(value)) {
-        const UOp compare = g_.at(id);
-        if (!compare.is(Op::kCmpLt) || !d_.Depends(compare, key)) continue;
-        for (const bool hides : {false, true}) {
-          if (PositionMask::Of(compare, hides, key, row) != mask) continue;
-          with[id] = {g_.ConstWord(DType::kBool, hides), {}};
-        }
-      }
-      const Hidden here = StateOf(with.empty() ? value : Substitute(b_, value, with), key, true);
+      const Hidden here =
+          StateOf(StoredWhere(store, mask, /*hidden=*/true), KeyOf(store), /*stored=*/true);
       if (state && here != *state) return Hidden::kAny;
       state = here;
     }
     return *state;
+  }
+  // Whether those scores are bounded that are shown, if what is added to `bounded_` is.
+  bool ShowsBounded() {
+    const UOp shown = StoredWhere(scores_, masks_[0], /*hidden=*/false);
+    return StateOf(shown, KeyOf(scores_), /*stored=*/true) == Hidden::kBounded;
   }
 
   // Whether it depends on nothing but loops that all nests are in.
@@ -235,10 +272,12 @@ class Limiter {
       const auto of = [&](int i) { return i < u.num_src() ? state[u.src(i).id()] : HiddenValue{}; };
       state[id] =
           folds ? FoldHidden(u, of(0)) : CombineHidden(b_, u, of(0), of(1), of(2), &bounded);
+      if (!IsNearTop(u, of(0), of(1), state[id])) state[id] = {};
     }
     if (std::ranges::any_of(bounded, [&](UOp u) { return IsMadeHere(u); })) return Hidden::kAny;
     const Hidden found = state[root.id()].is;
-    const bool hidden = found == Hidden::kMinusInf || found == Hidden::kZero;
+    const bool hidden =
+        found == Hidden::kMinusInf || found == Hidden::kLow || found == Hidden::kZero;
     for (const UOp u : bounded) {
       if (!hidden && !(found == Hidden::kBounded && stored)) break;
       if (std::ranges::find(bounded_, u) == bounded_.end()) bounded_.push_back(u);
@@ -246,11 +285,22 @@ class Limiter {
     return found;
   }
 
+  // Where a finite number hides: only a row's maximum itself is no lower than a bounded score, and
+  // one is only where the mask shows such a score of each row.
+  bool IsNearTop(UOp u, HiddenValue x, HiddenValue y, HiddenValue made) const {
+    const auto is_top = [](HiddenValue v) {
+      return v.is == Hidden::kTop || v.is == Hidden::kMinusTop;
+    };
+    if (low_) return !is_top(made) || (!u.is(Op::kMul) && ByteSize(u.dtype()) >= 4);
+    return made.is != Hidden::kLow || (!is_top(x) && !is_top(y));
+  }
+
   HiddenValue StateOfLeaf(UOp u, UOp key, std::vector<UOp>* bounded) {
     if (u.is(Op::kLoad) && BufferOf(u).valid()) {
       const auto it = buffers_.find(BufferOf(u).id());
       const bool known = key.valid() && KeyOf(u) == key && it != buffers_.end();
-      return {known ? it->second : Hidden::kAny};
+      if (!known) return {};
+      return {it->second, low_ ? HiddenValue::kMostDegree : 0};  // how it was computed is not known
     }
     if (const auto it = folds_.find(u.id()); it != folds_.end()) return {it->second};
     if (!u.is(Op::kLoad) || !IsFloat(u.dtype()) || IsMadeHere(u)) return {};
@@ -301,8 +351,9 @@ class Limiter {
         const UOp key = KeyOf(u);
         const Hidden state = StateOfStored(u);
         if (u == scores_) hidden_ = state;
-        const bool known =
-            state == Hidden::kMinusInf || state == Hidden::kZero || state == Hidden::kBounded;
+        const bool low = u == scores_ && low_ && state == Hidden::kLow && ShowsBounded();
+        const bool known = low || state == Hidden::kMinusInf || state == Hidden::kZero ||
+                           state == Hidden::kBounded;
         if (!known) return false;
         if (!buffers_.emplace(BufferOf(u).id(), state).second) return false;
         handled_.push_back(key);
@@ -336,10 +387,13 @@ class Limiter {
       products_.push_back({reduce, other, key});
     } else if (reduce.num_src() != 2) {
       return false;
-    } else if (kind == ReduceKind::kMax && state == Hidden::kMinusInf) {
+    } else if (kind == ReduceKind::kMax &&
+               (state == Hidden::kMinusInf ||
+                (state == Hidden::kLow && reduce.src(0).is(Op::kLoad)))) {
       folds_[reduce.id()] = Hidden::kTop;
     } else if (kind == ReduceKind::kAdd && state == Hidden::kZero) {
-      const bool weights = scores_.src(1).is(Op::kExp2) || hidden_ == Hidden::kMinusInf;
+      const bool scores = hidden_ == Hidden::kMinusInf || hidden_ == Hidden::kLow;
+      const bool weights = scores_.src(1).is(Op::kExp2) || scores;
       folds_[reduce.id()] = weights && !reduce.src(0).is(Op::kMul) ? Hidden::kSum : Hidden::kAny;
     } else {
       return false;
@@ -408,9 +462,9 @@ class Limiter {
     for (const UOp key : handled_) FillRow(key, with);
     for (const UOp store : stores_) {
       if (store != scores_ && bounded_.empty()) continue;  // what is hidden makes it 0
-      const double hidden = buffers_.at(BufferOf(store).id()) == Hidden::kMinusInf
-                                ? -std::numeric_limits<double>::infinity()
-                                : 0;
+      const Hidden state = buffers_.at(BufferOf(store).id());
+      const bool score = state == Hidden::kMinusInf || state == Hidden::kLow;
+      const double hidden = score ? -std::numeric_limits<double>::infinity() : 0;
       const UOp value = Substitute(b_, store.src(1), *with);
       const UOp lowest = g_.ConstFloat(value.dtype(), hidden);
       const UOp inside = IsInside(with->at(KeyOf(store).id()).value);
@@ -521,6 +575,7 @@ class Limiter {
   int64_t padded_ = 0;  // keys, with whole blocks
   std::vector<UOp> stores_;
   Hidden hidden_ = Hidden::kAny;  // what `scores_` stores where a position is hidden
+  bool low_ = false;              // it is a low number, or looked for
   std::vector<UOp> bounded_;
   std::vector<PositionMask> masks_;
   UOp end_, first_;                                        // of the positions that are shown

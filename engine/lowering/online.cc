@@ -93,27 +93,45 @@ class Summer {
   }
 
  private:
+  // The number of blocks may be reduced, as where it asks whether all operands are bounded. Every
+  // loop over joined blocks ends by it, so what is reduced is stored once, outside of all loops
+  // over blocks, and loaded there.
+  void StoreTests() {
+    absl::flat_hash_set<uint32_t> seen;
+    std::vector<UOp> stack{s_.blocks.src(0)};
+    while (!stack.empty()) {
+      const UOp u = stack.back();
+      stack.pop_back();
+      if (!seen.insert(u.id()).second) continue;
+      if (!u.is(Op::kReduce)) {
+        for (int i = 0; i < u.num_src(); ++i) stack.push_back(u.src(i));
+        continue;
+      }
+      const UOp memory = OfShared(u.dtype(), 1);
+      const UOp stored = Store(memory, g_.Index(0), u);
+      tests_[u.id()] = {Load(g_.Make(Op::kAfter, {memory, stored}), g_.Index(0)), {}};
+    }
+    many_ = Substitute(b_, s_.blocks.src(0), tests_);
+  }
+
   // The blocks that the row is split into may end early each, so they are small. As many of them as
   // divide their number, and are no more keys than a block has else, are one here, so that maxima
   // and sums are updated once for these; the last ones it may not have. How many there are.
   UOp JoinBlocks(int64_t keys) {
-    const UOp many = s_.blocks.src(0);
     const int64_t most = SizeOf(s_.blocks);
-    // An end that is reduced would be reduced again for each loop over the joined ones.
-    const bool reduces =
-        std::ranges::any_of(PostOrder(many), [&](uint32_t id) { return g_.op(id) == Op::kReduce; });
-    joined_ = reduces ? 1 : std::max<int64_t>(1, costs_.row_block / keys);
+    joined_ = std::max<int64_t>(1, costs_.row_block / keys);
     while (most % joined_ != 0) --joined_;
     block_ = joined_ * keys;
-    if (joined_ == 1) return many;
-    const UOp up = b_.Make(Op::kAdd, {many, g_.Index(joined_ - 1)});
+    if (joined_ == 1) return s_.blocks.src(0);
+    StoreTests();
+    const UOp up = b_.Make(Op::kAdd, {many_, g_.Index(joined_ - 1)});
     return b_.Make(Op::kFloorDiv, {up, g_.Index(joined_)});
   }
   // How many of them an iteration has: min(joined, many - joined * iteration).
   UOp Joined() {
     const UOp minus = g_.Index(-1);
     const UOp before = b_.Make(Op::kMul, {blocks_, g_.Index(joined_)});
-    const UOp left = b_.Make(Op::kSub, {before, s_.blocks.src(0)});
+    const UOp left = b_.Make(Op::kSub, {before, many_});
     return b_.Make(Op::kMul, {b_.Make(Op::kMax, {left, g_.Index(-joined_)}), minus});
   }
 
@@ -136,7 +154,7 @@ class Summer {
 
   // `together`: in one loop over the keys of joined blocks.
   Place PlaceAt(UOp row, AxisType type, bool together = false) {
-    Place place{.row = row};
+    Place place{.row = row, .at = tests_};
     if (s_.row.valid()) place.at[s_.row.id()] = {row, {row}};
     const UOp size = g_.Index(block_ / joined_);
     const bool one = together && joined_ > 1;
@@ -187,15 +205,17 @@ class Summer {
     return g_.Make(Op::kReduce, DType::kVoid, src, std::vector{static_cast<int64_t>(kind)});
   }
 
-  // Memory that each block has for itself.
-  UOp OfBlock(DType dtype, int64_t elements) {
+  // Memory of each iteration of the loops that all nests are in.
+  UOp OfShared(DType dtype, int64_t elements, UOp inner = {}) {
     std::vector<UOp> src{
         g_.Make(Op::kBuffer, dtype, {},
                 {static_cast<int64_t>(AddressSpace::kRegister), next_slot_++, elements})};
     src.insert(src.end(), s_.shared.begin(), s_.shared.end());
-    src.push_back(blocks_);
-    return g_.Make(Op::kAfter, DType::kVoid, src);
+    if (inner.valid()) src.push_back(inner);
+    return src.size() == 1 ? src[0] : g_.Make(Op::kAfter, DType::kVoid, src);
   }
+  // Memory that each block has for itself.
+  UOp OfBlock(DType dtype, int64_t elements) { return OfShared(dtype, elements, blocks_); }
 
   // `memory` in the loop over blocks, where it has `first` in the beginning.
   UOp Carried(UOp memory, std::span<const UOp> ranges, UOp first) {
@@ -366,6 +386,7 @@ class Summer {
     std::vector<UOp> roots;
     for (const UOp root : s_.roots) {
       Replacements with = done;
+      with.insert(tests_.begin(), tests_.end());
       for (uint32_t id : PostOrder(root)) {
         const UOp load = g_.at(id);
         if (IsQuotient(load)) with[id] = {Quotient(load, done), {}};
@@ -393,6 +414,8 @@ class Summer {
   int64_t next_range_ = 0, next_slot_ = 0;
   int64_t block_ = 0, overlap_ = 0;  // keys
   int64_t joined_ = 1;               // blocks that the row was split into, in one here
+  UOp many_;                         // of which the row has so many
+  Replacements tests_;               // what reduces for that, by what is loaded in its place
   UOp blocks_;                       // the loop over blocks
   UOp maxima_done_;                  // the nest that updates the maxima
   UOp scores_, scales_, weights_;    // memory of a block, once it is filled

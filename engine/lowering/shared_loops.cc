@@ -9,6 +9,7 @@
 #include <bit>
 #include <optional>
 
+#include "engine/base/status.h"
 #include "engine/lowering/kernel_shape.h"
 #include "engine/lowering/ranges.h"
 #include "engine/lowering/substitute.h"
@@ -79,6 +80,16 @@ std::optional<Pair> FindPair(UOp sink, const Target& target) {
   return p;
 }
 
+// Two loops of which moves say that workers share both: their conditions (moves/check.cc) ensure
+// that the iterations are independent.
+std::optional<Pair> FindThreads(UOp sink) {
+  const UOp end = sink.src(0);
+  if (!end.is(Op::kEnd) || end.num_src() < 3) return std::nullopt;
+  const Pair p{end.src(1), end.src(2)};
+  const bool both = IsType(p.shared, AxisType::kThread) && IsType(p.loop, AxisType::kThread);
+  return both ? std::optional(p) : std::nullopt;
+}
+
 UOp Join(Rewriter& b, UOp sink, const Pair& p) {
   Graph& g = *b.graph();
   const UOp size = g.Index(SizeOf(p.loop));
@@ -86,15 +97,14 @@ UOp Join(Rewriter& b, UOp sink, const Pair& p) {
       g.Range(NextRangeId(sink), AxisType::kThread, g.Index(SizeOf(p.shared) * SizeOf(p.loop)));
   Replacements with{{p.shared.id(), {b.Make(Op::kFloorDiv, {joined, size}), {joined}}},
                     {p.loop.id(), {b.Make(Op::kFloorMod, {joined, size}), {}}}};
-  const Replacements values = with;
   for (uint32_t id : PostOrder(sink)) {
     const UOp u = g.at(id);
     if (!IsOwn(u, p)) continue;
-    std::vector<UOp> src{u.src(0)};
+    std::vector<UOp> src{Substitute(b, u.src(0), with)};
     for (int i = 1; i < u.num_src(); ++i) {
       // The end of another loop may be computed from them.
       const bool own = u.src(i) == p.shared || u.src(i) == p.loop;
-      const UOp s = own ? joined : Substitute(b, u.src(i), values);
+      const UOp s = own ? joined : Substitute(b, u.src(i), with);
       if (std::ranges::find(src, s) == src.end()) src.push_back(s);
     }
     with[id] = {g.Make(Op::kAfter, DType::kVoid, src), {}};
@@ -117,6 +127,13 @@ double CyclesOf(const KernelShape& shape, const Work& work, const Target& target
 }
 
 UOp ShareLoops(Rewriter& b, UOp sink, const Target& target) {
+  while (const std::optional<Pair> pair = FindThreads(sink)) {
+    if (!AreOutermost(sink, *pair)) {
+      return b.graph()->Fail(Internal("lowering: workers share loops that are not around all"));
+    }
+    sink = Join(b, sink, *pair);
+    if (!sink.valid()) return sink;
+  }
   while (const std::optional<Pair> pair = FindPair(sink, target)) {
     sink = Join(b, sink, *pair);
     if (!sink.valid()) break;

@@ -7,9 +7,9 @@
 
 namespace telegrad {
 
-// Joins the loop directly inside of a THREAD range to it while an iteration is predicted to take
-// longer than the target's units, if the loop's iterations are independent and little is computed
-// again in each.
+// Makes one THREAD range of several. Then joins the loop directly inside of it to it while an
+// iteration is predicted to take longer than the target's units, if the loop's iterations are
+// independent and little is computed again in each.
 UOp ShareLoops(Rewriter& b, UOp sink, const Target& target);
 
 // Predicted cycles of all iterations of a work, by its operations and accesses alone; those of

@@ -398,9 +398,9 @@ class Stager {
     for (size_t i = 0; i < ranges.size(); ++i) {
       s.axes[i].loops = CopyLoops(ranges[i], NeighboursOf(a, ranges[i], ranges));
     }
-    // It is filled within the thread's range.
+    // It is filled within the ranges that threads share.
     for (int r : order_) {
-      if (IsType(Range(r), AxisType::kThread)) s.own = {Range(r)};
+      if (IsType(Range(r), AxisType::kThread)) s.own.push_back(Range(r));
     }
     return StageTiles(b_, {&s, 1}, {}, &next_id_).front().Load(b_);
   }

@@ -130,6 +130,64 @@ Target InFixedOrder(Target target) {
 
 class AttentionStepTest : public AttentionTest {};
 
+// The mask is the least f32, added or chosen. Where each row shows its first key, loops end if
+// operands are bounded; the weights of rows that show none are those of all keys.
+TEST_F(AttentionStepTest, AgreesWhereAFiniteNumberHides) {
+  constexpr double kLeast = -3.4028234663852886e38;
+  constexpr int64_t kLength = 128, kChannels = 16;
+  const AttentionShape s{
+      .heads = 2, .groups = 2, .queries = kLength, .keys = kLength, .channels = kChannels};
+  const Shape shape{1, s.heads, kLength, kChannels};
+  for (const int64_t offset : {0, -3}) {
+    for (const bool chosen : {false, true}) {
+      Builder b;
+      const Tensor q = b.Param(DType::kFloat32, shape, "q"),
+                   k = b.Param(DType::kFloat32, shape, "k"),
+                   v = b.Param(DType::kFloat32, shape, "v"),
+                   seed = b.Param(DType::kFloat32, shape, "dy");
+      const Tensor at = b.Iota(DType::kInt32, kLength);
+      const Tensor shown = at.Le(at.Unsqueeze(-1) + offset);
+      const Tensor scores = q.MatMul(k.Transpose(-1, -2)) * 0.25;
+      const Tensor none = b.Full(DType::kFloat32, {}, 0.0);
+      const Tensor masked =
+          chosen ? shown.Where(scores, kLeast) : scores + shown.Where(none, kLeast);
+      const Tensor y = masked.Softmax(-1).MatMul(v);
+      const std::vector<Tensor> gradients =
+          Gradients(std::vector{y}, std::vector{seed}, std::vector{q, k, v});
+      b.Output(y, "y");
+      for (size_t i = 0; i < 3; ++i) b.Output(gradients[i], std::vector{"dq", "dk", "dv"}[i]);
+      const absl::StatusOr<Plan> plan = b.Finish();
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      for (const float odd : {0.5F, 3e7F, 1e20F}) {
+        SCOPED_TRACE(StrCat("offset ", offset, chosen ? ", chosen" : ", added", ", with ", odd));
+        std::mt19937 random(29);
+        Slots got = StepOperands(s, random);
+        std::memcpy(got[1].data() + 4 * (100 * kChannels + 3), &odd, 4);
+        Slots want = got;
+        Budget budget;
+        ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+        const absl::Status status = runner_->Run(Root(plan), {}, &got);
+        ASSERT_TRUE(status.ok()) << status;
+        for (size_t out = 4; out < 8; ++out) {
+          float most = 0;
+          for (size_t i = 0; i < want[out].size() / 4; ++i) {
+            const float x = FloatAt(want[out], static_cast<int64_t>(i));
+            if (std::isfinite(x)) most = std::max(most, std::abs(x));
+          }
+          for (size_t i = 0; i < want[out].size() / 4; ++i) {
+            const float x = FloatAt(want[out], static_cast<int64_t>(i));
+            const float y = FloatAt(got[out], static_cast<int64_t>(i));
+            const bool same = std::isfinite(x) ? std::abs(x - y) <= 1e-4F * most + 1e-6F * odd
+                              : std::isnan(x)  ? std::isnan(y)
+                                               : x == y;
+            ASSERT_TRUE(same) << out << ": " << i << ": " << x << " expected, got " << y;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(AttentionStepTest, AgreesWithTheFormulasInDoubles) {
   for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kWindow, Seen::kAlibi}) {
     for (const int64_t groups : {4, 2, 1}) {

@@ -311,6 +311,90 @@ TEST_F(AttentionTest, AgreesWhereTheShiftFallsWhileTheMaximumRises) {
   ExpectEvaluated(Root(plan), operands, 3);
 }
 
+// Causal masks as exporters write them: a number is added to the scores, or chosen in their place.
+enum class CausalForm { kAdded, kTimes, kChosen };
+constexpr std::string_view kForms[] = {"added", "times", "chosen"};
+struct FiniteMask {
+  CausalForm form = CausalForm::kAdded;
+  double hidden = 0;
+  int64_t offset = 0;  // key <= query + offset is shown
+  bool ends = false;   // loops over keys end where it hides the rest
+};
+Tensor MaskedScores(Builder& b, const Tensor& scores, int64_t length, const FiniteMask& m) {
+  const Tensor at = b.Iota(DType::kInt32, length);
+  const Tensor shown = at.Le(at.Unsqueeze(-1) + m.offset);
+  switch (m.form) {
+    case CausalForm::kAdded:
+      return scores + shown.Where(b.Full(DType::kFloat32, {}, 0.0), m.hidden);
+    case CausalForm::kTimes:
+      return scores + (shown.Cast(DType::kFloat32) * -1.0 + 1.0) * m.hidden;
+    case CausalForm::kChosen:
+      return shown.Where(scores, m.hidden);
+  }
+  return {};
+}
+
+// A finite number hides only what is above it by more than an exponential can tell. Loops end where
+// that is certain: if each row shows a key, and operands are bounded, which a run tests. Otherwise
+// all keys count: with rows that show none, the mean of all values.
+TEST_F(AttentionTest, AgreesWhereAFiniteNumberHides) {
+  constexpr double kLeast = -3.4028234663852886e38;  // of f32
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const FiniteMask masks[] = {
+      {CausalForm::kAdded, kLeast, 0, true},   {CausalForm::kTimes, kLeast, 0, true},
+      {CausalForm::kChosen, kLeast, 0, true},  {CausalForm::kAdded, -3.3e38, 5, true},
+      {CausalForm::kAdded, kLeast, -3, false}, {CausalForm::kChosen, kLeast, -1, false},
+      {CausalForm::kAdded, -1e30, 0, false},   {CausalForm::kAdded, -1e4, 0, false},
+      {CausalForm::kChosen, -1e9, 0, false},   {CausalForm::kAdded, -kInf, 0, true},
+  };
+  for (const int64_t length : {128, 101}) {
+    const AttentionShape s{
+        .heads = 2, .groups = 2, .queries = length, .keys = length, .channels = 16};
+    for (const FiniteMask& m : masks) {
+      SCOPED_TRACE(StrCat(kForms[static_cast<size_t>(m.form)], " ", m.hidden, ", offset ", m.offset,
+                          ", ", length, " keys"));
+      Builder b;
+      const auto [q, k, v] = Inputs(b, s);
+      const Tensor scores = q.MatMul(k.Transpose(-1, -2)) * 0.25;
+      b.Output(MaskedScores(b, scores, length, m).Softmax(-1).MatMul(v), "y");
+      const absl::StatusOr<Plan> plan = b.Finish();
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(CostOf(Root(plan), Cpu(64)).bounded > 0, m.ends);
+      std::mt19937 random(23);
+      const Slots plain = Operands(s, random);
+      ExpectEvaluated(Root(plan), plain, 3);
+      // An operand and what it is at a place: scores below -1e9, infinite ones, and no numbers.
+      const std::tuple<size_t, int64_t, float> odd[] = {
+          {0, 5 * 16 + 3, 1e12F},        {0, 40 * 16, -3e37F},   {1, 60 * 16 + 1, -1e38F},
+          {1, (length - 1) * 16, 2e38F}, {1, 70 * 16 + 2, kNaN}, {2, 80 * 16 + 7, kInf},
+          {2, (length - 1) * 16, kNaN},  {0, 7 * 16, kInf}};
+      for (const auto& [slot, at, value] : odd) {
+        if (!m.ends) break;
+        SCOPED_TRACE(StrCat("operand ", slot, " has ", value));
+        Slots operands = plain;
+        Put(&operands[slot], at, value);
+        ExpectEvaluated(Root(plan), operands, 3);
+      }
+      // All scores of the first 8 queries are about -8e9, and none is rounded.
+      Slots low = plain;
+      for (int64_t i = 0; i < length * 16; ++i) {
+        Put(&low[0], i, i < 8 * 16 ? -0x1p20F : static_cast<float>(i % 5) - 2);
+        Put(&low[1], i, 0x1p11F + static_cast<float>(i % 7));
+      }
+      ExpectEvaluated(Root(plan), low, 3);
+      // Three loops over all keys, in place of one over blocks.
+      Target fixed = Cpu(64);
+      fixed.deterministic = true;
+      Slots want = low, got = low;
+      Budget budget;
+      ASSERT_TRUE(reference::Evaluate(Root(plan), want, &budget).ok());
+      const absl::Status status = RunLowered(Root(plan), fixed, {}, &got);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(Difference(DType::kFloat32, false, want[3], got[3]), "");
+    }
+  }
+}
+
 // The values lie in pages of as many keys as a block of the mask, or have a scale for each of
 // these: they depend on the block and on the place in it, and not on their sum alone.
 TEST_F(AttentionTest, AgreesWhereValuesAreTiledAlongTheKeys) {
@@ -406,8 +490,8 @@ TEST_F(AttentionTest, CausalComputesLittleMoreThanATriangle) {
   std::mt19937 random(17);
   for (const int vector_bytes : {32, 64}) {
     for (const int64_t length : {128, 256}) {
-      int64_t steps[2] = {};
-      for (const Seen seen : {Seen::kAll, Seen::kCausal}) {
+      int64_t steps[3] = {};  // of all, a mask that chooses, and one that is added
+      for (const Seen seen : {Seen::kAll, Seen::kCausal, Seen::kAlibi}) {
         AttentionShape s{.heads = 2, .groups = 2, .seen = seen};
         s.queries = s.keys = length;
         const absl::StatusOr<Plan> plan = Attention(s);
@@ -417,12 +501,14 @@ TEST_F(AttentionTest, CausalComputesLittleMoreThanATriangle) {
         const auto schedule = ScheduleGraph(Root(plan), &budget, ScheduleOptions::For(target));
         ASSERT_TRUE(schedule.ok()) << schedule.status();
         Slots slots = Operands(s, random);
-        int64_t& count = steps[seen == Seen::kCausal ? 1 : 0];
+        int64_t& count = steps[seen == Seen::kAll ? 0 : seen == Seen::kCausal ? 1 : 2];
         const absl::Status status = RunSchedule(*schedule, target, &slots, nullptr, &count);
         ASSERT_TRUE(status.ok()) << status;
       }
       const double share = static_cast<double>(steps[1]) / static_cast<double>(steps[0]);
       EXPECT_LE(share, 0.62) << length << " positions, vectors of " << vector_bytes << " bytes";
+      const double added = static_cast<double>(steps[2]) / static_cast<double>(steps[0]);
+      EXPECT_LE(added, 0.61) << length << " positions, vectors of " << vector_bytes << " bytes";
     }
   }
 }

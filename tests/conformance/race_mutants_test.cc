@@ -19,12 +19,15 @@
 #include <map>
 #include <random>
 
+#include "absl/strings/match.h"
+#include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/text.h"
 #include "engine/ir/verify.h"
 #include "engine/lowering/independence_proof.h"
 #include "engine/lowering/lower.h"
 #include "engine/lowering/moves/move.h"
+#include "engine/lowering/test_product.h"
 #include "engine/reference/program_eval.h"
 #include "engine/rewrite/generalize.h"
 #include "engine/schedule/schedule.h"
@@ -226,6 +229,40 @@ class RaceMutants : public ::testing::Test {
     return true;
   }
 
+  struct Repeats {
+    int64_t programs = 0, mutants = 0, equal = 0, others = 0;
+  };
+  // Mutants of a program that stores elements twice: where the values are shown to be equal, they
+  // are.
+  void MutateRepeats(const Program& program, int times, Repeats* counts) {
+    ++counts->programs;
+    Mutator mutator(program, &random_);
+    const Mutation kinds[] = {testing::kOffset,    testing::kConstant, testing::kDropTerm,
+                              testing::kSwapTerms, testing::kGate,     testing::kRangeEnd};
+    for (int i = 0; i < times; ++i) {
+      const auto mutant = mutator.Mutate(kinds[random_() % std::size(kinds)]);
+      if (!mutant || !Verify(*mutant).ok()) continue;
+      Budget budget;
+      const auto report = ProveIndependence(*mutant, &budget);
+      ASSERT_TRUE(report.ok()) << report.status();
+      const std::optional<bool> same = LeaveTheSame(*mutant);
+      if (!same) continue;
+      ++counts->mutants;
+      const bool shown = report->unproved.empty() && report->declared == 0;
+      ASSERT_TRUE(*same || !shown) << Print(*mutant);
+      counts->equal += shown ? 1 : 0;
+      counts->others += *same ? 0 : 1;
+    }
+  }
+  static void Report(const Repeats& counts) {
+    std::cout << counts.mutants << " mutants of " << counts.programs << " programs: of "
+              << counts.equal << " the values are shown to be equal, of " << counts.others
+              << " they differ\n";
+    EXPECT_GT(counts.programs, 3);
+    EXPECT_GT(counts.equal, 0);
+    EXPECT_GT(counts.others, 0);
+  }
+
   void Report(int64_t at_least) {
     int64_t mutants = 0, races = 0;
     for (size_t k = 0; k < std::size(kKinds); ++k) {
@@ -406,7 +443,7 @@ TEST_F(RaceMutants, OfRepeatedElements) {
   for (size_t i = 0; i < values.size(); ++i) b.Output(values[i], "out" + std::to_string(i));
   const auto plan = b.Finish();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  int64_t programs = 0, mutants = 0, equal = 0, others = 0;
+  Repeats repeats;
   for (const int bytes : {4, 16, 32, 64}) {
     Target target;
     target.vector_bytes = bytes;
@@ -422,30 +459,50 @@ TEST_F(RaceMutants, OfRepeatedElements) {
       const auto whole = ProveIndependence(*program, &own);
       ASSERT_TRUE(whole.ok() && whole->unproved.empty()) << whole.status();
       if (whole->repeated == 0) continue;
-      ++programs;
-      Mutator mutator(*program, &random_);
-      const Mutation kinds[] = {testing::kOffset,    testing::kConstant, testing::kDropTerm,
-                                testing::kSwapTerms, testing::kGate,     testing::kRangeEnd};
-      for (int i = 0; i < Times(150); ++i) {
-        const auto mutant = mutator.Mutate(kinds[random_() % std::size(kinds)]);
-        if (!mutant || !Verify(*mutant).ok()) continue;
-        const auto report = ProveIndependence(*mutant, &own);
-        ASSERT_TRUE(report.ok()) << report.status();
-        const std::optional<bool> same = LeaveTheSame(*mutant);
-        if (!same) continue;
-        ++mutants;
-        const bool shown = report->unproved.empty() && report->declared == 0;
-        ASSERT_TRUE(*same || !shown) << Print(*mutant);
-        equal += shown ? 1 : 0;
-        others += *same ? 0 : 1;
-      }
+      MutateRepeats(*program, Times(150), &repeats);
+      if (HasFatalFailure()) return;
     }
   }
-  std::cout << mutants << " mutants of " << programs << " programs: of " << equal
-            << " the values are shown to be equal, of " << others << " they differ\n";
-  EXPECT_GT(programs, 3);
-  EXPECT_GT(equal, 0);
-  EXPECT_GT(others, 0);
+  Report(repeats);
+}
+
+// Products of which workers share the loops over rows and over columns.
+TEST_F(RaceMutants, OfLoopsSharedTogether) {
+  Seed();
+  const Target target = Targets()[0];
+  Repeats repeats;
+  for (int i = 0; i < Times(80); ++i) {
+    constexpr int64_t kSizes[] = {4, 6, 8, 9, 12, 13};
+    const auto below = [&](uint64_t n) { return static_cast<int64_t>(random_() % n); };
+    const int64_t m = kSizes[below(6)], n = kSizes[below(6)];
+    std::string moves;
+    if (const int64_t rows = 1 + below(4); rows > 1) StrAppend(&moves, "UPCAST r0 ", rows, ", ");
+    if (const int64_t columns = 1 + below(3); columns > 1) {
+      StrAppend(&moves, "UPCAST r1 ", columns, ", ");
+    }
+    if (below(3) == 0) moves += "VECTORIZE r1 2, ";
+    moves += below(2) == 0 ? "THREAD r0, THREAD r1" : "THREAD r1, THREAD r0";
+    if (below(3) == 0) moves += ", BLOCK r2 2";
+    SCOPED_TRACE(moves);
+    Budget budget;
+    const auto program =
+        Lower(TestProduct(m, n, 6), target, "kernel", &budget, nullptr, {.moves = moves});
+    if (absl::StrContains(program.status().message(), "one iteration is left") ||
+        absl::StrContains(program.status().message(), "one block is left")) {
+      continue;
+    }
+    ASSERT_TRUE(program.ok()) << program.status();
+    const auto whole = ProveIndependence(*program, &budget);
+    ASSERT_TRUE(whole.ok() && whole->unproved.empty()) << whole.status();
+    if (whole->repeated > 0) {
+      MutateRepeats(*program, 40, &repeats);
+    } else {
+      MutateProgram(*program, 100);
+    }
+    if (HasFatalFailure()) return;
+  }
+  Report(repeats);
+  Report(Times(400));
 }
 
 TEST_F(RaceMutants, OfLayers) {

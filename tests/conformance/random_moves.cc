@@ -66,7 +66,7 @@ class Drawer {
         TG_RETURN_IF_ERROR(Draw(kShares, Below(8)));
         TG_RETURN_IF_ERROR(Draw(splits_, Below(3)));
       } else {
-        TG_RETURN_IF_ERROR(Draw(kThreads, Below(3)));
+        TG_RETURN_IF_ERROR(Draw(kThreads, Below(5)));
         TG_RETURN_IF_ERROR(Draw(kOrders, Below(6)));
       }
     }

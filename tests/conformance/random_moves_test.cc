@@ -10,10 +10,12 @@
 #include <cstring>
 #include <random>
 
+#include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
 #include "engine/ir/scalar.h"
 #include "engine/ir/text.h"
 #include "engine/lowering/lower.h"
+#include "engine/lowering/test_product.h"
 #include "engine/reference/program_eval.h"
 #include "engine/reference/tensor_eval.h"
 #include "tests/conformance/compare.h"
@@ -150,6 +152,13 @@ RandomGraph WithInputs(const Plan& plan, std::mt19937_64& rng) {
   return out;
 }
 
+// A proof that takes too long says nothing about the program, which then is not used; and the
+// interpreter does not run what needs too much memory for all threads of a workgroup.
+bool IsBeyondLimits(std::string_view difference) {
+  return difference.starts_with("RESOURCE_EXHAUSTED: prove: the budget of") ||
+         difference.starts_with("INTERNAL: RESOURCE_EXHAUSTED: program");
+}
+
 // Of 128 copies of a factor that is the same in all of them, 5 count: one vector of four, which
 // needs no gate, and a lane of the next.
 TEST(RandomMoves, VectorsWithAndWithoutGates) {
@@ -179,10 +188,100 @@ TEST(RandomMoves, VectorsWithAndWithoutGates) {
   EXPECT_EQ(value, 243u);
 }
 
+// A tile of 8 copies of 5 rows would read three elements of the thread's memory that nothing wrote.
+TEST(RandomMoves, WhatNothingWroteIsNotRead) {
+  constexpr char kKernel[] = R"(
+%0 = buffer f32 [8] space=register slot=0
+%1 = const i64 2
+%2 = range i64 %1 id=0 type=loop
+%3 = after f32 [8] %0 %2
+%4 = const i64 5
+%5 = range i64 %4 id=1 type=loop
+%6 = index f32 %3 %5
+%7 = param f32 [10] slot=1
+%8 = mul i64 %2 %4
+%9 = add i64 %8 %5
+%10 = index f32 %7 %9
+%11 = load f32 %10
+%12 = store %6 %11
+%13 = end %12 %5
+%14 = end %13 %2
+%15 = after f32 [8] %3 %13
+%16 = range i64 %4 id=2 type=loop
+%17 = index f32 %15 %16
+%18 = load f32 %17
+%19 = param f32 [10] slot=0
+%20 = add i64 %8 %16
+%21 = index f32 %19 %20
+%22 = store %21 %18
+%23 = end %22 %16
+%24 = end %23 %2
+%25 = sink %14 %24
+)";
+  Graph graph;
+  const auto sink = Parse(kKernel, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  Budget budget;
+  PassOptions options;
+  options.moves = "UPCAST r2 8";
+  const auto program = Lower(Freeze(*sink), TestProcessor(), "k", &budget, nullptr, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::vector<float> y(10), x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const auto bytes = [](std::vector<float>& v) {
+    return std::span<uint8_t>(reinterpret_cast<uint8_t*>(v.data()), v.size() * sizeof(float));
+  };
+  const std::span<uint8_t> buffers[] = {bytes(y), bytes(x)};
+  const absl::Status run = reference::Run(*program, buffers, 0, program->iterations);
+  ASSERT_TRUE(run.ok()) << run;
+  EXPECT_EQ(y, x);
+}
+
+// Workers share all pairs of iterations of two loops. Each of them alone, the last one first,
+// leaves the same result, also where tiles at the end begin earlier and a reduction is in blocks.
+TEST(RandomMoves, WorkersShareSeveralLoops) {
+  const std::tuple<int, int, const char*, int64_t> cases[] = {
+      {48, 48, "THREAD r0, THREAD r1", 48 * 48},
+      {48, 48, "UPCAST r0 4, VECTORIZE r1 16, THREAD r1, THREAD r0", 12 * 3},
+      {47, 50, "UPCAST r0 4, VECTORIZE r1 16, THREAD r0, THREAD r1, OUTER r0", 12 * 4},
+      {48, 50, "UPCAST r0 2, UPCAST r1 3, THREAD r0, THREAD r1, BLOCK r2 8", 24 * 17},
+      {48, 48, "UPCAST r0 2, THREAD r0, THREAD r1, BLOCK r0 4, BLOCK r2 8", 6 * 48},
+  };
+  for (const auto& [m, n, moves, iterations] : cases) {
+    SCOPED_TRACE(StrCat(m, " x ", n, ": ", moves));
+    constexpr int kTerms = 32;
+    Budget budget;
+    const auto program =
+        Lower(TestProduct(m, n, kTerms), TestProcessor(), "k", &budget, nullptr, {.moves = moves});
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(program->iterations, iterations);
+    std::vector<float> c(static_cast<size_t>(m * n), -1), a(static_cast<size_t>(m * kTerms)),
+        b(static_cast<size_t>(kTerms * n));
+    for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 11) - 5;
+    for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 13) - 6;
+    const auto bytes = [](std::vector<float>& x) {
+      return std::span<uint8_t>(reinterpret_cast<uint8_t*>(x.data()), x.size() * sizeof(float));
+    };
+    const std::span<uint8_t> buffers[] = {bytes(c), bytes(a), bytes(b)};
+    for (int64_t i = iterations; i-- > 0;) {
+      ASSERT_TRUE(reference::Run(*program, buffers, i, i + 1).ok());
+    }
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int k = 0; k < kTerms; ++k) {
+          sum += a[static_cast<size_t>(i * kTerms + k)] * b[static_cast<size_t>(k * n + j)];
+        }
+        ASSERT_EQ(c[static_cast<size_t>(i * n + j)], sum) << i << ", " << j;
+      }
+    }
+  }
+}
+
 TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
   const uint64_t first = Setting("TELEGRAD_SEED", 1), wanted = Setting("TELEGRAD_CASES", 400);
   testing::RandomMoveCounts counts;
   uint64_t seed = first;
+  int64_t beyond = 0;  // graphs
   for (; counts.lists < static_cast<int64_t>(wanted); ++seed) {
     std::mt19937_64 rng(seed);
     const Target& target = Targets()[rng() % Targets().size()];
@@ -221,6 +320,10 @@ TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
         testing::Compare(random, [&](UOp sink, std::span<const VarValue> variables, Slots* slots) {
           return testing::RunLowered(sink, target, variables, slots, choose);
         });
+    if (IsBeyondLimits(difference)) {
+      ++beyond;
+      continue;
+    }
     ASSERT_EQ("", difference) << "TELEGRAD_SEED=" << seed << ", target " << target.Key()
                               << ", moves and kernels:\n"
                               << lists;
@@ -229,6 +332,10 @@ TEST(RandomMoves, ListsThatApplyAcceptsChangeNothing) {
               static_cast<long long>(counts.lists), static_cast<long long>(counts.moves),
               static_cast<long long>(counts.refused), static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(seed - 1));
+  if (beyond > 0) {
+    std::printf("%lld graphs of these are beyond a limit\n", static_cast<long long>(beyond));
+  }
+  EXPECT_LE(beyond, 1 + counts.lists / 200);
   // A checker that refuses nearly everything would prove nothing.
   EXPECT_GT(counts.moves, 2 * counts.lists);
 }

@@ -20,8 +20,26 @@ namespace {
 
 constexpr std::string_view kPrompt = "$ telegrad-opt ";
 
+// As in a shell, an argument may be between single quotes.
+std::vector<std::string> Words(std::string_view arguments) {
+  std::vector<std::string> words;
+  bool quoted = false, open = false;
+  for (const char c : arguments) {
+    if (c == '\'') {
+      quoted = !quoted;
+    } else if (c == ' ' && !quoted) {
+      open = false;
+    } else {
+      if (!open) words.emplace_back();
+      open = true;
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
 OptResult RunCommand(std::string_view arguments) {
-  const std::vector<std::string> words = absl::StrSplit(ToAbsl(arguments), ' ', absl::SkipEmpty());
+  const std::vector<std::string> words = Words(arguments);
   const std::vector<std::string_view> args(words.begin(), words.end());
   return RunOpt(args, [] { return std::string(); });
 }

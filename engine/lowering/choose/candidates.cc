@@ -63,7 +63,7 @@ class Editor {
           for (int axis = 0; axis < 2; ++axis) Insert({MK::kLocal, r, n, axis});
         }
       }
-      if (Takes(target, MK::kThread)) ReplaceThread(r);
+      if (Takes(target, MK::kThread)) ChangeThread(r);
       if (Takes(target, MK::kBlock)) {
         for (const int64_t n : kBlocks) Append({MK::kBlock, r, n, 0});
       }
@@ -133,10 +133,14 @@ class Editor {
     if (!had) Insert({MK::kVectorize, range, std::max(2, space_.target().vector_bytes / 4), 0});
   }
 
-  void ReplaceThread(int64_t range) {
+  // Workers share another range, or this one, too.
+  void ChangeThread(int64_t range) {
     MoveList list = moves_;
     const auto at = std::ranges::find(list, MK::kThread, &Move::kind);
     if (at == list.end() || at->range == range) return;
+    MoveList both = moves_;
+    both.insert(both.begin() + (at - list.begin()) + 1, {MK::kThread, range, 0, 0});
+    Keep(std::move(both));
     at->range = range;
     Keep(std::move(list));
   }

@@ -87,10 +87,14 @@ class Checker {
       case Kind::kUnroll:
         return Replicated();
       case Kind::kThread:
-        if (HadOrder()) return No("THREAD stands before OUTER and BLOCK, and once");
+        if (Had(Kind::kOuter) || Had(Kind::kBlock)) {
+          return No("THREAD stands before OUTER and BLOCK");
+        }
+        if (Had(Kind::kThread, move_.range)) return No("workers share the range already");
         if (!IsOuter()) return No("not all stores are in the loop");
         if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
-        return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
+        if (Trips() < 2) return No("one iteration is left");
+        return SharedByWorkers() ? absl::OkStatus() : No("workers would share too many iterations");
       case Kind::kOuter:
         if (!IsOuter()) return No("not all stores are in the loop");
         if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
@@ -283,9 +287,21 @@ class Checker {
     return absl::OkStatus();
   }
 
-  int64_t Trips() const {
-    const int64_t tile = TileOf(move_.range);
-    return (s_.size[Index()] + tile - 1) / tile;
+  int64_t Trips() const { return Trips(move_.range, s_.size[Index()]); }
+  int64_t Trips(int64_t range, int64_t size) const {
+    const int64_t tile = TileOf(range);
+    return (size + tile - 1) / tile;
+  }
+
+  // Whether the iterations of all ranges that workers share, with this one, can be counted.
+  bool SharedByWorkers() const {
+    int64_t all = Trips();
+    for (size_t i = 0; i < s_.d.ranges.size(); ++i) {
+      const int64_t range = s_.d.ranges[i].range_id();
+      if (!Had(Kind::kThread, range)) continue;
+      if (!CheckedMul(all, Trips(range, s_.size[i]), &all)) return false;
+    }
+    return true;
   }
 
   bool HadFoldBlock() const {

@@ -51,6 +51,10 @@ class Closer {
   }
 
   void FindOrder() {
+    // What workers share stands together, outside of the parts of those ranges.
+    for (const RangeMove& m : moves_) {
+      if (m.kind == Move::Kind::kThread) MoveOut(SplitOf(m.range).outer);
+    }
     for (const Move::Kind kind : {Move::Kind::kThread, Move::Kind::kOuter}) {
       for (const RangeMove& m : moves_) {
         if (m.kind != kind) continue;

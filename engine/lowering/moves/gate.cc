@@ -61,9 +61,10 @@ class Gater {
     return set;
   }
 
-  // What is loaded beyond a size is not used.
+  // What is loaded beyond a size is not used. Memory of a thread may have no value there.
   bool NeedsGate(UOp address) const {
-    return !conditions_.empty() && (before_split_ || !ProveInside(address));
+    return !conditions_.empty() &&
+           (before_split_ || Memory(address).is(Op::kBuffer) || !ProveInside(address));
   }
 
   // What has to be inside for a load to be. A gate that the load has keeps it in its buffer.

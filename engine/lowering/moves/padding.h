@@ -12,7 +12,8 @@ struct Padding {
   bool moves_back;
   // All loads of such iterations are gated, before the ranges are split: once several of them have
   // parts of the same threads, what depends on which can no longer be told. Else those that could
-  // leave their buffers, which is known once the ranges are split.
+  // leave their buffers, which is known once the ranges are split, and those of a thread's memory,
+  // which may have no value there.
   bool gates_loads;
   // What is reduced is rounded up, too: iterations beyond the size contribute the identity. Else
   // tiles divide it, and a remainder is a reduction of its own (PEEL).

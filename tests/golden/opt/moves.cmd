@@ -113,3 +113,35 @@ program kernel0 iterations=1 flops=6 bytes=32 warp=48 arguments=[f32 2 write, f3
 %28 = store %10 %27
 %29 = end %3
 %30 = end %1
+$ telegrad-opt --passes=lower '--moves=UPCAST r1 2, THREAD r0, THREAD r1' tests/golden/opt/transposed.uop
+# moves: UPCAST r1 2, THREAD r0, THREAD r1
+program piece0 iterations=12 flops=0 bytes=192 arguments=[f32 24 write, f32 24 read]
+%0 = param f32 [24] slot=0
+%1 = const i64 4
+%2 = param f32 [24] slot=1
+%3 = const i64 3
+%4 = const i64 2
+%5 = const i64 8
+%6 = const i64 12
+%7 = const i64 1
+%8 = range i64 %6 id=5 type=thread
+%9 = floordiv i64 %8 %3
+%10 = floormod i64 %8 %3
+%11 = mul i64 %8 %4
+%12 = mul i64 %10 %5
+%13 = add i64 %9 %12
+%14 = index f32 %2 %13
+%15 = load f32 %14
+%16 = index f32 %0 %11
+%17 = store %16 %15
+%18 = add i64 %13 %1
+%19 = index f32 %2 %18
+%20 = load f32 %19
+%21 = add i64 %11 %7
+%22 = index f32 %0 %21
+%23 = store %22 %20
+%24 = end %8
+$ telegrad-opt --passes=lower '--moves=THREAD r0, THREAD r0' tests/golden/opt/transposed.uop
+[stderr]
+telegrad-opt: moves: move THREAD r0: workers share the range already
+[exit 1]
