@@ -131,7 +131,8 @@ absl::StatusOr<const CompressionMethod*> BulkStream::CompressionOf(const v1::Chu
   return Internal("unknown compression ", static_cast<int>(chunk.compression()));
 }
 
-absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chunk) {
+absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chunk,
+                                                            std::function<void()> stop) {
   MutexLock lock(owner_->mutex_);
   if (pulls_.empty()) return Internal("a chunk that was not requested");
   BulkTransfers::Sent& pull = pulls_.front();
@@ -141,6 +142,14 @@ absl::StatusOr<BulkStream::Incoming> BulkStream::BeginChunk(const v1::Chunk& chu
                     chunk.transfer(), " that was not requested");
   }
   if (pull.job->failed) return Incoming{pull.job, {}};
+  if (pull.job->lent != nullptr && !pull.job->lent->Begin(this, std::move(stop))) {
+    // Nobody waits for its bytes, and who took the memory back says so.
+    pull.job->failed = absl::CancelledError("the memory of the read was taken back");
+    pull.job->todo.clear();
+    owner_->releases_.push_back(pull.job->transfer);
+    owner_->EndLocked(pull.job->transfer);
+    return Incoming{pull.job, {}};
+  }
   ++pull.job->writing;
   return Incoming{pull.job, pull.job->into.subspan(chunk.offset(), chunk.bytes())};
 }
@@ -175,6 +184,7 @@ void BulkStream::EndChunk(const v1::Chunk& chunk, const Incoming& incoming,
       if (!damaged) job->todo.push_back({chunk.offset(), chunk.bytes()});
     }
   }
+  if (job->lent != nullptr) job->lent->End(this);
   if (result) job->done->Set(*result);
   if (damaged) {
     owner_->Failed(job, absl::DataLossError("chunks of a read have arrived damaged several times"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,7 +83,8 @@ class BulkStream {
   // Handles a message of the server other than a chunk. An error is a violation of the protocol, or
   // the server's reason for ending the stream.
   absl::Status Take(const v1::TransferResponse& response);
-  absl::StatusOr<Incoming> BeginChunk(const v1::Chunk& chunk);
+  // `stop`: see LentMemory::Begin.
+  absl::StatusOr<Incoming> BeginChunk(const v1::Chunk& chunk, std::function<void()> stop = {});
   // Null where it is not compressed.
   static absl::StatusOr<const CompressionMethod*> CompressionOf(const v1::Chunk& chunk);
   // `crc`: of the bytes that are there now; none if the chunk did not arrive.

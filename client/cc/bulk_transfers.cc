@@ -116,10 +116,12 @@ void BulkTransfers::EndUpload(uint64_t transfer, const Future<Done>& acknowledge
 }
 
 void BulkTransfers::Download(uint64_t transfer, std::span<std::byte> into,
-                             const Future<Done>& ready, Future<Done> done) {
+                             std::shared_ptr<LentMemory> lent, const Future<Done>& ready,
+                             Future<Done> done) {
   auto job = std::make_shared<Job>();
   job->transfer = transfer;
   job->into = into;
+  job->lent = std::move(lent);
   job->done = done;
   job->todo.push_back({0, into.size()});
   meter_->Ask(into.size());

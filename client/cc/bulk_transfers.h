@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "client/cc/connection.h"
 #include "client/cc/future.h"
+#include "client/cc/lent_memory.h"
 #include "client/cc/transfer_meter.h"
 #include "engine/base/mutex.h"
 #include "grpcpp/client_context.h"
@@ -58,8 +59,9 @@ class BulkTransfers {
   void Upload(uint64_t transfer, std::span<const std::byte> data, std::shared_ptr<const void> keep);
   void EndUpload(uint64_t transfer, const Future<Done>& acknowledged);
   // Fetches the bytes of the Read with this number, once that is answered; then `done` is set.
-  void Download(uint64_t transfer, std::span<std::byte> into, const Future<Done>& ready,
-                Future<Done> done);
+  // `lent`: see RemoteSession::ReadTold.
+  void Download(uint64_t transfer, std::span<std::byte> into, std::shared_ptr<LentMemory> lent,
+                const Future<Done>& ready, Future<Done> done);
 
  private:
   friend class BulkStream;
@@ -72,6 +74,7 @@ class BulkTransfers {
     std::span<const std::byte> data;   // of an upload
     std::shared_ptr<const void> keep;  // what it lies in
     std::span<std::byte> into;         // of a download
+    std::shared_ptr<LentMemory> lent;  // likewise; or null
     std::optional<Future<Done>> done;  // likewise
     std::deque<TransferRange> todo;    // to be sent or asked for
     uint64_t received = 0;

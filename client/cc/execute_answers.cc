@@ -47,6 +47,26 @@ RunInfo ToRunInfo(const v1::RunResult& run) {
   return info;
 }
 
+void ReadCost(const v1::RunCost& cost, PutInfo* info) {
+  info->flops = cost.flops();
+  info->bytes = cost.bytes();
+  info->seconds = cost.seconds();
+  info->launch_seconds = cost.launch_seconds();
+  info->temporary_bytes = static_cast<int64_t>(cost.temporary_bytes());
+}
+
+HasInfo ToHasInfo(const v1::HasResult& has) {
+  HasInfo info{.has = has.has()};
+  if (!has.has_cost()) return info;
+  FormCost<PutInfo>& cost = info.cost.emplace();
+  ReadCost(has.cost(), &cost.greatest);
+  cost.least_share = has.least_share();
+  for (const v1::VariableRange& range : has.ranges()) {
+    cost.bounds.push_back({range.id(), range.min(), range.max(), range.multiple()});
+  }
+  return info;
+}
+
 }  // namespace
 
 // Handles the message in incoming_. An error is a violation of the protocol and ends the session.
@@ -148,19 +168,16 @@ absl::Status ExecuteStream::Complete(Pending& pending, const v1::ExecuteResponse
     without->done.Set(Done{});
   } else if (auto* has = std::get_if<Future<bool>>(&pending.completion)) {
     has->Set(response.has().has());
+  } else if (auto* has_told = std::get_if<Future<HasInfo>>(&pending.completion)) {
+    has_told->Set(ToHasInfo(response.has()));
   } else if (auto* put = std::get_if<Future<Digest>>(&pending.completion)) {
     Digest digest;
     if (!Digest::FromBytes(response.put().hash(), &digest))
       return Internal("a hash of unexpected length");
     put->Set(digest);
   } else if (auto* told = std::get_if<Future<PutInfo>>(&pending.completion)) {
-    const v1::RunCost& cost = response.put().cost();
-    PutInfo info{.hash = {},
-                 .flops = cost.flops(),
-                 .bytes = cost.bytes(),
-                 .seconds = cost.seconds(),
-                 .launch_seconds = cost.launch_seconds(),
-                 .temporary_bytes = static_cast<int64_t>(cost.temporary_bytes())};
+    PutInfo info;
+    ReadCost(response.put().cost(), &info);
     if (!Digest::FromBytes(response.put().hash(), &info.hash)) {
       return Internal("a hash of odd length");
     }
@@ -189,10 +206,13 @@ absl::Status ExecuteStream::TakeChunk(ReadTarget& target, const v1::ExecuteRespo
                     " of what was read are missing");
   }
   target.arrived = std::max(target.arrived, begin + envelope.payload_bytes);
-  std::byte* out = target.into.data() + begin;
-  for (const ByteSpan& piece : envelope.payload) {
-    std::memcpy(out, piece.data(), piece.size());
-    out += piece.size();
+  if (target.lent == nullptr || target.lent->Begin(this)) {
+    std::byte* out = target.into.data() + begin;
+    for (const ByteSpan& piece : envelope.payload) {
+      std::memcpy(out, piece.data(), piece.size());
+      out += piece.size();
+    }
+    if (target.lent != nullptr) target.lent->End(this);
   }
   meter_->Move(envelope.payload_bytes);
   *finished = response.read().last();

@@ -25,6 +25,7 @@
 #include "client/cc/chunk_pool.h"
 #include "client/cc/execute_transport.h"
 #include "client/cc/future.h"
+#include "client/cc/lent_memory.h"
 #include "client/cc/out_payload.h"
 #include "client/cc/payload_slices.h"
 #include "client/cc/remote_import.h"
@@ -44,7 +45,8 @@ struct ReadTarget {
   std::span<std::byte> into;
   int64_t offset = 0;  // of the buffer, where `into` begins
   Future<Done> done;
-  uint64_t arrived = 0;  // bytes from the begin on
+  std::shared_ptr<LentMemory> lent = nullptr;  // or the memory is there until it is done
+  uint64_t arrived = 0;                        // bytes from the begin on
 };
 
 // The result of an operation without an answer of its own, which a later answer acknowledges.
@@ -60,8 +62,8 @@ struct RunTellsSink {
 
 // What an operation's answer is for; monostate: it has none unless it fails.
 using Completion =
-    std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<Digest>, Future<PutInfo>,
-                 Future<RunInfo>, RunTellsSink, Future<RemoteModel>, ReadTarget>;
+    std::variant<std::monostate, Told, Future<Done>, Future<bool>, Future<HasInfo>, Future<Digest>,
+                 Future<PutInfo>, Future<RunInfo>, RunTellsSink, Future<RemoteModel>, ReadTarget>;
 
 // Completes an operation that waits for an answer with an error.
 struct Fail {

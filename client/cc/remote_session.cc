@@ -163,18 +163,18 @@ Future<Done> RemoteSession::Read(uint64_t handle, int64_t offset, std::span<std:
 }
 
 void RemoteSession::ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
-                             const Future<Done>& done) {
+                             const Future<Done>& done, std::shared_ptr<LentMemory> lent) {
   v1::ExecuteRequest request;
   request.mutable_read()->set_handle(handle);
   request.mutable_read()->set_offset(static_cast<uint64_t>(offset));
   request.mutable_read()->set_bytes(into.size());
   if (!TravelsBeside(into.size())) {
-    stream_->Send("read", std::move(request), ReadTarget{into, offset, done});
+    stream_->Send("read", std::move(request), ReadTarget{into, offset, done, std::move(lent)});
     return;
   }
   CountEnd(into.size(), done);
   Future<Done> ready;
-  bulk_->Download(SendTransfer(std::move(request), &ready), into, ready, done);
+  bulk_->Download(SendTransfer(std::move(request), &ready), into, std::move(lent), ready, done);
 }
 
 // Numbers ascend in the order of the operations.
@@ -380,6 +380,23 @@ Future<PutInfo> RemoteSession::PutTold(std::string graph, std::span<const std::s
   Future<PutInfo> info;
   stream_->Send("put", std::move(request), info,
                 {std::as_bytes(std::span(keep->data(), keep->size())), keep});
+  return info;
+}
+
+Future<HasInfo> RemoteSession::HasTold(const Digest& hash, std::span<const std::string> devices,
+                                       std::span<const VarValue> variables) {
+  v1::ExecuteRequest request;
+  v1::Has& has = *request.mutable_has();
+  has.mutable_hash()->assign(hash.view());
+  has.set_compile(true);
+  has.mutable_devices()->Add(devices.begin(), devices.end());
+  for (const VarValue& v : variables) {
+    v1::Variable& variable = *has.add_variables();
+    variable.set_id(v.id);
+    variable.set_value(v.value);
+  }
+  Future<HasInfo> info;
+  stream_->Send("has", std::move(request), info);
   return info;
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/mutex.h"
 #include "engine/ir/graph.h"
+#include "engine/types/form_cost.h"
 #include "engine/types/var_value.h"
 
 namespace telegrad {
@@ -75,6 +77,12 @@ struct PutInfo {
   int64_t temporary_bytes = 0;
 };
 
+// What a server says of a graph that it is asked for by hash; see HasResult in compute.proto.
+struct HasInfo {
+  bool has = false;
+  std::optional<FormCost<PutInfo>> cost = {};  // without the hash
+};
+
 // A part of a file of the server, on one of its disk devices; see Alloc in data.proto.
 struct RemoteFile {
   enum class Mode { kRead, kWrite, kCreate };
@@ -93,6 +101,7 @@ struct CompileProgress {
 
 class BulkTransfers;
 class ExecuteStream;
+class LentMemory;
 class LocalDoor;
 class SharedMemory;
 class TensorReader;
@@ -212,12 +221,19 @@ class RemoteSession {
   // if the session is over.
   uint64_t RunTold(const Digest& hash, const RunParts& parts, std::shared_ptr<RunSink> sink,
                    uint64_t which);
+  // `lent`, if given, decides over `into`: once it is taken back the bytes are dropped, and only
+  // who took it back tells that the read has ended.
   void ReadTold(uint64_t handle, int64_t offset, std::span<std::byte> into,
-                const Future<Done>& told);
+                const Future<Done>& told, std::shared_ptr<LentMemory> lent = nullptr);
   void SyncTold(const Future<Done>& told);
   // Compiles the graph at once for `devices`, by the graph's numbers, and tells what runs there are
   // predicted to take. Without devices the graph is only stored.
   Future<PutInfo> PutTold(std::string graph, std::span<const std::string> devices);
+  // Whether the graph is there, and if so, what runs there with these values and such as have the
+  // same code are predicted to take: it is compiled for them at once. No cost: the server is of an
+  // earlier release.
+  Future<HasInfo> HasTold(const Digest& hash, std::span<const std::string> devices,
+                          std::span<const VarValue> variables);
   // Whether so many more operations can be sent without waiting.
   bool HasRoom(size_t operations) const;
   // The number that the next operation will have.

@@ -82,7 +82,7 @@ absl::Status SocketBulkStream::TakeChunk(StreamSocket& socket, const v1::Chunk& 
   if (method == nullptr && payload_bytes != chunk.bytes()) {
     return Internal("a chunk of ", chunk.bytes(), " bytes with ", payload_bytes);
   }
-  TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk));
+  TG_ASSIGN_OR_RETURN(const Incoming incoming, BeginChunk(chunk, [&socket] { socket.Shutdown(); }));
   absl::StatusOr<uint32_t> crc = 0;
   if (incoming.to.empty()) {
     if (auto skipped = SkipPayload(socket, payload_bytes); !skipped.ok()) crc = skipped;

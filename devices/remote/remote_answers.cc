@@ -1,10 +1,13 @@
 // What the answers to commands make of a submission (Take), its end in the order of its queue
 // (Finish), which is told without the lock (Settle), and the end of what was cancelled (Tick).
 //
-// A run whose cancellation has no answer after a moment is abandoned: it ends here with the reason
-// of its cancellation, for its client waits no longer than her deadline. Until the server has
-// answered or is lost, what it uses stays allocated and it keeps its place in the queue: nothing is
-// freed under it, and a silent server does not gather submissions without end.
+// A submission whose cancellation has no answer after a moment is abandoned: it ends here with the
+// reason of its cancellation, for its client waits no longer than her deadline. Until the server
+// has answered or is lost, what it uses stays allocated and it keeps its place in the queue:
+// nothing is freed under it, and a silent server does not gather submissions without end. Memory of
+// the host that it reads into is taken back before, because its owner may use it again. What it
+// sends from there is read as long as the server takes it, whatever it is by then: the buffer that
+// gets it is poisoned.
 #include <algorithm>
 #include <utility>
 
@@ -46,8 +49,9 @@ void RemoteLink::EndOfBurst() {
 
 // The answer to a command has come, or will not.
 void RemoteLink::Take(Ended ended) {
-  progressed_ = heard_ = SteadyNs();
   Item& item = *ended.item;
+  // Else this side has ended it.
+  if (!item.took_back || !absl::IsCancelled(ended.status)) progressed_ = heard_ = SteadyNs();
   if (!ended.status.ok() && far_ != nullptr && far_->generation == item.generation) {
     if (absl::Status over = far_->session->Over(); !over.ok()) LoseLocked(over);
   }
@@ -107,11 +111,21 @@ void RemoteLink::Take(Ended ended) {
   if (--item.open == 0 && item.abandoned) ForgetAbandoned(ended.item);
 }
 
-// Only runs and copies that stay there: of what is read into the host's memory or sent from it,
-// whoever gave the memory may use it again when the point is reached.
+// Its reads end soon, as cancelled.
+void RemoteLink::TakeBackMemory(Item& item) {
+  if (std::exchange(item.took_back, true)) return;
+  for (const HostRead& read : host_reads_) {
+    if (read.item != &item || read.lent == nullptr) continue;
+    later_.push_back([lent = read.lent, told = read.told] {
+      lent->TakeBack([told] { told.Set(absl::CancelledError("")); });
+    });
+  }
+}
+
 bool RemoteLink::CanAbandon(const Item& item) const {
-  return item.sent && item.open > 0 && item.copies.empty() && item.by_way.empty() &&
-         std::ranges::all_of(item.bindings, [&](const BufferView& view) { return IsOwn(view); });
+  return item.sent && item.open > 0 && std::ranges::none_of(host_reads_, [&](const HostRead& read) {
+           return read.item == &item;
+         });
 }
 
 void RemoteLink::ForgetAbandoned(const ItemRef& item) {
@@ -120,6 +134,8 @@ void RemoteLink::ForgetAbandoned(const ItemRef& item) {
   later_.push_back([item] {
     item->commands.reset();
     item->bindings.clear();
+    item->copies.clear();
+    item->by_way.clear();
     item->link.reset();
   });
 }
@@ -180,9 +196,9 @@ void RemoteLink::Settle() {
         item->commands.reset();
         item->link.reset();
         item->bindings.clear();
+        item->copies.clear();
+        item->by_way.clear();
       }
-      item->copies.clear();
-      item->by_way.clear();
       item->waits.clear();
       if (item->trace != nullptr) TellTrace(*item, item->queue->name);
       item->trace.reset();  // perhaps with a session and all of its memory
@@ -242,6 +258,9 @@ bool RemoteLink::Tick() {
     if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
     const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
     for (const ItemRef& item : abandoned_) {
+      for (const auto& [command, copy] : item->copies) {
+        later_.push_back([copy = copy] { copy->Look(); });
+      }
       if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
         return LoseLocked(absl::UnavailableError(kNeverEnded));
       }
@@ -272,7 +291,9 @@ bool RemoteLink::Tick() {
         if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
           return LoseLocked(absl::UnavailableError(kNeverEnded));
         }
-        if (now - item->cancelled >= kCancelNs && CanAbandon(*item)) {
+        if (now - item->cancelled < kCancelNs) continue;
+        TakeBackMemory(*item);
+        if (CanAbandon(*item)) {
           if (item->status.ok()) item->status = std::move(cancelled);
           item->abandoned = true;
           abandoned_.push_back(item);

@@ -64,6 +64,7 @@ struct RemoteLink::Item final : RunSink, std::enable_shared_from_this<Item> {
   uint64_t first_operation = 0, last_operation = 0;
   int64_t cancelled = 0;           // SteadyNs, when its cancellation was seen; 0: it was not
   int64_t cancel_sent = 0;         // SteadyNs; 0: it was not
+  bool took_back = false;          // the memory of its reads
   bool abandoned = false;          // it has ended here, though commands have no answer; see Tick
   size_t first_failed = SIZE_MAX;  // command
   absl::Status status;

@@ -146,69 +146,117 @@ void RemoteLink::Free(uint64_t handle, uint64_t generation,
   RemoteLinkHolder::holds = before;
 }
 
-// In the session at hand, behind what was sent before.
-absl::StatusOr<PutInfo> RemoteLink::PutInOrder(const std::string& graph,
-                                               const std::vector<std::string>& devices) {
+// In the session at hand, behind what was sent before. `ask` returns a future.
+template <typename Info, typename Ask>
+absl::StatusOr<Info> RemoteLink::AskInOrder(Ask ask) {
   TG_RETURN_IF_ERROR(Open());
-  const Future<PutInfo> told;
+  const Future<Info> told;
   Enter([&]() TG_REQUIRES(mutex_) {
-    Send([told, graph, devices](RemoteSession* session) {
+    Send([told, ask](RemoteSession* session) {
       if (session == nullptr) return told.Set(absl::UnavailableError("the session was lost"));
-      session->PutTold(graph, devices).Then([told](const absl::StatusOr<PutInfo>& put) {
-        told.Set(put);
-      });
+      ask(*session).Then([told](const absl::StatusOr<Info>& info) { told.Set(info); });
     });
   });
   return GetWithin(told, server_->options().wait_limit);
 }
 
-absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
-                                                                const ProgramImage& image) {
-  TG_RETURN_IF_ERROR(Reachable());
-  const RemoteOptions& options = server_->options();
-  // A graph of no number or one is where its buffers are; of several, all are the one device.
-  const int64_t numbers = DeviceNumbersOf(image.binary);
-  const std::vector<std::string> devices(static_cast<size_t>(std::max<int64_t>(numbers, 1)),
-                                         device);
-  absl::StatusOr<PutInfo> put = absl::InternalError("");
+// What is compiled in a session of its own does not hold up what runs.
+template <typename Info, typename Ask>
+absl::StatusOr<Info> RemoteLink::AskApart(Ask ask) {
+  absl::StatusOr<Info> info = absl::InternalError("");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     TG_RETURN_IF_ERROR(Reachable());
-    // A session of its own: what is compiled here does not hold up what runs.
     auto connection = server_->Connect(tenant_);
     if (!connection.ok()) return NoConnection(connection.status());
     auto session = (*connection)->OpenSession();
     if (!session.ok()) return With(name(), session.status());
-    Digest hash;
-    const bool known = image.binary.size() >= kAskBytes && Digest::FromBytes(image.hash, &hash) &&
-                       GetWithin((*session)->Has(hash), options.wait_limit).value_or(false);
-    put = known ? absl::StatusOr<PutInfo>(PutInfo{.hash = hash})
-                : GetWithin((*session)->PutTold(image.binary, devices), options.wait_limit);
+    info = GetWithin(ask(**session), server_->options().wait_limit);
     const absl::Status over = (*session)->Over();
-    bool again = absl::IsUnavailable(put.status()) && !over.ok();
+    bool again = absl::IsUnavailable(info.status()) && !over.ok();
     if (absl::IsResourceExhausted(over)) {  // the tenant may have no more sessions there
-      put = PutInOrder(image.binary, devices);
-      again = absl::IsUnavailable(put.status()) && lost();
+      info = AskInOrder<Info>(ask);
+      again = absl::IsUnavailable(info.status()) && lost();
     }
     if (!again) break;
   }
-  if (!put.ok())
-    return absl::Status(put.status().code(), StrCat(name(), ": ", Reason(put.status())));
+  if (info.ok()) return info;
+  return absl::Status(info.status().code(), StrCat(name(), ": ", Reason(info.status())));
+}
+
+absl::StatusOr<std::shared_ptr<LoadedProgram>> RemoteLink::Load(const std::string& device,
+                                                                const ProgramImage& image) {
+  // A graph of no number or one is where its buffers are; of several, all are the one device.
+  const int64_t numbers = DeviceNumbersOf(image.binary);
+  const std::vector<std::string> devices(static_cast<size_t>(std::max<int64_t>(numbers, 1)),
+                                         device);
+  Digest hash;
+  HasInfo known;
+  if (image.binary.size() >= kAskBytes && Digest::FromBytes(image.hash, &hash)) {
+    known = AskFor(hash, devices, {}).value_or(HasInfo());
+  }
+  absl::StatusOr<PutInfo> put = known.cost ? known.cost->greatest : PutInfo();
+  put->hash = hash;
+  if (!known.has) {
+    put = AskApart<PutInfo>([graph = image.binary, devices](RemoteSession& session) {
+      return session.PutTold(graph, devices);
+    });
+  }
+  TG_RETURN_IF_ERROR(put.status());
   if (!image.hash.empty() && put->hash.view() != image.hash) {
     return Internal(name(), ": the server says that the graph's hash is ", put->hash.Hex(),
                     ", which it is not; it is faulty, or not what it says to be");
   }
-  if (!CanBe(*put)) {
-    return Internal(name(), ": the server says that a run takes ", put->seconds, " s, ", put->flops,
-                    " operations, ", put->bytes, " bytes and ", put->temporary_bytes,
-                    " bytes of temporaries, which cannot be");
-  }
+  TG_ASSIGN_OR_RETURN(const GraphCost cost, CostOf(*put));
   TG_RETURN_IF_ERROR(Open());
-  const GraphCost cost{put->flops, put->bytes, put->seconds, put->launch_seconds,
-                       put->temporary_bytes};
   const MutexLock lock(mutex_);
-  return std::make_shared<RemoteProgram>(shared_from_this(), image.binary, put->hash,
+  return std::make_shared<RemoteProgram>(shared_from_this(), device, image.binary, put->hash,
                                          numbers > 1 ? devices : std::vector<std::string>(), cost,
                                          generation_);
+}
+
+absl::StatusOr<GraphCost> RemoteLink::CostOf(const PutInfo& info) const {
+  if (!CanBe(info)) {
+    return Internal(name(), ": the server says that a run takes ", info.seconds, " s, ", info.flops,
+                    " operations, ", info.bytes, " bytes and ", info.temporary_bytes,
+                    " bytes of temporaries, which cannot be");
+  }
+  return GraphCost{info.flops, info.bytes, info.seconds, info.launch_seconds, info.temporary_bytes};
+}
+
+absl::StatusOr<HasInfo> RemoteLink::AskFor(const Digest& hash,
+                                           const std::vector<std::string>& devices,
+                                           std::span<const VarValue> values) {
+  return AskApart<HasInfo>(
+      [hash, devices, of = std::vector<VarValue>(values.begin(), values.end())](
+          RemoteSession& session) { return session.HasTold(hash, devices, of); });
+}
+
+absl::StatusOr<std::optional<FormCost<GraphCost>>> RemoteLink::Predict(
+    const RemoteProgram& program, std::span<const VarValue> values) {
+  std::vector<std::string> devices = program.devices();
+  if (devices.empty()) devices.push_back(program.device());
+  TG_ASSIGN_OR_RETURN(HasInfo info, AskFor(program.hash(), devices, values));
+  if (!info.has) {  // dropped there since
+    const auto put = AskApart<PutInfo>(
+        [&program](RemoteSession& session) { return session.PutTold(program.graph(), {}); });
+    TG_RETURN_IF_ERROR(put.status());
+    TG_ASSIGN_OR_RETURN(info, AskFor(program.hash(), devices, values));
+  }
+  if (!info.cost) return std::nullopt;
+  FormCost<GraphCost> out{.bounds = std::move(info.cost->bounds),
+                          .greatest = {},
+                          .least_share = info.cost->least_share};
+  TG_ASSIGN_OR_RETURN(out.greatest, CostOf(info.cost->greatest));
+  const bool can_be =
+      CanBe(out.least_share) && out.least_share <= 1 && out.bounds.size() == values.size() &&
+      std::ranges::all_of(out.bounds,
+                          [](const VarBounds& b) { return b.min <= b.max && b.multiple >= 1; });
+  if (!can_be) {
+    return Internal(name(),
+                    ": the server says for which values of variables a run takes that "
+                    "long, and says what cannot be");
+  }
+  return out;
 }
 
 void RemoteLink::Flush() {

@@ -26,6 +26,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cc/lent_memory.h"
 #include "client/cc/remote_session.h"
 #include "devices/api/device.h"
 #include "devices/remote/remote_memory.h"
@@ -67,6 +68,10 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
   // Waits until the server has verified the graph and, where it has no variables, compiled it.
   absl::StatusOr<std::shared_ptr<LoadedProgram>> Load(const std::string& device,
                                                       const ProgramImage& image);
+
+  // See PredictsValues.
+  absl::StatusOr<std::optional<FormCost<GraphCost>>> Predict(const RemoteProgram& program,
+                                                             std::span<const VarValue> values);
 
   struct QueueState;
   std::shared_ptr<QueueState> NewQueue(std::string name);
@@ -152,14 +157,22 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
     const char* end = nullptr;
     const Item* item = nullptr;
     size_t command = 0;
+    std::shared_ptr<LentMemory> lent;  // null: it is not taken back
+    Future<Done> told;
   };
   // Sends operations, or, if the session is null, ends what waits for them.
   using Post = std::function<void(RemoteSession*)>;
   enum class Step { kBlocked, kSent };
 
   absl::Status Open();
-  absl::StatusOr<PutInfo> PutInOrder(const std::string& graph,
-                                     const std::vector<std::string>& devices);
+  absl::StatusOr<GraphCost> CostOf(const PutInfo& info) const;
+  absl::StatusOr<HasInfo> AskFor(const Digest& hash, const std::vector<std::string>& devices,
+                                 std::span<const VarValue> values);
+  // Asks it in a session of its own, or, where the tenant has no other, in that of its operations.
+  template <typename Info, typename Ask>
+  absl::StatusOr<Info> AskApart(Ask ask);
+  template <typename Info, typename Ask>
+  absl::StatusOr<Info> AskInOrder(Ask ask);
   absl::Status Reachable() const;
   absl::Status NoConnection(const absl::Status& why) const;
   absl::Status CheckBindings(const CommandBuffer* commands,
@@ -196,6 +209,7 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
       TG_REQUIRES(mutex_);
   void Take(Ended ended) TG_REQUIRES(mutex_);
   bool Finish(QueueState& queue) TG_REQUIRES(mutex_);
+  void TakeBackMemory(Item& item) TG_REQUIRES(mutex_);
   bool CanAbandon(const Item& item) const TG_REQUIRES(mutex_);
   void ForgetAbandoned(const ItemRef& item) TG_REQUIRES(mutex_);
   static void Fail(Item& item, absl::Status status);

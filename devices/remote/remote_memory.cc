@@ -2,12 +2,19 @@
 // of commands were loaded on the link that runs them.
 #include "devices/remote/remote_memory.h"
 
+#include <optional>
+
 #include "devices/remote/remote_link.h"
 #include "engine/base/status.h"
 
 namespace telegrad {
 
 RemoteMemory::~RemoteMemory() { link_->Free(handle_, generation_, used_, size()); }
+
+absl::StatusOr<std::optional<FormCost<GraphCost>>> RemoteProgram::Predict(
+    std::span<const VarValue> values) const {
+  return link_->Predict(*this, values);
+}
 
 absl::Status RemoteMemory::Health() const { return link_->HealthOf(generation_); }
 

@@ -11,6 +11,7 @@
 
 #include "devices/api/command_list.h"
 #include "devices/api/device.h"
+#include "devices/api/predicts_values.h"
 #include "engine/base/hash.h"
 
 namespace telegrad {
@@ -42,12 +43,15 @@ class RemoteMemory final : public Memory {
   const uint64_t generation_;
 };
 
-class RemoteProgram final : public LoadedProgram {
+class RemoteProgram final : public LoadedProgram, public PredictsValues {
  public:
-  // `devices`: where its numbers are there, where the buffers of its runs may not say.
-  RemoteProgram(std::shared_ptr<RemoteLink> link, std::string graph, Digest hash,
-                std::vector<std::string> devices, const GraphCost& cost, uint64_t generation)
+  // `devices`: where its numbers are there, where the buffers of its runs may not say. `device`:
+  // the one that it was loaded on.
+  RemoteProgram(std::shared_ptr<RemoteLink> link, std::string device, std::string graph,
+                Digest hash, std::vector<std::string> devices, const GraphCost& cost,
+                uint64_t generation)
       : link_(std::move(link)),
+        device_(std::move(device)),
         graph_(std::move(graph)),
         hash_(hash),
         devices_(std::move(devices)),
@@ -55,7 +59,10 @@ class RemoteProgram final : public LoadedProgram {
         generation_(generation) {}
 
   GraphCost cost() const override { return cost_; }
+  absl::StatusOr<std::optional<FormCost<GraphCost>>> Predict(
+      std::span<const VarValue> values) const override;
   const RemoteLink& link() const { return *link_; }
+  const std::string& device() const { return device_; }
   const std::string& graph() const { return graph_; }
   const Digest& hash() const { return hash_; }
   const std::vector<std::string>& devices() const { return devices_; }
@@ -65,6 +72,7 @@ class RemoteProgram final : public LoadedProgram {
 
  private:
   const std::shared_ptr<RemoteLink> link_;
+  const std::string device_;
   const std::string graph_;
   const Digest hash_;
   const std::vector<std::string> devices_;

@@ -2,6 +2,7 @@
 // copy, each with what takes its answer.
 #include <utility>
 
+#include "client/cc/lent_memory.h"
 #include "devices/api/host_memory.h"
 #include "devices/remote/remote_copy.h"
 #include "devices/remote/remote_items.h"
@@ -144,15 +145,16 @@ void RemoteLink::PostCopy(const ItemRef& item, size_t i, const BufferView& to,
   } else {
     auto* at = static_cast<std::byte*>(to.memory->host()) + to_offset;
     const auto* begin = reinterpret_cast<const char*>(at);
-    host_reads_.push_back({begin, begin + length, item.get(), i});
+    auto lent = item->cancellation == nullptr ? nullptr : std::make_shared<LentMemory>();
+    host_reads_.push_back({begin, begin + length, item.get(), i, lent, told});
     post = [=, from = far_from->handle()](RemoteSession* session) {
-      session->ReadTold(from, from_offset, {at, length}, told);
+      session->ReadTold(from, from_offset, {at, length}, told, lent);
       return false;
     };
   }
   Send([item, told, post = std::move(post)](RemoteSession* session) {
     if (session == nullptr) return told.Set(absl::UnavailableError(""));
-    if (item->abandoned) return told.Set(absl::CancelledError(""));
+    if (item->abandoned || item->took_back) return told.Set(absl::CancelledError(""));
     if (item->first_operation == 0) item->first_operation = session->NextOperation();
     item->synced = post(session);
     item->last_operation = session->NextOperation() - 1;

@@ -6,12 +6,13 @@
 #include "engine/base/status.h"
 #include "engine/execution/bindings.h"
 #include "engine/execution/charged_memory.h"
+#include "engine/execution/whole_form.h"
 
 namespace telegrad {
 
 absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
-    std::shared_ptr<const PlannedExecutable> general, std::span<const VarValue> values,
-    double share) {
+    std::shared_ptr<const PlannedExecutable> general, std::vector<VarRange> ranges,
+    std::span<const VarValue> values, double least_share) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));
   Device& device = general->runs()->device;
   const std::shared_ptr<Account>& account = general->runs()->account;
@@ -30,16 +31,27 @@ absl::StatusOr<std::shared_ptr<const Executable>> BoundValues::Create(
   auto* const out = static_cast<int64_t*>((copy != nullptr ? staged : view).memory->host());
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i].value;
   std::vector<uint64_t> scalars = general->ScalarsFor(values);
-  return std::shared_ptr<const Executable>(new BoundValues(
-      std::move(general), view, share, std::move(scalars), std::move(staged), std::move(copy)));
+  const double share = ShareOfWork(least_share, PartOf(ranges, values));
+  return std::shared_ptr<const Executable>(
+      new BoundValues(std::move(general), std::move(ranges), view, least_share, share,
+                      std::move(scalars), std::move(staged), std::move(copy)));
 }
 
-RunCost BoundValues::cost() const {
-  RunCost cost = general_->cost();
-  for (double* part : {&cost.flops, &cost.bytes, &cost.seconds, &cost.launch_seconds}) {
-    *part *= share_;
+RunCost BoundValues::cost() const { return Scaled(general_->cost(), share_); }
+
+FormCost<RunCost> BoundValues::form_cost() const {
+  FormCost<RunCost> out{.bounds = {}, .greatest = general_->cost(), .least_share = least_share_};
+  for (const VarRange& r : ranges_) out.bounds.push_back({r.id, r.min, r.max, r.multiple});
+  return out;
+}
+
+FormCost<RunCost> FormCostOf(const Executable& executable, std::span<const VarValue> values) {
+  if (const auto* bound = dynamic_cast<const BoundValues*>(&executable); bound != nullptr) {
+    return bound->form_cost();
   }
-  return cost;
+  FormCost<RunCost> out{.bounds = {}, .greatest = executable.cost()};
+  for (const VarValue& v : values) out.bounds.push_back({v.id, v.value, v.value, 1});
+  return out;
 }
 
 absl::StatusOr<TimelinePoint> BoundValues::Run(std::span<const BufferView> bindings,

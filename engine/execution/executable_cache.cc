@@ -95,7 +95,7 @@ struct ExecutableCache::Impl {
                                                          Budget* budget);
   // The form as an executable for these values.
   absl::StatusOr<std::shared_ptr<const Executable>> ForValues(
-      const Family* family, std::shared_ptr<const PlannedExecutable> form, bool general,
+      const Family* family, std::shared_ptr<const PlannedExecutable> form, const Guards& guards,
       const std::vector<VarValue>& values);
   // The form if it is there, and no better list of moves has been found for a kernel of it since:
   // else it is made anew by the next run, whose kernels are compiled by then.
@@ -217,16 +217,15 @@ ExecutableCache::Impl::Describe(const Digest& hash, const FrozenGraph& graph, De
 }
 
 absl::StatusOr<std::shared_ptr<const Executable>> ExecutableCache::Impl::ForValues(
-    const Family* family, std::shared_ptr<const PlannedExecutable> form, bool general,
+    const Family* family, std::shared_ptr<const PlannedExecutable> form, const Guards& guards,
     const std::vector<VarValue>& values) {
-  if (!general) return std::shared_ptr<const Executable>(std::move(form));
+  if (!guards.general) return std::shared_ptr<const Executable>(std::move(form));
   {
     const MutexLock lock(family->mutex);
     family->uses.Add(values);
   }
-  const double share =
-      family->whole.serves ? ShareOfWork(family->whole, family->variables, values) : 1;
-  return BoundValues::Create(std::move(form), values, share);
+  return BoundValues::Create(std::move(form), guards.ranges, values,
+                             family->whole.serves ? family->whole.least_share : 1);
 }
 
 absl::StatusOr<ExecutableCache::Impl::Form> ExecutableCache::Impl::MakeForm(
@@ -284,7 +283,7 @@ absl::StatusOr<ExecutableCache::Result> ExecutableCache::Get(const Digest& hash,
   if (!form.ok()) return form.status();
   if (form->made && family.value != nullptr) impl_->Note(*family.value, key, guards);
   TG_ASSIGN_OR_RETURN(auto executable,
-                      impl_->ForValues(family.value.get(), form->value, guards.general, values));
+                      impl_->ForValues(family.value.get(), form->value, guards, values));
   return Result{std::move(executable), !form->made, form->made ? all.ns() : 0, lowered};
 }
 
@@ -303,7 +302,7 @@ std::shared_ptr<const Executable> ExecutableCache::Find(const Digest& hash, cons
   }
   if (form == nullptr) return nullptr;
   impl_->shared->counters.hits.fetch_add(1, std::memory_order_relaxed);
-  const auto executable = impl_->ForValues(family.get(), std::move(form), guards.general, values);
+  const auto executable = impl_->ForValues(family.get(), std::move(form), guards, values);
   return executable.ok() ? *executable : nullptr;
 }
 

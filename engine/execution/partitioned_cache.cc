@@ -145,7 +145,7 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
       const auto get = [&](const Part& part, const FrozenGraph& of, std::span<const VarValue> its) {
         return GetPart(part.hash, of, *part.device, budget, its, &lowered);
       };
-      const auto bound = Bind(*made->value->all, values, get);
+      const auto bound = Bind(*made->value->all, values, /*may_wait=*/true, get);
       absl::Status status = bound.status();
       if (status.ok()) status = Fit(**bound, /*release=*/true);
       if (status.ok()) return result(*bound);
@@ -157,7 +157,8 @@ absl::StatusOr<ExecutableCache::Result> PartitionedCache::Get(const Digest& hash
     if (only == nullptr) return MakeFor(graph, devices, reason, values, budget, &lowered);
     Made made;
     TG_ASSIGN_OR_RETURN(auto loaded, Load(hash, graph, *only, budget));
-    TG_ASSIGN_OR_RETURN(made.executable, MakeGraphExecutable(std::move(loaded), values, *only));
+    TG_ASSIGN_OR_RETURN(made.executable, MakeGraphExecutable(std::move(loaded), values, *only,
+                                                             /*may_wait=*/true));
     return made;
   };
   TG_ASSIGN_OR_RETURN(const auto made, got(KeyFor(key, values), make));
@@ -181,7 +182,7 @@ std::shared_ptr<const Executable> PartitionedCache::Find(const Digest& hash,
               std::span<const VarValue> its) -> absl::StatusOr<std::shared_ptr<const Executable>> {
         return parts_.Find(part.hash, *part.device, its);
       };
-      auto bound = Bind(*known->all, values, find);
+      auto bound = Bind(*known->all, values, /*may_wait=*/false, find);
       if (bound.ok() && *bound != nullptr && Fit(**bound, /*release=*/false).ok())
         return *std::move(bound);
     }
@@ -249,7 +250,8 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::MakeFor(const FrozenGra
     switch (device.accepts()) {
       case ProgramLevel::kTensorGraph: {
         TG_ASSIGN_OR_RETURN(auto loaded, Load(hash(), step.graph, device, budget));
-        TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(std::move(loaded), {}, device));
+        TG_ASSIGN_OR_RETURN(part, MakeGraphExecutable(std::move(loaded), {}, device,
+                                                      /*may_wait=*/true));
         break;
       }
       case ProgramLevel::kNothing: {
@@ -314,7 +316,7 @@ absl::StatusOr<PartitionedCache::Made> PartitionedCache::MakeForAll(
 }
 
 absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::Bind(
-    const ForAll& all, std::span<const VarValue> values, PartFor part_for) {
+    const ForAll& all, std::span<const VarValue> values, bool may_wait, PartFor part_for) {
   std::vector<std::shared_ptr<const Executable>> parts;
   const std::vector<PartitionStep>& steps = all.plan->partition().steps;
   std::vector<VarValue> own;
@@ -327,7 +329,8 @@ absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> PartitionedCache::B
       if (std::ranges::binary_search(part.variables, v.id)) own.push_back(v);
     }
     if (part.graph != nullptr) {
-      TG_ASSIGN_OR_RETURN(made, MakeGraphExecutable(part.graph, own, *part.device));
+      TG_ASSIGN_OR_RETURN(made, MakeGraphExecutable(part.graph, own, *part.device, may_wait));
+      if (made == nullptr) return nullptr;
       continue;
     }
     TG_ASSIGN_OR_RETURN(made, part_for(part, steps[i].graph, own));

@@ -111,9 +111,10 @@ class PartitionedCache {
                                                               const FrozenGraph& graph,
                                                               std::vector<Device*> devices,
                                                               std::string reason) const;
-  // For values that are sorted and of the ranges; null where PartFor says so.
+  // For values that are sorted and of the ranges; null where PartFor says so, or a device would
+  // have to be asked and it may not wait.
   static absl::StatusOr<std::shared_ptr<const PartitionedExecutable>> Bind(
-      const ForAll& all, std::span<const VarValue> values, PartFor part_for);
+      const ForAll& all, std::span<const VarValue> values, bool may_wait, PartFor part_for);
   // Whether a run has what it needs for the bounds: that is within its limit, and the plan's memory
   // is there, or is allocated now. `release`: for it, what is kept for other runs is released if
   // need be.

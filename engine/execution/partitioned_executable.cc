@@ -26,11 +26,12 @@ class End {
   TimelinePoint free() const { return {free_, 1}; }
 
   static void Await(const std::shared_ptr<End>& end, std::span<const TimelinePoint> points,
-                    absl::Status status) {
+                    absl::Status status, std::shared_ptr<const PartitionedPlan::Buffers> buffers) {
     {
       const MutexLock lock(end->mutex_);
       end->status_ = std::move(status);
       end->first_ = points.size();
+      end->buffers_ = std::move(buffers);
     }
     end->open_.store(points.size() + 1);
     for (size_t i = 0; i < points.size(); ++i) {
@@ -52,10 +53,14 @@ class End {
     }
     if (open_.fetch_sub(1) != 1) return;
     absl::Status first;
+    std::shared_ptr<const PartitionedPlan::Buffers> buffers;
     {
       const MutexLock lock(mutex_);
       first = status_;
+      buffers.swap(buffers_);
     }
+    if (!first.ok()) buffers->spoiled = true;
+    buffers = nullptr;
     free_->Signal(1);
     ended_->Signal(1, first);
   }
@@ -66,6 +71,7 @@ class End {
   Mutex mutex_;
   size_t first_ TG_GUARDED_BY(mutex_) = 0;
   absl::Status status_ TG_GUARDED_BY(mutex_);
+  std::shared_ptr<const PartitionedPlan::Buffers> buffers_ TG_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -179,12 +185,12 @@ absl::StatusOr<TimelinePoint> PartitionedExecutable::Run(
     plan_->PutBack(std::move(set));
     return status;
   }
-  plan_->PutBack({std::move(set.buffers), end->free()});
+  plan_->PutBack({set.buffers, end->free()});
   // If a run was submitted only in part, its end waits for all submitted steps.
   for (size_t i = 0; i < points.size(); ++i) {
     if (plan_->IsLast(i) || !status.ok()) lasts.push_back(points[i]);
   }
-  End::Await(end, lasts, std::move(status));
+  End::Await(end, lasts, std::move(status), std::move(set.buffers));
   return end->ended();
 }
 

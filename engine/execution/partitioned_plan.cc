@@ -240,11 +240,12 @@ std::optional<PartitionedPlan::BufferSet> PartitionedPlan::TakeFree(bool busy) c
   const auto is_free = [](const BufferSet& set) {
     return set.free.timeline == nullptr || set.free.timeline->value() >= set.free.value;
   };
-  // What was on a device that was lost is of no use any more.
+  // What was on a device that was lost, or used by a run that failed, is of no use any more.
   const auto is_lost = [](const BufferSet& set) {
-    return std::ranges::any_of(set.buffers->memories, [](const std::shared_ptr<Memory>& memory) {
-      return memory != nullptr && !memory->Health().ok();
-    });
+    return set.buffers->spoiled ||
+           std::ranges::any_of(set.buffers->memories, [](const std::shared_ptr<Memory>& memory) {
+             return memory != nullptr && !memory->Health().ok();
+           });
   };
   std::vector<BufferSet> lost;  // goes without the lock
   const MutexLock lock(mutex_);

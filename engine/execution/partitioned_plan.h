@@ -35,6 +35,9 @@ class PartitionedPlan {
   struct Buffers {
     std::vector<std::shared_ptr<Memory>> memories;  // by device
     std::vector<std::shared_ptr<Memory>> host;      // by step, of the host; null: goes directly
+    // A run with them has failed. What it would have written on another server stays poisoned there
+    // until all of the memory is written anew, which no run does with one value of several.
+    mutable std::atomic<bool> spoiled{false};
   };
   // The buffers of the last runs, which the next ones take again. Those of a run that is being
   // submitted are not among them.

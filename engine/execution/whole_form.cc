@@ -73,9 +73,11 @@ double PartOf(std::span<const VarRange> ranges, std::span<const VarValue> values
   return part;
 }
 
-double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
-                   std::span<const VarValue> values) {
-  return ShareOfWork(form.least_share, PartOf(ranges, values));
+RunCost Scaled(RunCost cost, double share) {
+  for (double* part : {&cost.flops, &cost.bytes, &cost.seconds, &cost.launch_seconds}) {
+    *part *= share;
+  }
+  return cost;
 }
 
 }  // namespace telegrad

@@ -7,6 +7,7 @@
 #include "engine/base/budget.h"
 #include "engine/base/hash.h"
 #include "engine/base/status.h"
+#include "engine/execution/executable.h"
 #include "engine/ir/graph.h"
 #include "engine/rewrite/generalize.h"
 #include "engine/schedule/schedule.h"
@@ -38,9 +39,7 @@ double PartOf(std::span<const VarRange> ranges, std::span<const VarValue> values
 // Of work of which `least` is done with the least values. Loops end in proportion to a value, or
 // several in one another do: then it is less.
 inline double ShareOfWork(double least, double part) { return least + (1 - least) * part; }
-
-// The part of the whole form's work that is done with these values, which are of the ranges.
-double ShareOfWork(const WholeForm& form, std::span<const VarRange> ranges,
-                   std::span<const VarValue> values);
+// With that part of the work.
+RunCost Scaled(RunCost cost, double share);
 
 }  // namespace telegrad

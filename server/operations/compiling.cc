@@ -40,11 +40,12 @@ absl::StatusOr<ExecutableCache::Result> Compile(Turn& turn, const StoredGraph& g
 }
 
 absl::StatusOr<ExecutableCache::Result> CompileAhead(Turn& turn, const StoredGraph& graph,
-                                                     std::span<const std::string> names) {
+                                                     std::span<const std::string> names,
+                                                     std::span<const VarValue> variables) {
   Placement placement;
   TG_RETURN_IF_ERROR(placement.Name(turn, graph, names));
   TG_RETURN_IF_ERROR(placement.Default(turn, graph));
-  return Compile(turn, graph, placement, {});
+  return Compile(turn, graph, placement, variables);
 }
 
 }  // namespace telegrad

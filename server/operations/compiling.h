@@ -25,6 +25,7 @@ absl::StatusOr<ExecutableCache::Result> Compile(Turn& turn, const StoredGraph& g
 
 // The same for the server's own devices, or those that are named.
 absl::StatusOr<ExecutableCache::Result> CompileAhead(Turn& turn, const StoredGraph& graph,
-                                                     std::span<const std::string> names);
+                                                     std::span<const std::string> names,
+                                                     std::span<const VarValue> variables = {});
 
 }  // namespace telegrad

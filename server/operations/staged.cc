@@ -1,9 +1,12 @@
 // Allocates and charges host memory, and enqueues the copies through it in the session's queue.
 #include "server/operations/staged.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "engine/base/account.h"
 #include "engine/base/status.h"
+#include "engine/execution/charged_memory.h"
 
 namespace telegrad {
 
@@ -32,18 +35,30 @@ std::optional<Step> AwaitStaged(Turn& turn) {
 
 absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,
                                               uint64_t bytes) {
-  for (const auto& device : turn.env().devices->devices()) {
-    if (device->host_visible()) return turn.tenant().Alloc(*device, static_cast<int64_t>(bytes));
+  const Accounts& accounts = turn.tenant().accounts;
+  const auto amount = static_cast<int64_t>(bytes);
+  auto paid = Reservation::Try(accounts.shared(Quota::kHostStaging), amount);
+  if (!paid) {
+    TG_ASSIGN_OR_RETURN(paid, Reservation::Take(accounts.shared(Quota::kDeviceMemory), amount));
   }
-  return Unimplemented("no device has memory through which ", buffer.device()->name(),
-                       " could be read or written");
+  TG_ASSIGN_OR_RETURN(auto memory, AllocInTransit(*buffer.device(), bytes));
+  return Charged(std::move(memory), *std::move(paid));
+}
+
+absl::StatusOr<std::shared_ptr<Memory>> StageReceived(const Turn& turn, const Buffer& buffer,
+                                                      const Payload& payload) {
+  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(payload.size(), 1));
+  TG_ASSIGN_OR_RETURN(auto memory, AllocInTransit(*buffer.device(), bytes));
+  payload.CopyTo(memory->host());
+  return Charged(std::move(memory),
+                 Reservation::Charge(turn.tenant().accounts.shared(Quota::kHostStaging),
+                                     static_cast<int64_t>(bytes)));
 }
 
 absl::StatusOr<TimelinePoint> WriteStaged(const Turn& turn, const Payload& payload, uint64_t offset,
                                           const Buffer& buffer) {
   const auto size = static_cast<uint64_t>(payload.size());
-  TG_ASSIGN_OR_RETURN(const std::shared_ptr<Memory> staged, Stage(turn, buffer, size));
-  payload.CopyTo(staged->host());
+  TG_ASSIGN_OR_RETURN(const auto staged, StageReceived(turn, buffer, payload));
   return EnqueueCopy(*turn.queues(), *buffer.device(), Part(buffer.memory(), offset, size),
                      Part(staged, 0, size), {});
 }

@@ -1,6 +1,6 @@
 // Writes, reads and copies that a device carries out: those of memory that the host cannot
-// address, such as a file's or another device's, go through memory of the host that is charged
-// like buffers.
+// address, such as a file's or another device's, go through memory of the host. It is charged to
+// the tenant's host_staging, beside the buffers.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,14 @@ struct StagedCopies {
 // what the session has under way. Null: it has nothing, and the operation fails.
 std::optional<Step> AwaitStaged(Turn& turn);
 
-// Host memory through which the buffer's device can copy.
+// Host memory through which the buffer's device can copy. What host_staging has no room for is
+// charged like a buffer.
 absl::StatusOr<std::shared_ptr<Memory>> Stage(const Turn& turn, const Buffer& buffer,
                                               uint64_t bytes);
+// Such memory with the payload. There is room for it, because it takes the place of the message
+// that was received, which has been charged.
+absl::StatusOr<std::shared_ptr<Memory>> StageReceived(const Turn& turn, const Buffer& buffer,
+                                                      const Payload& payload);
 
 // Copies the payload to host memory, and has it copied into the buffer.
 absl::StatusOr<TimelinePoint> WriteStaged(const Turn& turn, const Payload& payload, uint64_t offset,

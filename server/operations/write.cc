@@ -172,17 +172,14 @@ Step WriteAction::DoBehind(Turn& turn, Buffer& buffer) {
   while (!under_way.empty() && IsReached(under_way.front().copied)) under_way.pop_front();
   uint64_t staged = 0;
   for (const StagedCopies::Write& write : under_way) staged += write.bytes;
-  const bool full = staged + size > static_cast<uint64_t>(turn.env().limits.staged_bytes);
+  const bool full = staged + size > static_cast<uint64_t>(turn.env().limits.staged_bytes) ||
+                    turn.tenant().accounts[Quota::kHostStaging].full();
   if (full && !under_way.empty()) return turn.Wait(under_way.front().copied);
-  auto memory = Stage(turn, buffer, std::max<uint64_t>(size, 1));
-  if (absl::IsResourceExhausted(memory.status())) {
-    if (const std::optional<Step> step = AwaitStaged(turn)) return *step;
-  }
+  const auto memory = StageReceived(turn, buffer, *op_.payload);
   absl::StatusOr<TimelinePoint> copied = TimelinePoint();
   if (!memory.ok()) {
     copied = memory.status();
   } else {
-    op_.payload->CopyTo((*memory)->host());
     std::vector<TimelinePoint> waits = buffer.copied_reads();
     if (op_.offset != 0 || size != static_cast<uint64_t>(buffer.bytes())) {
       waits.push_back(buffer.last_write());

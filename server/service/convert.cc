@@ -93,19 +93,32 @@ void ToProto(const OpenResult& r, v1::ExecuteResponse* response) {
   open->set_last_op_id(r.last_op_id);
 }
 
+void ToProto(const RunCost& from, v1::RunCost* cost) {
+  cost->set_flops(from.flops);
+  cost->set_bytes(from.bytes);
+  cost->set_seconds(from.seconds);
+  cost->set_launch_seconds(from.launch_seconds);
+  cost->set_temporary_bytes(static_cast<uint64_t>(from.temporary_bytes));
+}
+
 void ToProto(const HasResult& r, v1::ExecuteResponse* response) {
-  response->mutable_has()->set_has(r.has);
+  v1::HasResult* has = response->mutable_has();
+  has->set_has(r.has);
+  if (!r.cost) return;
+  ToProto(r.cost->greatest, has->mutable_cost());
+  has->set_least_share(r.cost->least_share);
+  for (const VarBounds& bounds : r.cost->bounds) {
+    v1::VariableRange* range = has->add_ranges();
+    range->set_id(bounds.id);
+    range->set_min(bounds.min);
+    range->set_max(bounds.max);
+    range->set_multiple(bounds.multiple);
+  }
 }
 
 void ToProto(const PutResult& r, v1::ExecuteResponse* response) {
   response->mutable_put()->set_hash(r.hash.bytes.data(), r.hash.bytes.size());
-  if (!r.cost) return;
-  v1::RunCost* cost = response->mutable_put()->mutable_cost();
-  cost->set_flops(r.cost->flops);
-  cost->set_bytes(r.cost->bytes);
-  cost->set_seconds(r.cost->seconds);
-  cost->set_launch_seconds(r.cost->launch_seconds);
-  cost->set_temporary_bytes(static_cast<uint64_t>(r.cost->temporary_bytes));
+  if (r.cost) ToProto(*r.cost, response->mutable_put()->mutable_cost());
 }
 
 void ToProto(const ImportResult& r, v1::ExecuteResponse* response) {

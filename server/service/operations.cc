@@ -102,7 +102,10 @@ absl::StatusOr<ReceiveOp> Read(v1::Receive& op, Data /*data*/) {
 }
 
 absl::StatusOr<HasOp> Read(v1::Has& op, Data /*data*/) {
-  return HasOp{std::move(*op.mutable_hash())};
+  HasOp has{
+      std::move(*op.mutable_hash()), op.compile(), {op.devices().begin(), op.devices().end()}};
+  for (const v1::Variable& v : op.variables()) has.variables.push_back({v.id(), v.value()});
+  return has;
 }
 
 absl::StatusOr<PutOp> Read(v1::Put& op, Data data) {

@@ -114,5 +114,23 @@ TEST_F(FrontCopies, WhatIsFetchedAheadLeavesRoomForOthers) {
   EXPECT_TRUE(in == first && in == second);
 }
 
+// A buffer there is charged here too, and once: what of it travels with the operations is charged
+// as bytes in transit.
+TEST_F(FrontCopies, ABufferNeedsNoMoreMemoryThanItHas) {
+  Start({"--default-quota", "device_memory=4MiB"}, {});
+  ConnectOptions on_stream;
+  on_stream.data_streams = 0;
+  const auto session = *(*Connection::Connect(front_->address(), on_stream))->OpenSession();
+  const std::vector<int32_t> in = Words(1 << 20);
+  std::vector<int32_t> out(in.size(), -1);
+  session->Alloc(1, static_cast<int64_t>(in.size() * 4), kThere);
+  session->Write(1, 0, Bytes(in));
+  const auto read = session->Read(1, 0, Writable(out));
+  ASSERT_TRUE(read.Get().ok()) << read.Get().status();
+  EXPECT_TRUE(in == out);
+  session->Alloc(2, 4, kThere);
+  EXPECT_TRUE(absl::IsResourceExhausted(session->Sync().Get().status()));
+}
+
 }  // namespace
 }  // namespace telegrad

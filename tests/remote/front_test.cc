@@ -204,6 +204,55 @@ TEST_F(TwoDaemons, VariablesTravelWithTheRun) {
       << refused.Get().status();
 }
 
+// What a run takes depends on the values of its variables: it is predicted as for a device of the
+// front's own, and the far server is asked once for all values that have the same code.
+TEST_F(TwoDaemons, WhatARunTakesIsPredictedForItsValues) {
+  constexpr int64_t kMost = 1 << 16;
+  Graph g;
+  const UOp n = g.Make(Op::kVar, DType::kVoid, {}, {5, 0, kMost, 1});
+  const UOp x = g.Param(0, DType::kFloat32, Shape{kMost}, 0);
+  const UOp part = g.Make(Op::kShrink, DType::kVoid, {x, n}, {0, -2});
+  const UOp sum = g.Make(Op::kReduce, DType::kVoid, {part}, {0, 0});
+  const UOp out = g.Param(1, DType::kFloat32, Shape{1}, 0);
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {out, sum})}));
+  const auto session = *connection_->OpenSession();
+  session->Put(graph.root());
+  const auto cost = [&](const std::string& device, int64_t value) {
+    const VarValue values[] = {{5, value}};
+    const auto told =
+        session->HasTold(ContentHash(graph.root()), std::span(&device, 1), values).Get();
+    EXPECT_TRUE(told.ok()) << told.status();
+    EXPECT_TRUE(told.ok() && told->has && told->cost) << device;
+    if (!told.ok() || !told->cost) return PutInfo();
+    const FormCost<PutInfo>& form = *told->cost;
+    EXPECT_EQ(form.bounds.size(), 1u);
+    const auto [id, min, max, multiple] = form.bounds.at(0);
+    EXPECT_TRUE(id == 5 && min <= value && value <= max && value % multiple == 0);
+    const double part_of =
+        max == min ? 0 : static_cast<double>(value - min) / static_cast<double>(max - min);
+    const double share = max == min ? 1 : form.least_share + (1 - form.least_share) * part_of;
+    PutInfo info = form.greatest;
+    info.flops *= share;
+    info.bytes *= share;
+    info.seconds *= share;
+    return info;
+  };
+  cost(kFar, 64);
+  const double asked = There("telegrad_operations_total");
+  double before = 0;
+  for (const int64_t value : {int64_t{128}, int64_t{5000}, int64_t{5001}, kMost}) {
+    const PutInfo here = cost("CPU:0", value), there = cost(kFar, value);
+    EXPECT_GT(there.flops, before) << value;
+    before = there.flops;
+    EXPECT_DOUBLE_EQ(there.flops, here.flops) << value;
+    EXPECT_DOUBLE_EQ(there.bytes, here.bytes) << value;
+    EXPECT_EQ(there.temporary_bytes, here.temporary_bytes) << value;
+    EXPECT_GT(there.seconds, 0) << value;
+  }
+  EXPECT_EQ(There("telegrad_operations_total"), asked);
+  EXPECT_EQ(There("telegrad_graph_puts_total"), 1);
+}
+
 // The same words as from the far server itself.
 TEST_F(TwoDaemons, ErrorsComeBackAsTheyAre) {
   const auto error = [](Connection& connection, const std::string& device) {
@@ -522,6 +571,86 @@ TEST_F(TwoDaemons, ARunThereEndsWithItsTimeout) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(spoiled.Get().status())) << spoiled.Get().status();
   Counting again(*connection_, kFar);
   EXPECT_TRUE(again.Run(/*timeout_ms=*/600'000).Get().ok());
+}
+
+// A run whose result comes to the front's memory: it ends by its deadline, before or while that
+// comes, though nothing comes from the server any more. What comes late goes nowhere.
+TEST_F(TwoDaemons, ADownloadEndsWithTheTimeoutOfItsRun) {
+  Start({"--remote-grace", "600000"}, {});
+  constexpr int64_t kWords = 16 << 20;
+  Graph g;
+  const UOp there = g.Param(0, DType::kInt32, Shape{kWords}, 1);
+  const UOp back = g.Make(Op::kCopy, DType::kVoid, {there}, {0});
+  const FrozenGraph graph = Freeze(
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kInt32, Shape{kWords}, 0), back})}));
+  const Digest hash = ContentHash(graph.root());
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, kWords * 4, kFar);
+  session->Alloc(2, kWords * 4, "CPU:0");
+  const std::vector<int32_t> far(kWords, 7), own(kWords, 1);
+  session->Write(1, 0, Bytes(far));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  ASSERT_TRUE(session->Run(hash, handles).Get().ok());
+  std::vector<int32_t> out(kWords);
+  for (const int64_t come : {0, 1 << 20}) {
+    const int64_t before = proxy_->bytes_down();
+    proxy_->HoldAnswers(come == 0);
+    const auto late = session->Run(hash, handles, {}, /*timeout_ms=*/2000);
+    EXPECT_TRUE(Becomes([&] { return proxy_->bytes_down() >= before + come; }));
+    proxy_->HoldAnswers(true);
+    const absl::Status ended = late.Get().status();
+    if (come == 0 || !ended.ok()) {
+      EXPECT_TRUE(absl::IsDeadlineExceeded(ended)) << come << ": " << ended;
+    }
+    session->Write(2, 0, Bytes(own));
+    EXPECT_TRUE(session->Sync().Get().ok() || !ended.ok());
+    proxy_->HoldAnswers(false);
+    session->Read(1, 0, Writable(out)).Get();  // behind it there
+    ASSERT_TRUE(session->Read(2, 0, Writable(out)).Get().ok());
+    EXPECT_TRUE(out == own) << come;
+    const auto again = session->Run(hash, handles);
+    ASSERT_TRUE(again.Get().ok()) << again.Get().status();
+    ASSERT_TRUE(session->Read(2, 0, Writable(out)).Get().ok());
+    EXPECT_TRUE(out == far) << come;
+  }
+}
+
+// What was cancelled there leaves memory that passes values between parts of the graph poisoned;
+// the next run does not find it. The upload of the first stops for want of credit.
+TEST_F(TwoDaemons, ARunThatWasCancelledThereDoesNotSpoilTheNext) {
+  constexpr int64_t kWords = 6 << 20;
+  Graph g;
+  const auto copy = [&](UOp x, int64_t device) {
+    return g.Make(Op::kCopy, DType::kVoid, {x}, {device});
+  };
+  // What goes there and what comes back are two values, of which neither is all of that memory.
+  const UOp here = g.Param(0, DType::kInt32, Shape{kWords}, 0);
+  const UOp there = copy(here, 1);
+  const UOp back = copy(g.Make(Op::kAdd, {there, there}), 0);
+  const FrozenGraph graph = Freeze(
+      g.Make(Op::kSink, {g.Make(Op::kStore, {g.Param(1, DType::kInt32, Shape{kWords}, 0), back})}));
+  const Digest hash = ContentHash(graph.root());
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, kWords * 4, "CPU:0");
+  session->Alloc(2, kWords * 4, "CPU:0");
+  const std::vector<int32_t> in(kWords, 3);
+  std::vector<int32_t> out(kWords);
+  session->Write(1, 0, Bytes(in));
+  session->Put(graph.root());
+  const uint64_t handles[] = {1, 2};
+  ASSERT_TRUE(session->Run(hash, handles).Get().ok());
+  const int64_t before = proxy_->bytes_up();
+  proxy_->HoldAnswers(true);
+  const auto late = session->Run(hash, handles);
+  EXPECT_TRUE(Becomes([&] { return proxy_->bytes_up() > before + (1 << 20); }));
+  session->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(late.Get().status())) << late.Get().status();
+  proxy_->HoldAnswers(false);
+  const auto next = session->Run(hash, handles);
+  ASSERT_TRUE(next.Get().ok()) << next.Get().status();
+  ASSERT_TRUE(session->Read(2, 0, Writable(out)).Get().ok());
+  EXPECT_TRUE(out == std::vector<int32_t>(kWords, 6));
 }
 
 // Of two that name each other neither gets an answer: each says so and ends.

@@ -2,6 +2,7 @@
 // Telegrad server: each gives a clear error, and nothing hangs.
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "engine/base/device_lost.h"
@@ -334,6 +335,64 @@ TEST_F(HostileRemotes, ARunEndsByItsDeadlineThoughTheServerIsSilent) {
     const MutexLock lock(run.mutex);
     Answer(run.request, run.stream, [](auto& r) { r.mutable_run(); });
   }
+  EXPECT_TRUE(Becomes([&] { return device.memory_used() == 0; }));
+}
+
+// The same of copies: what is read into memory of the front is not written there once its owner has
+// it back, however late it comes.
+TEST_F(HostileRemotes, CopiesEndByTheirDeadlineThoughTheServerIsSilent) {
+  struct {
+    Mutex mutex;
+    std::vector<v1::ExecuteRequest> requests;
+    FakeCompute::Stream* stream = nullptr;
+    bool answers = false;
+  } asked;
+  const auto reply = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    Answer(request, stream, [&](auto& r) {
+      if (!request.has_read()) return;
+      r.mutable_read()->set_last(true);
+      r.set_data("late");
+    });
+  };
+  compute_.answer = [&](const v1::ExecuteRequest& request, FakeCompute::Stream* stream) {
+    if (!request.has_read() && !request.has_sync()) return;
+    const MutexLock lock(asked.mutex);
+    asked.stream = stream;
+    if (asked.answers) return reply(request, stream);
+    asked.requests.push_back(request);
+  };
+  const auto arrived = [&] {
+    const MutexLock lock(asked.mutex);
+    return std::ranges::any_of(asked.requests, [](const auto& r) { return r.has_read(); });
+  };
+  options_.grace = absl::Hours(1);
+  Device& device = Open();
+  std::shared_ptr<Memory> memory = *device.Alloc(4);
+  const BufferView from = HostBuffer(*host_, "sent"), into = HostBuffer(*host_, "????");
+  const auto copy = *device.Encode({CopyCommand({.to = {0, 0}, .from = {1, 0}, .length = 4})});
+  fakes::ManualClock clock;
+  const auto wish = std::make_shared<Cancellation>(nullptr, &clock, clock.Ns() + 1);
+  Queue& queue = device.queue(QueueKind::kCopy);
+  const TimelinePoint up = *queue.Submit(copy, {Whole(memory), from}, {}, nullptr, wish);
+  const TimelinePoint down = *queue.Submit(copy, {into, Whole(memory)}, {}, nullptr, wish);
+  ASSERT_TRUE(Becomes(arrived));
+  clock.Advance(1);
+  for (const TimelinePoint& point : {up, down}) {
+    ASSERT_TRUE(Becomes([&] { return point.timeline->value() >= point.value; }));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(point.timeline->StatusOf(point.value)));
+  }
+  EXPECT_EQ(device.Health(), absl::OkStatus());
+  EXPECT_EQ(device.generation(), 1u) << "nothing is lost";
+  memory.reset();
+  EXPECT_EQ(device.memory_used(), 4) << "it may still be sent there";
+  std::memcpy(into.memory->host(), "keep", 4);
+  {
+    const MutexLock lock(asked.mutex);
+    for (const v1::ExecuteRequest& request : asked.requests) reply(request, asked.stream);
+    asked.answers = true;
+  }
+  EXPECT_EQ(ReadFrom(device), absl::OkStatus());
+  EXPECT_EQ(std::string(static_cast<const char*>(into.memory->host()), 4), "keep");
   EXPECT_TRUE(Becomes([&] { return device.memory_used() == 0; }));
 }
 

@@ -120,6 +120,25 @@ TEST_F(RemoteDevices, TellsWhatAGraphCosts) {
   EXPECT_GT((*program)->cost().seconds, 0);
 }
 
+// Also of a graph that it has: one of many bytes is not sent twice.
+TEST_F(RemoteDevices, TellsWhatAGraphCostsThatItHas) {
+  const auto devices = Open();
+  Graph g;
+  const UOp x = g.Param(0, DType::kInt32, Shape{4}, 0);
+  UOp sum = x;
+  for (int i = 0; i < 2000; ++i) sum = g.Make(Op::kXor, {g.Make(Op::kAdd, {sum, x}), x});
+  const FrozenGraph graph = Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {x, sum})}));
+  const ProgramImage image{.name = "x",
+                           .binary = GraphBytes(graph.root()),
+                           .hash = std::string(ContentHash(graph.root()).view())};
+  ASSERT_GT(image.binary.size(), 16u << 10);
+  const auto first = devices[0]->Load(image), again = devices[0]->Load(image);
+  ASSERT_TRUE(first.ok() && again.ok()) << first.status() << again.status();
+  EXPECT_GT((*first)->cost().flops, 0);
+  EXPECT_EQ((*again)->cost().flops, (*first)->cost().flops);
+  EXPECT_EQ((*again)->cost().seconds, (*first)->cost().seconds);
+}
+
 // A server that has dropped a graph, as one that keeps few, is sent it once more.
 TEST(RemoteDevice, AGraphThatWasDroppedIsSentAgain) {
   const RunningDaemon far({"--default-quota", "graphs=1"});

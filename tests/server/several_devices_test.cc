@@ -306,15 +306,16 @@ TEST_F(SeveralDevices, CopiesThatDoNotFitSpoilTheirTarget) {
   }
 }
 
-// A tenant with little memory: what is staged is charged beside the buffers, so an operation waits
-// for what the session itself has under way.
+// A tenant with little room for what is on its way, and with memory for its buffers alone: an
+// operation waits for what the session itself has under way.
 class LittleMemory : public SeveralDevices {
  protected:
   static constexpr int64_t kBytes = int64_t{8} << 20;
 
-  void Limit(int64_t bytes) {
+  void Limit(int64_t staged, int64_t memory) {
     Quotas quotas;
-    quotas[Quota::kDeviceMemory] = bytes;
+    quotas[Quota::kHostStaging] = staged;
+    quotas[Quota::kDeviceMemory] = memory;
     const Accounts accounts("little", quotas, "");
     tenant_ = std::make_shared<Tenant>(
         "little", accounts,
@@ -339,26 +340,28 @@ class LittleMemory : public SeveralDevices {
 };
 
 TEST_F(LittleMemory, AReadWaitsForTheSessionsWrites) {
-  Limit(2 * kBytes);
+  Limit(kBytes, kBytes);
   Submit(AllocOp{1, kBytes, "LOOPBACK:0"});
   for (const char value : {'a', 'b', 'c'}) {
     WriteAll(1, value);  // whose bytes are being copied when the read comes
     EXPECT_TRUE(Is(Submit(ReadOp{1, 0, kBytes}), value)) << value;
   }
-  Submit(AllocOp{2, kBytes - 1, "LOOPBACK:0"});
+  const auto taken = Reservation::Charge(tenant_->accounts.shared(Quota::kHostStaging), 1);
   EXPECT_TRUE(absl::IsResourceExhausted(StatusOf(Submit(ReadOp{1, 0, kBytes}))))
       << "nothing is under way that would make room";
 }
 
-TEST_F(LittleMemory, AWriteWaitsForTheSessionsReads) {
-  Limit(3 * kBytes);
+// Its bytes are charged as they arrive.
+TEST_F(LittleMemory, AWriteNeedsNoFurtherRoom) {
+  Limit(2 * kBytes, 2 * kBytes);
   Submit(AllocOp{1, kBytes, "LOOPBACK:0"});
   Submit(AllocOp{2, kBytes, "LOOPBACK:0"});
   WriteAll(1, 'a');
   const uint64_t read = Submit(ReadOp{1, 0, kBytes});
-  WriteAll(2, 'b');  // for which there is room once the answer to the read has been sent
+  WriteAll(2, 'b');  // while the answer to the read is there
   EXPECT_TRUE(Is(read, 'a'));
   EXPECT_TRUE(Is(Submit(ReadOp{2, 0, kBytes}), 'b'));
+  answers_->Await([&] { return tenant_->accounts[Quota::kHostStaging].used() == 0; });
 }
 
 }  // namespace

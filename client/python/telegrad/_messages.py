@@ -474,19 +474,9 @@ class ImportResult(Message):
 
 
 @dataclass
-class Has(Message):
-    hash: bytes = data(1)
-
-
-@dataclass
-class HasResult(Message):
-    has: bool = boolean(1)
-
-
-@dataclass
-class Put(Message):
-    compile: bool = boolean(1)
-    devices: list[str] = repeated(2, "string")
+class Variable(Message):
+    id: int = int64(1)
+    value: int = sint64(2)
 
 
 @dataclass
@@ -499,15 +489,39 @@ class RunCost(Message):
 
 
 @dataclass
-class PutResult(Message):
-    hash: bytes = data(1)
-    cost: RunCost | None = submessage(2, RunCost)
+class VariableRange(Message):
+    id: int = int64(1)
+    min: int = sint64(2)
+    max: int = sint64(3)
+    multiple: int = sint64(4)
 
 
 @dataclass
-class Variable(Message):
-    id: int = int64(1)
-    value: int = sint64(2)
+class Has(Message):
+    hash: bytes = data(1)
+    compile: bool = boolean(2)
+    devices: list[str] = repeated(3, "string")
+    variables: list[Variable] = repeated(4, Variable)
+
+
+@dataclass
+class HasResult(Message):
+    has: bool = boolean(1)
+    cost: RunCost | None = submessage(2, RunCost)
+    ranges: list[VariableRange] = repeated(3, VariableRange)
+    least_share: float = double(4)
+
+
+@dataclass
+class Put(Message):
+    compile: bool = boolean(1)
+    devices: list[str] = repeated(2, "string")
+
+
+@dataclass
+class PutResult(Message):
+    hash: bytes = data(1)
+    cost: RunCost | None = submessage(2, RunCost)
 
 
 @dataclass
