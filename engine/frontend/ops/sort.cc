@@ -29,7 +29,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kCounted = 1024;  // sorted by counting where it is all
+constexpr int64_t kCounted = 512;   // sorted by counting where it is all
 constexpr int64_t kRun = 256;       // or where it is a run of a longer row
 constexpr int64_t kStride = 16;     // elements of a merged row, of which the first is searched far
 constexpr int64_t kLowest = int64_t{1} << 31;
