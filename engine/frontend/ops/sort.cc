@@ -29,9 +29,9 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kCounted = 512;   // sorted by counting where it is all
-constexpr int64_t kRun = 256;       // or where it is a run of a longer row
-constexpr int64_t kStride = 16;     // elements of a merged row, of which the first is searched far
+constexpr int64_t kCounted = 512;  // sorted by counting where it is all
+constexpr int64_t kRun = 256;      // or where it is a run of a longer row
+constexpr int64_t kStride = 16;    // elements of a merged row, of which the first is searched far
 constexpr int64_t kLowest = int64_t{1} << 31;
 constexpr int64_t kKeyUnit = int64_t{1} << 32;  // what a key is multiplied by
 
