@@ -19,6 +19,8 @@
 namespace telegrad {
 namespace {
 
+constexpr size_t kMaxNumbers = 1024;  // arguments that numbers are loaded from
+
 struct Digit {
   int64_t stride = 0;  // in elements
   int64_t count = 0;
@@ -49,7 +51,7 @@ int64_t MostOf(UOp range) { return std::max<int64_t>(range.src(0).vmax(), 0); }
 // The digit that `range` is of `index`, which goes to `elements` elements.
 std::optional<Digit> DigitOf(UOp index, UOp range, int64_t elements) {
   PositionForm form;
-  if (!form.Add(index, 1) || form.constant != 0) return std::nullopt;
+  if (!form.Add(index, 1)) return std::nullopt;
   const auto own = form.terms.find(range.id());
   if (own == form.terms.end() || own->second < 1) return std::nullopt;
   const int64_t stride = own->second;
@@ -65,7 +67,8 @@ std::optional<Digit> DigitOf(UOp index, UOp range, int64_t elements) {
     }
   }
   if (below >= stride || above % stride != 0) return std::nullopt;
-  const bool first = above == 0;
+  if (above == 0 ? form.constant != 0 : form.constant % above != 0) return std::nullopt;
+  const bool first = above == 0 || above >= elements;
   const int64_t count = first ? (elements + stride - 1) / stride : above / stride;
   for (const auto& [id, c] : form.terms) {
     if (c > stride && c % above != 0) return std::nullopt;
@@ -136,17 +139,19 @@ class ReadConditions {
 
 class Trimmer {
  public:
-  explicit Trimmer(Schedule* schedule) : s_(*schedule), needs_(schedule->temporaries.size()) {}
+  explicit Trimmer(Schedule* schedule)
+      : s_(*schedule), needs_(schedule->temporaries.size()), stores_(needs_.size(), 0) {}
 
   void Run() {
     if (!AnyGiven()) return;
     for (const ScheduledKernel& kernel : s_.kernels) {
       ForEach(kernel, Op::kStore, [&](UOp, BufferRef ref) {
         if (ref.kind == BufferRef::Kind::kSlot) stored_.push_back(ref.index);
+        if (IsTemporary(ref)) ++stores_[static_cast<size_t>(ref.index)];
       });
     }
     for (size_t k = s_.kernels.size(); k-- > 0;) {
-      Trim(&s_.kernels[k]);
+      Trim(k);
       AddNeeds(s_.kernels[k], /*own=*/false, &needs_);
     }
   }
@@ -272,22 +277,40 @@ class Trimmer {
     return made.at(root.id());
   }
 
-  // A number of a kernel in given_, where a PARAM's slot is the graph's; invalid where one is
-  // written.
+  // A number of a kernel in given_, where a PARAM's slot is the place of the argument in numbers_;
+  // invalid where a slot is written, or a temporary more than once.
   UOp Import(UOp root, const ScheduledKernel& kernel) {
     return CopyNumber(root, &given_, [&](int64_t slot) -> std::optional<int64_t> {
       const BufferRef ref = kernel.arguments[static_cast<size_t>(slot)];
-      if (IsTemporary(ref) || std::ranges::find(stored_, ref.index) != stored_.end()) {
+      const bool changes = IsTemporary(ref)
+                               ? stores_[static_cast<size_t>(ref.index)] != 1 || ref.offset != 0
+                               : std::ranges::find(stored_, ref.index) != stored_.end();
+      const auto known = std::ranges::find(numbers_, ref);
+      if (changes || (known == numbers_.end() && numbers_.size() == kMaxNumbers)) {
         return std::nullopt;
       }
-      return ref.index;
+      const int64_t place = known - numbers_.begin();
+      if (known == numbers_.end()) numbers_.push_back(ref);
+      return place;
+    });
+  }
+
+  // Whether the numbers are in memory when kernel `k` runs. Temporaries of them are kept until the
+  // kernel that the limit comes from, which is behind it.
+  bool IsThere(UOp number, size_t k) const {
+    return std::ranges::all_of(PostOrder(number), [&](uint32_t id) {
+      const UOp u = given_.at(id);
+      if (!u.is(Op::kParam)) return true;
+      const BufferRef ref = numbers_[static_cast<size_t>(u.slot())];
+      return !IsTemporary(ref) ||
+             s_.temporaries[static_cast<size_t>(ref.index)].first < static_cast<int64_t>(k);
     });
   }
 
   // The same number in the graph of a kernel, which gets the arguments that it needs.
-  static UOp Export(UOp root, Graph* to, std::vector<BufferRef>* arguments) {
-    return CopyNumber(root, to, [&](int64_t slot) -> std::optional<int64_t> {
-      const BufferRef ref{BufferRef::Kind::kSlot, static_cast<int32_t>(slot)};
+  UOp Export(UOp root, Graph* to, std::vector<BufferRef>* arguments) {
+    return CopyNumber(root, to, [&](int64_t place) -> std::optional<int64_t> {
+      const BufferRef ref = numbers_[static_cast<size_t>(place)];
       const auto known = std::ranges::find(*arguments, ref);
       const int64_t argument = known - arguments->begin();
       if (known == arguments->end()) arguments->push_back(ref);
@@ -295,13 +318,17 @@ class Trimmer {
     });
   }
 
-  // Gates what the kernel stores in temporaries.
-  void Trim(ScheduledKernel* kernel) {
+  // Gates what kernel `k` stores in temporaries.
+  void Trim(size_t k) {
+    ScheduledKernel* const kernel = &s_.kernels[k];
     std::vector<Need> needs = needs_;
     AddNeeds(*kernel, /*own=*/true, &needs);
     bool any = false;
     ForEach(*kernel, Op::kStore, [&](UOp, BufferRef ref) {
-      any |= IsTemporary(ref) && !needs[static_cast<size_t>(ref.index)].limits.empty();
+      if (!IsTemporary(ref)) return;
+      std::vector<Limit>& limits = needs[static_cast<size_t>(ref.index)].limits;
+      std::erase_if(limits, [&](const Limit& limit) { return !IsThere(limit.end, k); });
+      any |= !limits.empty();
     });
     if (!any) return;
     auto graph = std::make_shared<Graph>();
@@ -322,11 +349,50 @@ class Trimmer {
     });
     if (!made.valid()) return;
     kernel->arguments = std::move(arguments);
-    kernel->graph = Freeze(made);
+    kernel->graph = Freeze(GateKept(graph.get(), made));
   }
 
-  static UOp Gated(Graph* g, UOp address, const Limit& limit, const Dependence& d,
-                   std::vector<BufferRef>* arguments) {
+  // What a kernel keeps for an iteration of a loop is computed only if the iteration stores
+  // anything: where all that leaves the kernel has a gate of the loop, what stays has it, too.
+  static UOp GateKept(Graph* g, UOp root) {
+    std::optional<std::vector<UOp>> common;
+    for (uint32_t id : PostOrder(root)) {
+      const UOp u = g->at(id);
+      if (!u.is(Op::kStore) || !MemoryOf(u.src(0)).is(Op::kParam)) continue;
+      const bool gated = u.src(0).num_src() == 3;
+      const std::vector<UOp> own = gated ? ConditionsIn(u.src(0).src(2)) : std::vector<UOp>();
+      if (!common) common = own;
+      std::erase_if(*common, [&](UOp c) { return std::ranges::find(own, c) == own.end(); });
+    }
+    if (!common || common->empty()) return root;
+    return Rebuild(*g, root, [&](UOp u, std::vector<UOp>* src) {
+      if (u.is(Op::kStore) && MemoryOf(u.src(0)).is(Op::kBuffer)) {
+        for (const UOp condition : *common) {
+          if (!IsKeptFor(condition.src(0), u.src(0).src(0))) continue;
+          src->front() = WithGate(g, src->front(), condition);
+        }
+      }
+      return WithSources(*g, u, *src);
+    });
+  }
+
+  // Whether each iteration of the range has the memory for itself.
+  static bool IsKeptFor(UOp range, UOp memory) {
+    for (; memory.is(Op::kAfter); memory = memory.src(0)) {
+      for (int i = 1; i < memory.num_src(); ++i) {
+        if (memory.src(i) == range) return true;
+      }
+    }
+    return false;
+  }
+
+  static UOp WithGate(Graph* g, UOp address, UOp gate) {
+    if (address.num_src() == 3) gate = g->Make(Op::kAnd, {address.src(2), gate});
+    return g->Make(Op::kIndex, {address.src(0), address.src(1), gate});
+  }
+
+  UOp Gated(Graph* g, UOp address, const Limit& limit, const Dependence& d,
+            std::vector<BufferRef>* arguments) {
     const UOp index = address.src(1);
     const int64_t elements = NumElements(MemoryOf(address).shape());
     UOp along;
@@ -339,15 +405,15 @@ class Trimmer {
       along = index;
       end = g->Make(Op::kMul, {end, g->Index(limit.digit.stride)});
     }
-    UOp gate = g->Make(Op::kCmpLt, {along, end});
-    if (address.num_src() == 3) gate = g->Make(Op::kAnd, {address.src(2), gate});
-    return g->Make(Op::kIndex, {address.src(0), index, gate});
+    return WithGate(g, address, g->Make(Op::kCmpLt, {along, end}));
   }
 
   Schedule& s_;
-  std::vector<Need> needs_;      // by temporary, of the kernels behind
-  std::vector<int32_t> stored_;  // slots
-  Graph given_;                  // numbers that the run gives
+  std::vector<Need> needs_;         // by temporary, of the kernels behind
+  std::vector<int> stores_;         // into each temporary
+  std::vector<int32_t> stored_;     // slots
+  Graph given_;                     // numbers that the run gives
+  std::vector<BufferRef> numbers_;  // what they are loaded from
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/schedule/evaluator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/rules/facts.h"
 
@@ -98,7 +99,20 @@ UOp Evaluator::Load(uint32_t node, MemoryId memory, const Indices& index, UOp va
   const auto nest = written_.find(memory);
   const std::span<const UOp> after =
       nest == written_.end() ? std::span<const UOp>() : std::span(&nest->second, 1);
-  return graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid, after)});
+  const UOp load = graph_.Make(Op::kLoad, {Address(memory, tensor_.at(node), index, valid, after)});
+  return WithinBounds(tensor_.at(node), load);
+}
+
+// A number by which loops may end: what is known of it where it is computed is known where it is
+// loaded, too.
+UOp Evaluator::WithinBounds(UOp computed, UOp load) {
+  if (computed.dtype() != DType::kInt64 || !computed.shape().empty()) return load;
+  constexpr int64_t kFar = std::numeric_limits<int32_t>::max();
+  const int64_t least = computed.vmin(), most = computed.vmax();
+  if (least < 0 || most > kFar) return load;
+  const auto negative = [&](UOp u) { return b_.Make(Op::kMul, {u, graph_.Index(-1)}); };
+  const UOp low = b_.Make(Op::kMax, {load, graph_.Index(least)});
+  return negative(b_.Make(Op::kMax, {negative(low), graph_.Index(-most)}));
 }
 
 // `value` where `gate` holds, else 0. A load that carries the gate gives 0 by itself.

@@ -69,6 +69,7 @@ class Evaluator {
 
   // Of `node`'s value, which lies in `memory`.
   UOp Load(uint32_t node, MemoryId memory, const Indices& index, UOp valid);
+  UOp WithinBounds(UOp computed, UOp load);
   // `after`: what has changed the memory, or ranges in each of whose iterations it may have
   // changed.
   UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid,

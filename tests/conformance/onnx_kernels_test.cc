@@ -159,8 +159,9 @@ TEST(OnnxKernels, OfSuppressionDoNotGrowWithTheBoxes) {
   EXPECT_LE(many.reductions, 3) << "of the last levels of a scan";
 }
 
-// A detector's few best boxes of many: a round of picking is some launches of the same kernels,
-// which go over the boxes of all classes, and nothing is sorted.
+// A detector's few best boxes of many: some of the best are sorted and go in blocks; for rows that
+// need more, a round of picking is some launches of the same kernels, which go over the boxes of
+// all classes.
 TEST(OnnxKernels, OfSuppressionThatTakesFewDoNotGrow) {
   const auto launches = [](int64_t boxes, int64_t classes, int64_t most) {
     return LaunchesOf(ModelWriter()
@@ -174,8 +175,8 @@ TEST(OnnxKernels, OfSuppressionThatTakesFewDoNotGrow) {
   const Launches few = launches(2000, 80, 70), many = launches(8400, 80, 134);
   EXPECT_LE(few.all, 3u * 70);
   EXPECT_LE(many.all, few.all + 3 * 64);
-  EXPECT_LE(many.kernels, few.kernels + 6);
-  EXPECT_LE(many.kernels, 30u);
+  EXPECT_LE(many.kernels, few.kernels + 12);
+  EXPECT_LE(many.kernels, 64u);
   std::mt19937_64 random(2);
   std::uniform_real_distribution<float> uniform(0, 1);
   std::vector<float> corners, scores(2 * 500);
@@ -350,7 +351,7 @@ TEST(OnnxKernels, OfAMatrixOfFewBitsLoadEachByteOnce) {
   }
 }
 
-// A thousand keys cost a dozen comparisons, not a thousand.
+// A thousand keys cost one comparison, not a thousand.
 TEST(OnnxKernels, OfALabelEncoderSearch) {
   Numbers keys(1000), values(1000);
   for (int64_t i = 0; i < 1000; ++i) {
@@ -368,11 +369,15 @@ TEST(OnnxKernels, OfALabelEncoderSearch) {
   Budget budget;
   const auto schedule = ScheduleGraph(model->plan.graph.root(), &budget);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
+  // The element, a bucket's number, a key, its position and the value.
+  int64_t loads = 0;
   for (const ScheduledKernel& kernel : schedule->kernels) {
     for (const uint32_t id : PostOrder(kernel.graph.root())) {
       EXPECT_FALSE(kernel.graph.graph->at(id).is(Op::kReduce));
+      loads += kernel.graph.graph->at(id).is(Op::kLoad) ? 1 : 0;
     }
   }
+  EXPECT_LE(loads, 5);
 }
 
 // Products of 8 bits are computed in f32 and are exact; a window that could be computed from

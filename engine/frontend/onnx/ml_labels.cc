@@ -2,11 +2,14 @@
 // import, so a look-up of strings is made there.
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <optional>
+#include <unordered_set>
 
 #include "engine/frontend/onnx/ml_common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/ir/scalar.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -25,52 +28,130 @@ Labels Reversed(Labels labels) {
   return labels;
 }
 
-constexpr int64_t kSorted = 16;  // keys, from which a search is faster than comparisons with all
+constexpr int64_t kHashed = 16;  // keys, from which a table is faster than comparisons with all
 
-// The positions of the keys in the order of their values, each value once, without NaN.
-std::vector<int64_t> SortedKeys(const HostTensor& keys) {
-  std::vector<int64_t> order(static_cast<size_t>(NumElements(keys.shape)));
-  std::iota(order.begin(), order.end(), 0);
-  const auto sort = [&](const auto& values) {
-    std::erase_if(order, [&](int64_t i) { return values[i] != values[i]; });
-    const auto value = [&](int64_t i) { return values[i]; };
-    std::ranges::stable_sort(order, {}, value);  // the first of those that are the same stays
-    const auto again = std::ranges::unique(order, {}, value);
-    order.erase(again.begin(), again.end());
-  };
-  if (keys.dtype == DType::kInt64) {
-    sort(keys.Values<int64_t>());
-  } else {
-    sort(keys.AsDoubles());
+// What keys are hashed by: -0 and 0 are the same key.
+std::vector<uint64_t> KeyWords(const HostTensor& keys) {
+  std::vector<uint64_t> out;
+  if (IsFloat(keys.dtype)) {
+    for (const double v : keys.AsDoubles())
+      out.push_back(std::bit_cast<uint64_t>(v == 0 ? 0.0 : v));
+    return out;
   }
-  return order;
+  const auto width = static_cast<size_t>(ByteSize(keys.dtype));
+  for (size_t at = 0; at < keys.bytes.size(); at += width) {
+    int64_t raw = 0;
+    std::memcpy(&raw, keys.bytes.data() + at, width);
+    out.push_back(static_cast<uint64_t>(ScalarFromMemory(keys.dtype, raw)));
+  }
+  return out;
 }
 
-// The same as comparisons with all keys, by bisection.
-absl::StatusOr<Tensor> FoundAmongSorted(NodeContext& c, const Tensor& x, const HostTensor& keys) {
-  std::vector<int64_t> order = SortedKeys(keys);
-  if (order.empty()) order.push_back(0);  // NaN, which is not found here
+Tensor KeyWords(const Tensor& x) {
+  if (!IsFloat(x.dtype())) return x.Cast(DType::kInt64);
+  const Tensor wide = x.Cast(DType::kFloat64);
+  return wide.Eq(0).Where(0.0, wide).Bitcast(DType::kInt64);
+}
+
+// A perfect hash. The upper bits of `first` times the word are a bucket, and the upper bits of the
+// bucket's number times the word a place that no other key has.
+struct KeyTable {
+  uint64_t first = 0;
+  int bucket_bits = 0, place_bits = 0;
+  std::vector<uint64_t> numbers;  // of buckets
+  std::vector<int64_t> keys;      // of places: the position of its key, -1 if it has none
+};
+
+constexpr int kTables = 8;              // that are tried
+constexpr uint64_t kNumbers = 1 << 12;  // for each bucket
+
+// An odd number for each `i`: SplitMix64.
+uint64_t Multiplier(uint64_t i) {
+  uint64_t z = (i + 1) * 0x9e3779b97f4a7c15U;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return (z ^ (z >> 31)) | 1;
+}
+
+// Of the words at `positions`, which are all different. The largest buckets are placed first.
+bool PlaceKeys(const std::vector<uint64_t>& words, const std::vector<int64_t>& positions,
+               KeyTable* table) {
+  std::vector<std::vector<int64_t>> buckets(size_t{1} << table->bucket_bits);
+  for (const int64_t i : positions) {
+    buckets[(table->first * words[i]) >> (64 - table->bucket_bits)].push_back(i);
+  }
+  std::vector<size_t> order(buckets.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return buckets[i].size(); });
+  table->numbers.assign(buckets.size(), 1);
+  table->keys.assign(size_t{1} << table->place_bits, -1);
+  for (const size_t bucket : order) {
+    bool placed = false;
+    for (uint64_t n = 0; n < kNumbers && !placed; ++n) {
+      const uint64_t number = table->numbers[bucket] = Multiplier(n);
+      std::vector<uint64_t> places;
+      for (const int64_t i : buckets[bucket]) {
+        const uint64_t place = (number * words[i]) >> (64 - table->place_bits);
+        if (table->keys[place] >= 0) break;
+        table->keys[place] = i;
+        places.push_back(place);
+      }
+      placed = places.size() == buckets[bucket].size();
+      if (placed) continue;
+      for (const uint64_t place : places) table->keys[place] = -1;
+    }
+    if (!placed) return false;
+  }
+  return true;
+}
+
+// The same as comparisons with all keys, by a hash.
+absl::StatusOr<Tensor> FoundInTable(NodeContext& c, const Tensor& x, const HostTensor& keys) {
   const auto all = static_cast<int64_t>(NumElements(keys.shape));
-  const auto n = static_cast<int64_t>(order.size());
+  const std::vector<uint64_t> words = KeyWords(keys);
+  const std::vector<double> values = IsFloat(keys.dtype) ? keys.AsDoubles() : std::vector<double>();
+  std::vector<int64_t> positions;  // of each key the first, without NaN
+  std::unordered_set<uint64_t> seen;
+  int64_t nan = -1;
+  for (int64_t i = 0; i < all; ++i) {
+    if (!values.empty() && values[i] != values[i]) {
+      if (nan < 0) nan = i;
+    } else if (seen.insert(words[i]).second) {
+      positions.push_back(i);
+    }
+  }
+  KeyTable table;
+  table.place_bits = std::bit_width(static_cast<uint64_t>(all)) + 1;
+  table.bucket_bits = table.place_bits - 3;
+  bool placed = false;
+  for (int i = 0; i < kTables && !placed; ++i) {
+    TG_RETURN_IF_ERROR(c.values().budget()->SpendSteps(int64_t{1} << table.place_bits));
+    table.first = Multiplier(kNumbers + static_cast<uint64_t>(i));
+    placed = PlaceKeys(words, positions, &table);
+  }
+  if (!placed) return ResourceExhausted("no table for its ", all, " keys was found");
+  // A place without a key has any: elements that are this key look elsewhere.
+  const int64_t any = positions.empty() ? 0 : positions[0];
+  HostTensor of_places{keys.dtype, {std::ssize(table.keys)}, {}};
   const auto width = static_cast<size_t>(ByteSize(keys.dtype));
-  HostTensor sorted{keys.dtype, {n}, {}};
-  for (const int64_t i : order) {
-    sorted.bytes.append(keys.bytes, static_cast<size_t>(i) * width, width);
+  for (int64_t& i : table.keys) {
+    i = std::max(i, any);
+    of_places.bytes.append(keys.bytes, static_cast<size_t>(i) * width, width);
   }
-  TG_ASSIGN_OR_RETURN(const Tensor table, c.Weight(sorted));
-  TG_ASSIGN_OR_RETURN(const Tensor place, c.Weight(HostTensor::Of<int64_t>({n}, order)));
-  Tensor below = c.builder().Const(DType::kInt64, 0).Expand(x.dims());  // keys less than x
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
-       step /= 2) {
-    const Tensor next = below + step;
-    below = next.Le(n).And(table.Gather(next - 1).Lt(x)).Where(next, below);
-  }
-  const Tensor hit = below.Lt(n).And(table.Gather(below).Eq(x));
-  Tensor out = hit.Where(place.Gather(below), all);
-  if (!IsFloat(keys.dtype)) return out;
-  const std::vector<double> values = keys.AsDoubles();
-  const auto nan = std::ranges::find_if(values, [](double v) { return v != v; });  // a key, too
-  return nan == values.end() ? out : x.IsNan().Where(nan - values.begin(), out);
+  const std::vector<int64_t> signed_numbers(table.numbers.begin(), table.numbers.end());
+  TG_ASSIGN_OR_RETURN(const Tensor numbers, c.Weight(HostTensor::Of<int64_t>(
+                                                {std::ssize(table.numbers)}, signed_numbers)));
+  TG_ASSIGN_OR_RETURN(const Tensor key, c.Weight(of_places));
+  TG_ASSIGN_OR_RETURN(const Tensor position,
+                      c.Weight(HostTensor::Of<int64_t>(of_places.shape, table.keys)));
+  const Tensor word = KeyWords(x);
+  const auto upper = [](const Tensor& product, int bits) {
+    return product.ShiftRight(64 - bits).And((int64_t{1} << bits) - 1);
+  };
+  const Tensor bucket = upper(word * static_cast<int64_t>(table.first), table.bucket_bits);
+  const Tensor place = upper(word * numbers.Gather(bucket), table.place_bits);
+  const Tensor out = key.Gather(place).Eq(x).Where(position.Gather(place), all);
+  return nan < 0 ? out : x.IsNan().Where(nan, out);
 }
 
 // The position of the first key that each element of input 0 is, or the number of keys.
@@ -88,10 +169,10 @@ absl::StatusOr<ValueRef> PositionsOf(NodeContext& c, const Labels& keys) {
     return c.values().FromKnown(HostTensor::Of<int64_t>(x->shape, out));
   }
   TG_ASSIGN_OR_RETURN(const Tensor x, c.Input(0));
-  if (n >= kSorted && x.dtype() == keys.numbers.dtype) {
+  if (n >= kHashed && x.dtype() == keys.numbers.dtype) {
     HostTensor row = keys.numbers;
     row.shape = {n};
-    TG_ASSIGN_OR_RETURN(const Tensor found, FoundAmongSorted(c, x, row));
+    TG_ASSIGN_OR_RETURN(const Tensor found, FoundInTable(c, x, row));
     return Values::FromTensor(found);
   }
   if (n < 1 || n > kMaxTable / std::max<int64_t>(1, x.size())) {

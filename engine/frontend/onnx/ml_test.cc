@@ -116,7 +116,7 @@ TEST(MlLabels, StringsBecomeNumbersAndNumbersStrings) {
               HasSubstr("'x'"));
 }
 
-// Many keys are searched by bisection: the last of repeated ones counts, a NaN is one, and zeros of
+// Many keys are found by a hash: the last of repeated ones counts, a NaN is one, and zeros of
 // both signs are the same.
 TEST(MlLabels, ManyKeysAreFound) {
   std::mt19937_64 random(3);

@@ -167,21 +167,26 @@ absl::Status AffineGridOp(NodeContext& c) {
                            ToString(size));
   }
   TG_RETURN_IF_ERROR(CheckedByteSize(DType::kFloat64, size).status());
-  const Shape spatial(size.begin() + 2, size.end());
   const DType wide = ComposedType(theta.dtype());
-  // The last axis is the first coordinate.
-  std::vector<Tensor> coordinates;
-  for (int64_t i = n; i-- > 0;) {
-    const Tensor line = EvenlySpaced(c.builder(), spatial[i], align != 0).Cast(wide);
-    coordinates.push_back(AlongAxis(line, i, n).Expand(spatial).Flatten());
+  // Column k of all matrices, [N, 1, ... n].
+  const auto column = [&](int64_t k) {
+    Shape shape(static_cast<size_t>(n) + 2, 1);
+    shape.front() = size[0];
+    shape.back() = n;
+    return theta.Cast(wide).Slice(2, k, k + 1).Reshape(shape);
+  };
+  const auto line = [&](int64_t i) {
+    const Tensor along = EvenlySpaced(c.builder(), size[i + 2], align != 0).Cast(wide);
+    return AlongAxis(along.Contiguous(), i + 1, n + 2);
+  };
+  // The last axis is the first coordinate. What it adds, and what the others multiply, is in memory
+  // in the order of the result's last two axes, so that these are one loop.
+  Tensor out = (column(n) + line(n - 1) * column(0)).Contiguous();
+  const Dims last = out.dims();
+  for (int64_t i = 0; i + 1 < n; ++i) {
+    out = out + line(i) * column(n - 1 - i).Expand(last).Contiguous();
   }
-  coordinates.push_back(c.builder().Ones({NumElements(spatial)}, wide));
-  const Tensor points = Stack(coordinates, -1);
-  Shape shape = {size[0]};
-  shape.insert(shape.end(), spatial.begin(), spatial.end());
-  shape.push_back(n);
-  const Tensor out = points.MatMul(theta.Cast(wide).Transpose());
-  return c.Output(out.Reshape(shape).Cast(theta.dtype()));
+  return c.Output(out.Cast(theta.dtype()));
 }
 
 // A convolution whose windows read each of their elements at an offset of its own.

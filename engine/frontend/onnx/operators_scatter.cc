@@ -4,6 +4,7 @@
 #include "engine/frontend/onnx/attention.h"
 #include "engine/frontend/onnx/common.h"
 #include "engine/frontend/onnx/operators.h"
+#include "engine/frontend/ops/positions.h"
 
 namespace telegrad::onnx {
 namespace {
@@ -132,10 +133,14 @@ absl::Status ReverseSequenceOp(NodeContext& c) {
     return InvalidArgument("batch axis ", batch, " and time axis ", time, " of shape ",
                            ToString(x.shape()), " with ", lengths.size(), " lengths");
   }
-  const Tensor t = AlongAxis(c.builder().Iota(DType::kInt64, x.dim(time)), time, x.rank());
-  const Tensor n = AlongAxis(lengths.Cast(DType::kInt64), batch, x.rank());
-  const Shape shape = ToShape(x.shape());
-  return c.Output(x.TakeAlong(time, t.Lt(n).Where(n - 1 - t, t).Expand(shape)));
+  const Tensor t = AlongAxis(c.builder().Iota(DType::kInt64, x.dim(time)), time, 2);
+  const Tensor n = AlongAxis(lengths.Cast(DType::kInt64).Flatten(), batch, 2);
+  const Tensor row = AlongAxis(c.builder().Iota(DType::kInt64, x.dim(batch)), batch, 2);
+  // Whole rows are read, whose elements are neighbours.
+  Tensor parts[] = {row, row};
+  parts[time] = t.Lt(n).Where(n - 1 - t, t);
+  const Dims sizes = {x.dim(0), x.dim(1)};
+  return c.Output(x.Flatten(0, 1).Gather(RowPositions(&c.builder(), parts, sizes)));
 }
 
 }  // namespace telegrad::onnx

@@ -114,12 +114,16 @@ absl::Status UniqueOfRun(NodeContext& c) {
   Tensor counts = b.Zeros({n}, DType::kInt64)
                       .Scatter(group, at.OnesLike(), ScatterKind::kAdd)
                       .Narrow(0, 0, count);
-  if (sorted == 0) {  // in the order of their first slices
-    const Tensor rank = first.ArgSort(0).Cast(DType::kInt64);
-    const Tensor place = b.Zeros({count}, DType::kInt64)
-                             .Scatter(rank, b.Iota(DType::kInt64, count), ScatterKind::kSet);
-    first = first.Gather(rank);
-    counts = counts.Gather(rank);
+  if (sorted == 0) {  // in the order of their first slices, which a scan numbers
+    const Tensor begun = b.Zeros({n}, DType::kInt32)
+                             .Scatter(first, b.Full(DType::kInt32, {count}, 1), ScatterKind::kSet)
+                             .CumSum(0);
+    const Tensor place = (begun.Gather(first).Cast(DType::kInt64) - 1).Contiguous();
+    const auto moved = [&](const Tensor& t) {
+      return b.Zeros({count}, DType::kInt64).Scatter(place, t, ScatterKind::kSet);
+    };
+    first = moved(first);
+    counts = moved(counts);
     inverse = place.Gather(inverse);
   }
   TG_RETURN_IF_ERROR(c.Output(s.moved.Gather(first).MoveAxis(0, s.axis)));

@@ -1,7 +1,7 @@
 // NonMaxSuppression when the model runs. The boxes of a class are taken in the order of their
 // scores, each unless one taken before overlaps it, which makes every box depend on all before it.
-// Where few boxes may be taken of many, they are picked one by one, without an order; else they are
-// sorted and go in blocks.
+// They are sorted and go in blocks; where few boxes may be taken of many, only the best ones do,
+// and the rows of which that does not suffice are picked one by one, without an order.
 #include <algorithm>
 
 #include "engine/frontend/onnx/common.h"
@@ -54,13 +54,58 @@ absl::StatusOr<ScoredBoxes> ReadScoredBoxes(NodeContext& c, const Tensor& boxes,
   return out;
 }
 
-// Whether rounds over all boxes cost less than blocks do, in overlaps that are computed: a launch
-// takes as long as some thousands of them, and the search for the best box as long as one.
-bool OneByOne(const ScoredBoxes& all, int64_t most) {
-  constexpr int64_t kLaunch = 4096, kLaunchesOfBlock = 5;
-  const int64_t n = all.n(), pairs = all.rows() * n;
-  return most <= kMaxPicks && most * (2 * kLaunch + 2 * pairs) <
-                                  n / kSuppressionBlock * kLaunchesOfBlock * kLaunch + pairs * n;
+// What picking costs, in overlaps that are computed: a launch takes as long as some thousands of
+// them, and the search for the best box as long as one. Rounds need a number that is known.
+constexpr int64_t kLaunch = 4096, kLaunchesOfBlock = 5;
+
+int64_t CostOneByOne(int64_t rows, int64_t n, int64_t most) {
+  return most > 0 && most <= kMaxPicks ? most * (2 * kLaunch + 2 * rows * n) : INT64_MAX;
+}
+
+int64_t CostInBlocks(int64_t rows, int64_t count) {
+  return count / kSuppressionBlock * kLaunchesOfBlock * kLaunch + rows * count * count;
+}
+
+// How many of a row's boxes are looked at first: some of the best are suppressed. A quarter of the
+// row costs little beside all of it.
+int64_t BestOf(int64_t n, int64_t most) {
+  constexpr int64_t kLeast = 256, kMany = 1024;
+  const int64_t wanted = std::min(2 * most, std::max(kMany, n / 4));
+  return std::min(n, CeilDiv(std::max(kLeast, wanted), kSuppressionBlock) * kSuppressionBlock);
+}
+
+// Of the best boxes alone, which suffice if `most` of them are taken or no others are eligible. The
+// rows of which that is not so are picked from all; the run decides how many there are, and where
+// there are none, as usual, these rounds are launches of loops without iterations.
+absl::StatusOr<Picks> PickOfBest(NodeContext& c, const ScoredBoxes& all, int64_t count,
+                                 const Tensor& number, int64_t most) {
+  Builder& b = c.builder();
+  const Picks first = PickInBlocks(b, all, count, number);
+  const Dim rows = all.rows();
+  const auto in_rows = [&](const Tensor& t) { return t.Reshape(Dims{rows, all.n()}); };
+  const auto counted = [](const Tensor& t) { return t.Cast(DType::kInt64).Sum({1}); };
+  const Tensor open =
+      counted(first.taken).Lt(number).And(counted(in_rows(all.eligible)).Gt(count)).Contiguous();
+  // A few rows would be a tile without a loop, and it is the loop that ends early.
+  constexpr int64_t kLoop = 16;
+  const int64_t bound = std::max(rows.size(), kLoop);
+  TG_ASSIGN_OR_RETURN(const Dim size, c.RunSize(open.CountNonzero(), bound));
+  const Tensor row = open.Nonzero(bound, 0).Squeeze(1).Narrow(0, 0, size).Contiguous();
+  const auto of_rows = [&](const Tensor& t) {
+    return in_rows(t).Gather(row).Unsqueeze(1).Contiguous();
+  };
+  const Tensor image = row.FloorDiv(all.classes());
+  const Boxes boxes = all.boxes.Each([&](const Tensor& t) { return t.Gather(image).Contiguous(); });
+  const ScoredBoxes rest{of_rows(all.scores), of_rows(all.eligible), boxes, all.threshold};
+  const Picks second = PickOneByOne(b, rest, most);
+  const int64_t places = std::max(count, second.taken.dim(1));
+  const Tensor place = (open.Cast(DType::kInt64).CumSum(0) - 1).Contiguous();
+  const auto joined = [&](const Tensor& one, const Tensor& other) {
+    const auto padded = [&](const Tensor& t) { return t.Pad({0, 0, 0, places - t.dim(1)}); };
+    const Tensor known = WithBounds(other).Contiguous();
+    return open.Unsqueeze(1).Where(padded(known.Gather(place)), padded(one)).Contiguous();
+  };
+  return Picks{joined(first.taken, second.taken), joined(first.box, second.box)};
 }
 
 }  // namespace
@@ -99,11 +144,19 @@ absl::Status NonMaxSuppressionOfRun(NodeContext& c) {
   // As many as there are at most, where that is known.
   UOp number = most.uop();
   while (number.is(Op::kReshape) || number.is(Op::kExpand)) number = number.src(0);
-  const bool known = number.is_const();
-  const int64_t each = known ? std::clamp<int64_t>(number.const_word(), 0, n) : n;
-  const bool one_by_one = known && each > 0 && OneByOne(all, each);
-  const Picks picks = one_by_one ? PickOneByOne(b, all, each) : PickInBlocks(b, all, most);
-  const int64_t places = one_by_one ? each : padded;
+  const int64_t constant = number.is_const() ? std::clamp<int64_t>(number.const_word(), 0, n) : 0;
+  const int64_t each = number.is_const() ? constant : n;
+  const int64_t best = BestOf(padded, each);
+  const int64_t rounds = CostOneByOne(rows, padded, constant);
+  Picks picks;
+  if (CostInBlocks(rows, padded) <= rounds) {
+    picks = PickInBlocks(b, all, padded, most);
+  } else if (best < padded && CostInBlocks(rows, best) < rounds) {
+    TG_ASSIGN_OR_RETURN(picks, PickOfBest(c, all, best, most, constant));
+  } else {
+    picks = PickOneByOne(b, all, constant);
+  }
+  const int64_t places = picks.taken.dim(1);
   TG_ASSIGN_OR_RETURN(const Dim count, c.RunSize(picks.taken.CountNonzero(), rows * each));
   const Tensor at = picks.taken.Nonzero(rows * each, 0);  // [bound, 2] of row and place
   const Tensor row = at.Slice(1, 0, 1).Squeeze(1), place = at.Slice(1, 1, 2).Squeeze(1);

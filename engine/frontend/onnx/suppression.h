@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/frontend/onnx/node_context.h"
+#include "engine/frontend/tensor/dim_math.h"
 
 namespace telegrad::onnx {
 
@@ -19,14 +20,16 @@ struct Boxes {
 // Whether boxes overlap by more than the threshold, broadcast.
 Tensor Overlaps(const Boxes& a, const Boxes& b, const Tensor& threshold);
 
-// The boxes of batch * classes rows and their scores; n is padded.
+// The boxes of batch * classes rows and their scores; n is padded, the run may decide the batch.
 struct ScoredBoxes {
   Tensor scores;    // f32 [batch, classes, n]
   Tensor eligible;  // bool [batch, classes, n]
   Boxes boxes;      // [batch, n]
   Tensor threshold;
 
-  int64_t rows() const { return scores.dim(0) * scores.dim(1); }
+  Dim batch() const { return scores.dims()[0]; }
+  int64_t classes() const { return scores.dim(1); }
+  Dim rows() const { return MulDims(scores.builder(), batch(), classes()); }
   int64_t n() const { return scores.dim(2); }
 };
 
@@ -40,9 +43,10 @@ struct Picks {
 // `most` rounds of two launches over all boxes.
 Picks PickOneByOne(Builder& b, const ScoredBoxes& all, int64_t most);
 
-// Boxes sorted by score, in blocks: as many launches as there are blocks, whatever their number
-// is, and about n * n / 2 overlaps in each row.
-Picks PickInBlocks(Builder& b, const ScoredBoxes& all, const Tensor& most);
+// The best `count` boxes of each row sorted by score, in blocks: as many launches as there are
+// blocks, whatever `most` is, and about count * count / 2 overlaps in each row. `count` is a
+// multiple of kSuppressionBlock.
+Picks PickInBlocks(Builder& b, const ScoredBoxes& all, int64_t count, const Tensor& most);
 
 // n of ScoredBoxes is a multiple of it.
 inline constexpr int64_t kSuppressionBlock = 64;

@@ -78,22 +78,21 @@ Tensor Greedy(Builder& b, Boxes boxes, const Tensor& eligible, const Tensor& thr
 
 }  // namespace
 
-Picks PickInBlocks(Builder& b, const ScoredBoxes& all, const Tensor& most) {
-  const int64_t batch = all.scores.dim(0), classes = all.scores.dim(1), n = all.n();
-  const int64_t rows = all.rows(), blocks = n / kBlock;
+Picks PickInBlocks(Builder& b, const ScoredBoxes& all, int64_t count, const Tensor& most) {
+  const Dim rows = all.rows();
+  const Dims each = {all.batch(), all.classes(), all.n()};
   // What is not eligible comes last, whatever its score.
   const Tensor key = all.eligible.Where(all.scores, -std::numeric_limits<double>::infinity());
-  const Tensor order = key.ArgSort(2, true).Cast(DType::kInt64).Contiguous();
+  const Tensor order = key.TopK(count, 2).second.Cast(DType::kInt64).Contiguous();
   const auto in_blocks = [&](const Tensor& t) {
-    return t.TakeAlong(2, order).Reshape({rows, blocks, kBlock}).Permute({1, 0, 2}).Contiguous();
+    const Dims blocks = {rows, count / kBlock, kBlock};
+    return t.TakeAlong(2, order).Reshape(blocks).Permute({1, 0, 2}).Contiguous();
   };
-  const auto in_order = [&](const Tensor& t) {
-    return in_blocks(t.Unsqueeze(1).Expand({batch, classes, n}));
-  };
+  const auto in_order = [&](const Tensor& t) { return in_blocks(t.Unsqueeze(1).Expand(each)); };
   Tensor taken = Greedy(b, all.boxes.Each(in_order), in_blocks(all.eligible), all.threshold);
-  taken = taken.Permute({1, 0, 2}).Reshape({rows, n});
+  taken = taken.Permute({1, 0, 2}).Reshape(Dims{rows, count});
   taken = taken.And(taken.Cast(DType::kInt64).CumSum(1).Le(most)).Contiguous();
-  return {taken, order.Reshape({rows, n})};
+  return {taken, order.Reshape(Dims{rows, count})};
 }
 
 }  // namespace telegrad::onnx

@@ -1,5 +1,7 @@
 // Elements chosen by their values. The scan of the mask numbers the elements that hold; SCATTER
 // sends their positions to these numbers.
+#include <limits>
+
 #include "engine/base/status.h"
 #include "engine/frontend/ops/positions.h"
 #include "engine/frontend/tensor/builder.h"
@@ -14,9 +16,12 @@ Tensor PositionsOf(const Tensor& mask, int64_t size) {
   Builder* builder = mask.builder();
   const Dim n = ProductOf(builder, mask.dims());
   const Tensor flat = mask.Reshape({n});
-  const Tensor number = flat.Cast(DType::kInt64).CumSum(0) - 1;
+  const bool narrow = n.size() <= std::numeric_limits<int32_t>::max();
+  const Tensor number = flat.Cast(narrow ? DType::kInt32 : DType::kInt64).CumSum(0) - 1;
+  // In memory: a scatter goes one by one, what it computes has no vectors.
   return builder->Full(DType::kInt64, {size}, -1)
-      .Scatter(flat.Where(number, -1), builder->Iota(DType::kInt64, n), ScatterKind::kSet);
+      .Scatter(flat.Where(number, -1).Contiguous(), builder->Iota(DType::kInt64, n),
+               ScatterKind::kSet);
 }
 
 }  // namespace

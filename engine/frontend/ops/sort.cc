@@ -5,9 +5,10 @@
 // A row of up to kCounted elements is sorted by counting: an element's place is the number of those
 // below it. Longer rows are cut into runs that are sorted so, and pairs of runs are merged until
 // one is left. An element of the merged row is found by bisection: among its first o elements are
-// i of run a and o - i of run b, where i is the least with a[i] > b[o - 1 - i]. So each level is
-// one kernel of n log n steps without a dependence between elements, and there are log n levels. Of
-// the k smallest, no run is longer than k.
+// i of run a and o - i of run b, where i is the least with a[i] > b[o - 1 - i]. Of every 16th
+// element it is searched in the whole runs, of the others within 16 places behind that. So each of
+// log n levels is two kernels without a dependence between elements, of n / 16 log n and 4 n steps.
+// Of the k smallest, no run is longer than k.
 //
 // The k smallest of many: the row is cut into segments. Each of the k is in one of the k segments
 // with the smallest least elements, so these are found first, in the same way, and then only the
@@ -28,14 +29,18 @@
 namespace telegrad {
 namespace {
 
-constexpr int64_t kCounted = 1024;  // sorted by counting where it is all
-constexpr int64_t kRun = 256;       // or where it is a run of a longer row
+constexpr int64_t kCounted = 512;  // sorted by counting where it is all
+constexpr int64_t kRun = 256;      // or where it is a run of a longer row
+constexpr int64_t kStride = 16;    // elements of a merged row, of which the first is searched far
 constexpr int64_t kLowest = int64_t{1} << 31;
 constexpr int64_t kKeyUnit = int64_t{1} << 32;  // what a key is multiplied by
 
-constexpr int64_t kSegmented = 128;    // elements of a row from which segments of it pay
-constexpr int64_t kShortest = 4;       // of them
-constexpr int64_t kMostSorted = 4096;  // elements of the segments that are taken
+constexpr int64_t kSegmented = 128;     // elements of a row from which segments of it pay
+constexpr int64_t kShortest = 4;        // of them
+constexpr int64_t kMostSorted = 4096;   // elements of the segments that are taken
+constexpr int64_t kManySorted = 32768;  // of rows that have no segments
+constexpr int64_t kFewest = 64;         // that many rows are counted for, not sorted,
+constexpr int64_t kDense = 64;          // if they are no smaller part of the rows
 // Begins what segments are filled up with, so that it is not what runs are filled up with.
 constexpr int64_t kSecondPadding = int64_t{1} << 30;
 
@@ -73,24 +78,39 @@ Tensor SortByCounting(const Tensor& x, int64_t keep) {
 }
 
 // [rows, pairs, 2, n] of sorted runs -> [rows, pairs, keep], the first ones of both merged, of at
-// most 2 n.
+// most 2 n. Of every kStride-th element the place is searched in the whole runs, of the others from
+// there on.
 Tensor MergePairs(const Tensor& x, int64_t keep) {
   Builder* b = x.builder();
-  const int64_t n = x.dim(3);
-  const Dims to = {x.dims()[0], x.dims()[1], keep};
+  const int64_t n = x.dim(3), strides = CeilDiv(keep, kStride);
   const Tensor flat = x.Contiguous().Flatten();
-  const Tensor pair = b->Iota(DType::kInt64, Dim(x.SizeOf({0, 1}))).Reshape({to[0], to[1], 1});
-  const Tensor begin = (pair * (2 * n)).Expand(to);  // of run a; run b follows
-  const Tensor o = b->Iota(DType::kInt64, keep).Expand(to);
-  const Tensor most = o.Minimum(n);
-  Tensor i = (o - n).Maximum(0);
-  for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
-       step /= 2) {
-    const Tensor next = i + step;
-    const Tensor a = flat.Gather(begin + next - 1), c = flat.Gather(begin + n + o - next);
-    i = next.Le(most).And(a.Lt(c)).Where(next, i);
-  }
-  const Tensor j = o - i;
+  const Tensor pair =
+      b->Iota(DType::kInt64, Dim(x.SizeOf({0, 1}))).Reshape({x.dims()[0], x.dims()[1], 1});
+  const Tensor begin = pair * (2 * n);  // of run a; run b follows
+  // How many of run a are among the first `o`: the least i from `i` on with a[i] > b[o - 1 - i],
+  // below i + 2 * step.
+  const auto search = [&](const Tensor& o, Tensor i, int64_t step) {
+    const Tensor most = o.Minimum(n);
+    for (; step > 0; step /= 2) {
+      const Tensor next = i + step;
+      const Tensor a = flat.Gather(begin + next - 1), c = flat.Gather(begin + n + o - next);
+      i = next.Le(most).And(a.Lt(c)).Where(next, i);
+    }
+    return i;
+  };
+  const auto numbers = [&](int64_t count) {
+    return b->Iota(DType::kInt64, count).Expand({x.dims()[0], x.dims()[1], count});
+  };
+  const Tensor first = numbers(strides) * kStride, o = numbers(keep);
+  const Tensor coarse =
+      search(first, (first - n).Maximum(0), std::bit_floor(static_cast<uint64_t>(n))).Contiguous();
+  const Tensor from = coarse.Unsqueeze(3)
+                          .Expand({x.dims()[0], x.dims()[1], strides, kStride})
+                          .Flatten(2, 3)
+                          .Slice(2, 0, keep);
+  // Within the run in a form of which its bounds follow: what is read then needs no checks.
+  const Tensor least = (o - n).Maximum(0), within = (from * -1).Maximum(-n) * -1;
+  const Tensor i = search(o, within.Maximum(least), kStride / 2), j = o - i;
   const Tensor a = flat.Gather(begin + i), c = flat.Gather(begin + n + j);
   return i.Lt(n).And(j.Ge(n).Or(a.Lt(c))).Where(a, c);
 }
@@ -210,9 +230,14 @@ Tensor TakenOfSegments(const Tensor& key, int64_t keep, int64_t length) {
 // Positions [rows, keep] i32 of the smallest keys of 32 bits, stable.
 Tensor Positions32(const Tensor& key, int64_t keep) {
   const int64_t n = key.dim(1), length = SegmentLength(n, keep);
-  if (length >= kShortest && keep * length > kMostSorted) {
+  const bool segmented = length >= kShortest;
+  const bool dense = keep >= kFewest && n >= 2 * keep && n < kDense * keep;
+  if (segmented ? keep * length * (dense ? key.dim(0) : 1) > kMostSorted
+                : dense && key.dim(0) * n > kManySorted) {
     const Tensor narrow = key.Cast(DType::kInt32);
-    const Tensor taken = TakenOfSegments(narrow, keep, length).Contiguous();
+    const Tensor taken =
+        (segmented ? TakenOfSegments(narrow, keep, length) : TakenPositions(narrow, keep))
+            .Contiguous();
     const Tensor few = narrow.TakeAlong(1, taken).Cast(DType::kInt64);
     return SortWhole(few * kKeyUnit + taken, keep).And(kKeyUnit - 1).Cast(DType::kInt32);
   }
