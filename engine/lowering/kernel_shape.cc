@@ -68,10 +68,22 @@ class ShapeReader {
     shape_.summed_alone = shape_.summed & ~not_alone_;
     shape_.in_place = WritesWhatItReads(sink_);
     shape_.once = OverwritesWhatItReads(sink_);
+    shape_.rereads = RereadsAnArgument();
     return std::move(shape_);
   }
 
  private:
+  bool RereadsAnArgument() const {
+    absl::flat_hash_set<uint32_t> read, written;
+    for (uint32_t id : order_) {
+      const UOp u = g_.at(id);
+      if (!u.is(Op::kLoad) && !u.is(Op::kStore)) continue;
+      const UOp memory = Memory(u.src(0));
+      if (memory.is(Op::kParam)) (u.is(Op::kLoad) ? read : written).insert(memory.id());
+    }
+    return std::ranges::any_of(written, [&](uint32_t id) { return read.contains(id); });
+  }
+
   static RangeSet Bit(int i) { return RangeSet{1} << i; }
 
   // The common beginning of the roots' nests.

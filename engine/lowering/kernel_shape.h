@@ -69,6 +69,7 @@ struct KernelShape {
   RangeSet around_nests = 0;  // around a nest that a later one of the same iteration waits for
   bool in_place = false;      // WritesWhatItReads
   bool once = false;          // OverwritesWhatItReads
+  bool rereads = false;       // an argument is both written and read
   bool threads = false;       // an earlier pass has given the iterations to threads
   MatrixUnit matrix = MatrixUnit::kNone;  // of the target
   double copy_reads = 0;                  // of its row of costs (engine/types/machine_costs.h)

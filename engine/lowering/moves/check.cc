@@ -94,6 +94,7 @@ class Checker {
         if (!IsOuter()) return No("not all stores are in the loop");
         if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
         if (Trips() < 2) return No("one iteration is left");
+        TG_RETURN_IF_ERROR(Apart(TileOf(move_.range)));
         return SharedByWorkers() ? absl::OkStatus() : No("workers would share too many iterations");
       case Kind::kOuter:
         if (!IsOuter()) return No("not all stores are in the loop");
@@ -293,6 +294,17 @@ class Checker {
     return (size + tile - 1) / tile;
   }
 
+  // Where the last tile begins earlier, two workers store some elements, and one would read what
+  // the other one stores.
+  absl::Status Apart(int64_t tile) const {
+    const int64_t size = s_.size[Index()];
+    const bool overlap =
+        size % tile != 0 && size > tile && !s_.once && PaddingOf(target_).moves_back;
+    return overlap && s_.rereads
+               ? No("two tiles of ", tile, " would store elements that a worker reads again")
+               : absl::OkStatus();
+  }
+
   // Whether the iterations of all ranges that workers share, with this one, can be counted.
   bool SharedByWorkers() const {
     int64_t all = Trips();
@@ -342,6 +354,7 @@ class Checker {
     if (size % part != 0 && (s_.once || size <= part)) {
       return No("parts of ", part, " iterations do not divide the size ", size);
     }
+    if (Had(Kind::kThread, move_.range)) TG_RETURN_IF_ERROR(Apart(part));
     return absl::OkStatus();
   }
 

@@ -134,6 +134,40 @@ TEST(Moves, WhatAKernelCannotHaveIsRefusedWithAReason) {
   EXPECT_TRUE(Lower(kernel, fixed, "k", &budget, nullptr, tile).ok());
 }
 
+// The last of two tiles of 4 begins earlier, so two workers would store an element that each of
+// them reads again: the proof would refuse the program.
+TEST(Moves, WorkersShareNoTilesThatAreReadAgain) {
+  constexpr char kKernel[] = R"(
+%0 = param f32 [7] slot=0
+%1 = const i64 7
+%2 = range i64 %1 id=0 type=loop
+%3 = index f32 %0 %2
+%4 = param f32 [7] slot=2
+%5 = index f32 %4 %2
+%6 = load f32 %5
+%7 = store %3 %6
+%8 = after f32 [7] %0 %7
+%9 = index f32 %8 %2
+%10 = load f32 %9
+%11 = param f32 [7] slot=1
+%12 = index f32 %11 %2
+%13 = store %12 %10
+%14 = end %7 %2
+%15 = end %13 %2
+%16 = sink %14 %15
+)";
+  Graph graph;
+  const auto sink = Parse(kKernel, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  for (const char* moves : {"UPCAST r0 4, THREAD r0", "THREAD r0, BLOCK r0 4"}) {
+    Budget budget;
+    const auto program =
+        Lower(Freeze(*sink), TestProcessor(), "k", &budget, nullptr, {.moves = moves});
+    EXPECT_TRUE(absl::IsFailedPrecondition(program.status())) << program.status();
+    EXPECT_THAT(program.status().message(), HasSubstr("that a worker reads again")) << moves;
+  }
+}
+
 TEST(Moves, TheHeuristicsListMakesTheSameProgram) {
   for (const Target& target :
        {TestProcessor(), *NvidiaTarget(8, 0, 4, 163840), OpenClProcessor(2, 64)}) {
