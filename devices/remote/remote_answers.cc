@@ -107,11 +107,14 @@ void RemoteLink::Take(Ended ended) {
   if (--item.open == 0 && item.abandoned) ForgetAbandoned(ended.item);
 }
 
-// Only runs and copies that stay there: of what is read into the host's memory or sent from it,
-// whoever gave the memory may use it again when the point is reached.
+// Only runs and copies that stay there, and what waits behind operations that the server does not
+// take: of what is being read into the host's memory or sent from it, whoever gave the memory may
+// use it again when the point is reached.
 bool RemoteLink::CanAbandon(const Item& item) const {
+  const bool waits = item.first_operation == 0;
   return item.sent && item.open > 0 && item.copies.empty() && item.by_way.empty() &&
-         std::ranges::all_of(item.bindings, [&](const BufferView& view) { return IsOwn(view); });
+         (waits ||
+          std::ranges::all_of(item.bindings, [&](const BufferView& view) { return IsOwn(view); }));
 }
 
 void RemoteLink::ForgetAbandoned(const ItemRef& item) {
@@ -273,7 +276,15 @@ bool RemoteLink::Tick() {
           return LoseLocked(absl::UnavailableError(kNeverEnded));
         }
         if (now - item->cancelled >= kCancelNs && CanAbandon(*item)) {
-          if (item->status.ok()) item->status = std::move(cancelled);
+          const bool waits = item->first_operation == 0;
+          if (item->status.ok()) {
+            item->status = absl::Status(
+                cancelled.code(), StrCat(ToStd(cancelled.message()), "; ", queue->name,
+                                         ": the server at ", server_->options().address,
+                                         waits ? " takes nothing more" : " has not answered"));
+          }
+          // What is posted later skips it.
+          std::erase_if(host_reads_, [&](const HostRead& read) { return read.item == item.get(); });
           item->abandoned = true;
           abandoned_.push_back(item);
         }
