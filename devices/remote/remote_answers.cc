@@ -294,7 +294,13 @@ bool RemoteLink::Tick() {
         if (now - item->cancelled < kCancelNs) continue;
         TakeBackMemory(*item);
         if (CanAbandon(*item)) {
-          if (item->status.ok()) item->status = std::move(cancelled);
+          const bool waits = item->first_operation == 0;
+          if (item->status.ok()) {
+            item->status = absl::Status(
+                cancelled.code(), StrCat(ToStd(cancelled.message()), "; ", queue->name,
+                                         ": the server at ", server_->options().address,
+                                         waits ? " takes nothing more" : " has not answered"));
+          }
           item->abandoned = true;
           abandoned_.push_back(item);
         }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -19,7 +20,8 @@ namespace telegrad {
 namespace {
 
 // Of what a server may say of itself.
-constexpr size_t kMaxDevices = 256, kMaxNotes = 1024, kMaxName = 64;
+constexpr size_t kMaxDevices = 256, kMaxNotes = 1024, kMaxName = 64, kMaxTarget = 256;
+constexpr double kMostOperations = 1e18;  // in a second
 
 class RemoteQueue final : public Queue {
  public:
@@ -57,6 +59,7 @@ struct Facts {
   std::string name;   // "NAME/CPU:0"
   std::string there;  // "CPU:0"
   Target target;
+  Rates rates;
   int64_t memory_limit = 0;
   std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
 };
@@ -75,6 +78,7 @@ class RemoteDevice final : public Device {
 
   const std::string& name() const override { return facts_->name; }
   const Target& target() const override { return facts_->target; }
+  Rates rates() const override { return facts_->rates; }
   int64_t memory_limit() const override { return facts_->memory_limit; }
   // By this process.
   int64_t memory_used() const override { return facts_->used->load(); }
@@ -199,12 +203,40 @@ std::string WhyNot(const DeviceInfo& info, const std::vector<DeviceInfo>& taken)
   return "";
 }
 
-// Nothing is compiled here; what that server says of its processor is for people.
+// "ARCH[ CPU], N-bit vectors[REST]". Nothing is compiled here: what that server says of its
+// processor is shown to people, the rest of it as the features.
 Target TargetOf(const DeviceInfo& info) {
+  constexpr std::string_view kVectors = "-bit vectors";
+  const std::string text = absl::CEscape(info.target.substr(0, kMaxTarget));
+  const std::string_view all = text, processor = all.substr(0, all.find(", "));
   Target target;
-  target.arch = info.target.substr(0, std::min(info.target.find_first_of(", "), kMaxName));
   target.threads = std::max(info.threads, 1);
+  target.arch = processor.substr(0, processor.find(' '));
+  if (target.arch.size() < processor.size()) target.cpu = processor.substr(target.arch.size() + 1);
+  std::string_view rest = all.substr(std::min(processor.size() + 2, all.size()));
+  const std::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+  rest.remove_prefix(digits.size());
+  int bits = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), bits);  // 0: too many to be true
+  if (rest.starts_with(kVectors) && bits >= 8) {
+    target.vector_bytes = bits / 8;
+    target.features = rest.substr(kVectors.size());
+  }
   return target;
+}
+
+// Of its arithmetic, for people and for clients. What it does with its memory is not among it: a
+// copy from or to here is limited by the link, and is cut as where no rate is known.
+Rates RatesOf(const DeviceInfo& info) {
+  Rates out;
+  for (const ArithmeticInfo& row : kArithmetics) {
+    for (const auto& [kind, per_second] : info.rates) {
+      if (kind == row.text && per_second > 0 && per_second < kMostOperations) {
+        out.flops[row.arithmetic] = per_second;
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -245,6 +277,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenRemote(const RemoteOpti
     facts->name = StrCat(options.name, "/", info.name);
     facts->there = info.name;
     facts->target = TargetOf(info);
+    facts->rates = RatesOf(info);
     facts->memory_limit = info.memory_limit;
     devices.push_back(std::make_unique<RemoteDevice>(facts, server, watch, ""));
   }

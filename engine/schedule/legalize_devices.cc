@@ -4,6 +4,22 @@
 #include "engine/schedule/legalizer.h"
 
 namespace telegrad {
+namespace {
+
+// An UNSHARD gives every device the whole value: their sum is as many times as much, which nobody
+// asks for who means the sum of the shards. A maximum of equal values is that value.
+absl::Status CheckReduces(UOp u, size_t instances) {
+  const bool gathered = u.is(Op::kAllReduce) && u.src(0).is(Op::kUnshard) && instances > 1;
+  if (!gathered || u.reduce_kind() == ReduceKind::kMax) return absl::OkStatus();
+  return InvalidArgument(Name(u.op()), ": every one of ", instances,
+                         " devices has the whole value of an ", Name(Op::kUnshard),
+                         ", which would be ",
+                         u.reduce_kind() == ReduceKind::kAdd ? "added" : "multiplied",
+                         " once for each; reduce its shards, which are the source of the ",
+                         Name(Op::kUnshard), ", or use the value as it is");
+}
+
+}  // namespace
 
 absl::StatusOr<int64_t> Legalizer::DeviceOf(int64_t number) const {
   if (placement_ == nullptr) return 0;
@@ -28,6 +44,7 @@ absl::StatusOr<InstanceRef> Legalizer::Copy(UOp u, UOp x) {
 
 absl::StatusOr<InstanceRef> Legalizer::Collective(UOp u, InstanceRef all) {
   const auto n = static_cast<int64_t>(all.count);
+  TG_RETURN_IF_ERROR(CheckReduces(u, all.count));
   TG_RETURN_IF_ERROR(Spend(placement_ == nullptr ? n : n * n));
   const auto from = std::span(pool_).subspan(all.first, all.count);
   const std::vector<UOp> values(from.begin(), from.end());

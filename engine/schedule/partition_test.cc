@@ -10,6 +10,7 @@
 
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
+#include "engine/schedule/legalize.h"
 
 namespace telegrad {
 namespace {
@@ -438,6 +439,28 @@ TEST_F(PartitionTest, ManyLoopsOfFewTripsOfTheRunAreLimitedToo) {
     const auto made = PartitionForAll(Sink(stores), On(2), &budget);
     EXPECT_EQ(made.ok(), i < 8) << i << made.status();
   }
+}
+
+// Each device has all of a gathered value, so that their sum is as many times as much: refused on
+// one device and on several, also where the UNSHARD has moved to the result of what uses it.
+TEST_F(ShardTest, TheSumOfWhatEveryDeviceHasWholeIsRefused) {
+  const UOp gathered = Sharded(2, 0, {4}, 0);
+  const UOp computed = g_.Make(Op::kSqrt, {gathered});
+  const auto stores = [&](UOp x, ReduceKind kind) {
+    const UOp all = g_.Make(Op::kAllReduce, DType::kVoid, {x}, {static_cast<int64_t>(kind)});
+    return std::vector<UOp>{Store(Param(2, {4}, 0), Select(all, 0))};
+  };
+  Budget budget;
+  for (const ReduceKind kind : {ReduceKind::kAdd, ReduceKind::kMul}) {
+    for (const absl::Status& status :
+         {Error(stores(gathered, kind), On(2)), Error(stores(computed, kind), On(2)),
+          Legalize(Sink(stores(gathered, kind)), {}, &budget).status()}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+      EXPECT_THAT(status.message(), HasSubstr("allreduce: every one of 2 devices has the whole "
+                                              "value of an unshard"));
+    }
+  }
+  EXPECT_EQ(Error(stores(gathered, ReduceKind::kMax), On(2)), absl::OkStatus());
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ bool Takes(const Turn& turn, const Device& device, int64_t bytes) {
 }
 
 // One that computes as the first of the list does: neither a disk nor, unless that is what the
-// server has, another machine's.
+// server has, another machine's, whose rates may be unknown.
 bool Comparable(const Device& device, const Device& first) {
-  return (device.rates().launch_flops() > 0) == (first.rates().launch_flops() > 0) &&
-         device.link().has_value() == first.link().has_value() &&
-         device.accepts() == first.accepts();
+  const bool linked = first.link().has_value();
+  return device.link().has_value() == linked && device.accepts() == first.accepts() &&
+         (linked || (device.rates().launch_flops() > 0) == (first.rates().launch_flops() > 0));
 }
 
 double Behind(const Turn& turn, Device& device, const StoredGraph* graph) {

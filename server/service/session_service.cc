@@ -87,10 +87,12 @@ absl::Status SessionService::Hello(const Caller& caller, const v1::HelloRequest&
   return status;
 }
 
-// Of a GPU of NVIDIA's that is this server's: who makes its code.
+// Of a GPU of NVIDIA's: who makes its code. Of another server's device: what that server says after
+// the width of its vectors.
 static std::string CodeOf(const Device& device) {
   const Target& target = device.target();
-  if (!target.arch.starts_with("sm_") || device.name().find('/') != device.name().npos) return "";
+  if (device.link()) return target.features;
+  if (!target.arch.starts_with("sm_")) return "";
   const auto assembler = AssemblerOf(target);
   return StrCat(", code by ", assembler ? Describe(*assembler) : "the driver");
 }

@@ -28,7 +28,8 @@ TEST_P(Conformance, DeclaresRatesOfWhatItDoes) {
   EXPECT_GE(rates.iterations, 1);
   const auto unit = [&](const ArithmeticInfo& row) {
     return row.unit == ArithmeticUnit::kVector ||
-           device_->target().matrix != MatrixUnit::kNone;  // whose rows these are
+           device_->target().matrix != MatrixUnit::kNone ||   // whose rows these are
+           device_->accepts() == ProgramLevel::kTensorGraph;  // whose units are not told
   };
   for (const ArithmeticInfo& row : kArithmetics) {
     SCOPED_TRACE(row.text);

@@ -485,7 +485,8 @@ TEST_F(HostileRemotes, ItsWordsAreThoseOfAFarDevice) {
 }
 
 // One that takes nothing more off the connection, so that what is sent to it piles up here: what
-// waits behind it is ended by its cancellation, too.
+// waits behind it is ended by its cancellation, too. The copies are too short for a connection of
+// their own.
 TEST_F(HostileRemotes, ItStopsReading) {
   const auto go_on = std::make_shared<std::atomic<bool>>(false);  // its handler may outlive this
   compute_.answer = [go_on](const v1::ExecuteRequest& request, FakeCompute::Stream*) {
@@ -493,10 +494,10 @@ TEST_F(HostileRemotes, ItStopsReading) {
   };
   options_.grace = absl::Milliseconds(100);
   Device& device = Open();
-  const std::shared_ptr<Memory> memory = *device.Alloc(1 << 20);
-  const BufferView from = HostBuffer(*host_, std::string(1 << 20, 'x'));
+  const std::shared_ptr<Memory> memory = *device.Alloc(64 << 10);
+  const BufferView from = HostBuffer(*host_, std::string(64 << 10, 'x'));
   const auto commands =
-      *device.Encode({CopyCommand({.to = {0, 0}, .from = {1, 0}, .length = 1 << 20})});
+      *device.Encode({CopyCommand({.to = {0, 0}, .from = {1, 0}, .length = 64 << 10})});
   const auto wish = std::make_shared<Cancellation>();
   TimelinePoint last;
   for (int i = 0; i < 64; ++i) {
@@ -507,7 +508,11 @@ TEST_F(HostileRemotes, ItStopsReading) {
   }
   EXPECT_EQ(last.timeline->value(), 0u);
   wish->Cancel();
-  EXPECT_FALSE(last.Wait(absl::Seconds(60)).ok());
+  const absl::Status ended = last.Wait(absl::Seconds(60));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_TRUE(IsDeviceLost(ended)) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("r is lost (generation 1)"));
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("within the time that it has to answer"));
   EXPECT_EQ(last.timeline->value(), 64u);
   *go_on = true;
 }
