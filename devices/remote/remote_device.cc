@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "devices/api/connects.h"
 #include "devices/remote/remote_link.h"
 #include "devices/remote/remote_server.h"
 #include "engine/base/device_lost.h"
@@ -64,7 +65,7 @@ struct Facts {
   std::shared_ptr<std::atomic<int64_t>> used = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-class RemoteDevice final : public Device {
+class RemoteDevice final : public Device, public Connects {
  public:
   // `watch` is null for a tenant's.
   RemoteDevice(std::shared_ptr<const Facts> facts, std::shared_ptr<RemoteServer> server,
@@ -95,6 +96,7 @@ class RemoteDevice final : public Device {
     return {link_->copies_there() ? PeerPath::kDirect : PeerPath::kThroughHost};
   }
   std::optional<DeviceLink> link() const override { return server_->link(); }
+  bool is_connected() const override { return link_->connected(); }
 
   std::shared_ptr<Device> ForTenant(std::string_view tenant) override {
     return std::make_shared<RemoteDevice>(facts_, server_, nullptr, tenant);

@@ -98,6 +98,10 @@ class RemoteLink final : public Burst::Part, public std::enable_shared_from_this
     return far_ == nullptr || far_->copies;
   }
 
+  bool connected() const {
+    const MutexLock lock(mutex_);
+    return far_ != nullptr;
+  }
   // Whether it had a session and has none.
   bool lost() const {
     const MutexLock lock(mutex_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "devices/api/connects.h"
 #include "devices/api/preparing_queue.h"
 #include "engine/base/status.h"
 #include "server/operations/placement.h"
@@ -12,11 +13,15 @@
 namespace telegrad {
 namespace {
 
-// Whether a process of the tenant may be asked for it, and may not answer.
+// Whether a process of the tenant, or another server, may be asked for it, and may not answer.
 bool MayAsk(const Turn& turn, const AllocOp& op) {
   const auto& devices = turn.env().devices->devices();
   return std::ranges::any_of(devices, [&](const auto& device) {
-    return (op.device.empty() || op.device == device->name()) && AsksProcess(*device);
+    if (!op.device.empty() && op.device != device->name()) return false;
+    return AsksProcess(*device) ||
+           // A session that names none gets another server's device only where that is the first.
+           ((!op.device.empty() || device == devices.front()) &&
+            AwaitsConnection(*turn.tenant().KnownView(*device)));
   });
 }
 

@@ -616,6 +616,31 @@ TEST_F(TwoDaemons, ADownloadEndsWithTheTimeoutOfItsRun) {
   }
 }
 
+// A server that takes connections and says nothing: who allocates there waits for it, and nobody
+// else does.
+TEST_F(TwoDaemons, ASilentServerHoldsUpNoOtherSession) {
+  Start({"--remote-wait", "3600000"}, {});
+  proxy_->HoldAnswers(true);
+  std::vector<std::unique_ptr<RemoteSession>> waiting;
+  std::vector<Future<Done>> allocated;
+  for (int i = 0; i < 8; ++i) {
+    waiting.push_back(*connection_->OpenSession());
+    waiting.back()->Alloc(1, 4, kFar);
+    allocated.push_back(waiting.back()->Sync());
+  }
+  const auto session = *connection_->OpenSession();
+  session->Alloc(1, 4, "CPU:0");
+  const std::vector<int32_t> in = {7};
+  std::vector<int32_t> out(1);
+  session->Write(1, 0, Bytes(in));
+  const auto read = session->Read(1, 0, Writable(out));
+  EXPECT_TRUE(Becomes([&] { return read.has_result(); }));
+  EXPECT_FALSE(allocated[0].has_result());
+  proxy_->HoldAnswers(false);
+  for (const auto& one : allocated) EXPECT_TRUE(one.Get().ok()) << one.Get().status();
+  EXPECT_EQ(out, in);
+}
+
 // What was cancelled there leaves memory that passes values between parts of the graph poisoned;
 // the next run does not find it. The upload of the first stops for want of credit.
 TEST_F(TwoDaemons, ARunThatWasCancelledThereDoesNotSpoilTheNext) {
