@@ -15,6 +15,7 @@
 #include "engine/compile/code_object_link.h"
 #include "engine/compile/halves.h"
 #include "engine/compile/ptxas.h"
+#include "engine/compile/uniform_loads.h"
 #include "engine/compile/whole_waves.h"
 #include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
@@ -186,6 +187,7 @@ class Compilation {
     if (wanted_.linked) {
       KeepSignsOfZero(*module_);
       KeepWavesWhole(*module_);
+      SplitUniformLoads(*module_, *machine_);
     }
     return absl::OkStatus();
   }

@@ -269,6 +269,14 @@ TEST_P(GpuGraph, ConvolutionOfGroupsWithFewPixels) {
   ExpectSame(*b.Finish());
 }
 
+// All lanes of a wave load the same three weights.
+TEST_P(GpuGraph, ThreeWeightsOfAWave) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat32, {1, 3, 64}, "x");
+  b.Output(x.Conv(b.Param(DType::kFloat32, {4, 3, 1}, "w")), "out");
+  ExpectSame(*b.Finish());
+}
+
 // Threads of a workgroup read what others of it have written to an output.
 TEST_P(GpuGraph, AnOutputAndItsMeanInOneKernel) {
   Builder b;

@@ -550,8 +550,7 @@ std::string UnusualDifference(const Plan& plan, const Slots& want, const Slots& 
     const Slot& slot = plan.slots[i];
     const std::string difference = DifferenceOf(slot.dtype, want[i], got[i]);
     if (difference.empty()) continue;
-    return StrCat(slot.name, " (", Name(slot.dtype), " ", ToString(slot.shape), "), ",
-                  difference);
+    return StrCat(slot.name, " (", Name(slot.dtype), " ", ToString(slot.shape), "), ", difference);
   }
   return "";
 }

@@ -236,13 +236,13 @@ bool DecodeDot4(Decoder& d, const Row& row) {
 }
 
 template <Signs signs>
-constexpr Row Dot4Row(std::string_view names, uint32_t flags = 0) {
+constexpr Row Dot4Row(std::string_view names, uint32_t of_sources = 0) {
   return {.names = names,
           .execute = Dot4<signs>,
           .decode = DecodeDot4,
           .result = {Type::kB32, Type::kNone},
           .source = {Type::kB32, Type::kB32, Type::kB32},
-          .value = flags | kSaturates};
+          .value = of_sources | kSaturates};
 }
 
 constexpr Row kPackedRows[] = {
