@@ -22,6 +22,7 @@ void CollectFrom(const SharedCaches& caches, const DevicePool& pool, Metrics& me
       {Metric::kAccessesGated, stats.bounds.gated},
       {Metric::kAccessesByData, stats.bounds.data_dependent},
       {Metric::kLoweredAgain, stats.kernels_lowered_again},
+      {Metric::kLeftToDriver, stats.kernels_left_to_driver},
       {Metric::kLaunches, stats.launches},
       {Metric::kSegments, stats.segments},
       {Metric::kPartitions, stats.partitions},

@@ -116,6 +116,7 @@ if $full; then
   step "captures on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/captures_on_hip_test
   step "onnx on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/onnx_on_hip_test
   step "graphs on cuda" env TELEGRAD_CUDA_EVERY=1 build/release/tests/nvptx/graphs_on_cuda_test
+  step "unusual graphs" env TELEGRAD_CASES=15 build/release/tests/devices/unusual_graphs_test
   step "networks on cuda" env TELEGRAD_CUDA_EVERY=1 build/release/tests/nvptx/networks_on_cuda_test
   step "graphs on nv" env TELEGRAD_NV_EVERY=1 build/release/tests/nv/graphs_on_nv_test
   step "graphs on opencl" env TELEGRAD_OPENCL_EVERY=1 build/release/tests/opencl/graphs_on_opencl_test

@@ -15,6 +15,8 @@
 #include "engine/compile/code_object_link.h"
 #include "engine/compile/halves.h"
 #include "engine/compile/ptxas.h"
+#include "engine/compile/uniform_loads.h"
+#include "engine/compile/whole_waves.h"
 #include "engine/opencl/build.h"
 #include "engine/types/kernel_attributes.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
@@ -180,7 +182,13 @@ class Compilation {
     TG_RETURN_IF_ERROR(MakeMachine());
     if (wanted_.linked) KeepQuotientsWide(*module_);
     TG_RETURN_IF_ERROR(Optimize());
-    if (wanted_.linked) KeepSignsOfZero(*module_);
+    const bool has_halves = target_.features.find("+avx512fp16") != std::string::npos;
+    if (wanted_.vectors && !has_halves) FindLargerAsFloats(*module_);
+    if (wanted_.linked) {
+      KeepSignsOfZero(*module_);
+      KeepWavesWhole(*module_);
+      SplitUniformLoads(*module_, *machine_);
+    }
     return absl::OkStatus();
   }
 

@@ -5,11 +5,19 @@
 // - A product becomes one instruction that adds +0 (v_fma_mixlo_f16), so that -0 becomes +0
 //   (llvm-project, pull request 214544, fixes it).
 //
-// LLVM recognizes neither pattern if an operation that keeps the value is inserted before the
-// rounding. The code generator removes that operation after arithmetic; after a load it takes one
-// instruction.
+// LLVM recognizes neither of these patterns if an operation that keeps the value is inserted before
+// the rounding. The code generator removes that operation after arithmetic; after a load it takes
+// one instruction.
+//
+// On x86-64, the larger of two floats that were halves becomes the larger of two halves, for which
+// the code generator compares element by element, and loses NaN in vectors. So it becomes one of
+// floats again.
 #include "engine/compile/halves.h"
 
+#include <vector>
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
@@ -47,6 +55,43 @@ void Keep(llvm::Module& module, bool (*which)(const llvm::Value*)) {
 }
 
 }  // namespace
+
+void FindLargerAsFloats(llvm::Module& module) {
+  std::vector<llvm::IntrinsicInst*> found;
+  for (llvm::Function& function : module) {
+    for (llvm::Instruction& instruction : llvm::instructions(function)) {
+      auto* const call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      if (call == nullptr || !call->getType()->getScalarType()->isHalfTy()) continue;
+      const llvm::Intrinsic::ID id = call->getIntrinsicID();
+      if (id == llvm::Intrinsic::maximum || id == llvm::Intrinsic::minimum) found.push_back(call);
+    }
+  }
+  llvm::MapVector<llvm::Value*, llvm::Value*> floats;  // by the half that each is rounded to
+  for (llvm::IntrinsicInst* call : found) {
+    llvm::IRBuilder<> builder(call);
+    llvm::Type* const wide = call->getType()->getWithNewType(builder.getFloatTy());
+    llvm::Value* operands[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      llvm::Value* const half = call->getArgOperand(i);
+      const auto known = floats.find(half);
+      operands[i] = known != floats.end() ? known->second : builder.CreateFPExt(half, wide);
+    }
+    llvm::Value* const larger =
+        builder.CreateBinaryIntrinsic(call->getIntrinsicID(), operands[0], operands[1]);
+    llvm::Value* const half = builder.CreateFPTrunc(larger, call->getType());
+    floats[half] = larger;
+    call->replaceAllUsesWith(half);
+    call->eraseFromParent();
+  }
+  for (const auto& [half, larger] : floats) {
+    for (llvm::User* user : llvm::make_early_inc_range(half->users())) {
+      auto* const extension = llvm::dyn_cast<llvm::FPExtInst>(user);
+      if (extension != nullptr && extension->getType() == larger->getType()) {
+        extension->replaceAllUsesWith(larger);
+      }
+    }
+  }
+}
 
 void KeepQuotientsWide(llvm::Module& module) { Keep(module, IsQuotient); }
 

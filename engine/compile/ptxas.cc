@@ -31,6 +31,7 @@ namespace {
 
 constexpr std::string_view kLibrary = "nvJitLink-";
 constexpr std::string_view kCubin = "cubin:", kCubinOrPtx = "cubin-or-ptx:";
+constexpr std::string_view kElf = "\177ELF";
 constexpr int kMostMs = 120'000;  // of one run
 constexpr int64_t kMostSaid = 4096, kMostCode = int64_t{128} << 20;
 
@@ -181,6 +182,10 @@ std::string CubinOrPtxFeatures(const Assembler& assembler) {
 
 bool TakesPtx(const Target& target) { return target.features.starts_with(kCubinOrPtx); }
 
+bool IsLeftToDriver(const Target& target, std::string_view code) {
+  return TakesPtx(target) && !code.starts_with(kElf);
+}
+
 std::optional<Assembler> AssemblerOf(const Target& target) {
   const std::string_view features = target.features;
   if (!features.starts_with(kCubin) && !features.starts_with(kCubinOrPtx)) return std::nullopt;
@@ -205,7 +210,7 @@ absl::StatusOr<std::string> AssemblePtx(const Assembler& assembler, const std::s
                     Said(folder.File("said")));
   }
   TG_ASSIGN_OR_RETURN(std::string cubin, ReadFile(folder.File("out.cubin"), kMostCode));
-  if (!cubin.starts_with("\177ELF")) {
+  if (!cubin.starts_with(kElf)) {
     return Internal("kernel ", kernel, ": ptxas ended well, but wrote no cubin");
   }
   return cubin;

@@ -35,6 +35,9 @@ std::string CubinFeatures(const Assembler& assembler);
 // Where a driver takes PTX, too: that is what it gets if the assembler fails.
 std::string CubinOrPtxFeatures(const Assembler& assembler);
 bool TakesPtx(const Target& target);
+// Whether `code` is what such a driver gets because the assembler has failed: PTX, of which it
+// makes machine code itself.
+bool IsLeftToDriver(const Target& target, std::string_view code);
 // The one that a target names; nullopt for another target.
 std::optional<Assembler> AssemblerOf(const Target& target);
 

@@ -54,6 +54,7 @@ class ExecutableCache {
     uint64_t partitions_for_values = 0;  // those for one set of values of variables
     BoundsStats bounds;                  // of the kernels compiled
     uint64_t kernels_lowered_again = 0;  // see KernelStats
+    uint64_t kernels_left_to_driver = 0;
   };
   struct Result {
     std::shared_ptr<const Executable> executable;

@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/status.h"
 #include "engine/compile/build_identity.h"
+#include "engine/compile/ptxas.h"
 #include "engine/execution/clock.h"
 #include "engine/ir/content_hash.h"
 #include "engine/ir/text.h"
@@ -149,7 +150,22 @@ absl::StatusOr<CompiledKernel> KernelCache::LowerAndCompile(const Named& kernel,
   stats_.compile_ns += compiling.ns();
   stats_.bounds += out.bounds;
   stats_.lowered_again += report.refused.empty() ? 0 : 1;
+  stats_.left_to_driver += IsLeftToDriver(target, out.image.binary) ? 1 : 0;
   return out;
+}
+
+// A driver may refuse the cubins of an assembler that is newer than it.
+absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::LoadPtx(const Named& kernel,
+                                                                   Device& device, Budget* budget,
+                                                                   LoweringTime* lowered) {
+  Target target = device.target();
+  target.features.clear();
+  TG_ASSIGN_OR_RETURN(CompiledKernel compiled, LowerAndCompile(kernel, target, budget, lowered));
+  {
+    const MutexLock lock(mutex_);
+    ++stats_.left_to_driver;
+  }
+  return Load(std::move(compiled), device, budget);
 }
 
 absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& kernel, Device& device,
@@ -158,10 +174,16 @@ absl::StatusOr<std::shared_ptr<const Kernel>> KernelCache::Make(const Named& ker
   const std::string store_key = StoreKey(kernel, device.target());
   if (auto stored = LoadStored(store_key, device, budget)) return stored;
   const auto make = [&]() -> absl::StatusOr<std::shared_ptr<const Kernel>> {
-    TG_ASSIGN_OR_RETURN(CompiledKernel compiled,
-                        LowerAndCompile(kernel, device.target(), budget, lowered));
-    if (!store_key.empty()) services_.store->Put(store_key, compiled);
-    auto loaded = Load(std::move(compiled), device, budget);
+    const Target& target = device.target();
+    TG_ASSIGN_OR_RETURN(CompiledKernel compiled, LowerAndCompile(kernel, target, budget, lowered));
+    // What an assembler fails on once, as where its disk is full, the next daemon tries again.
+    const bool left = IsLeftToDriver(target, compiled.image.binary);
+    auto loaded = Load(compiled, device, budget);
+    if (!absl::IsInvalidArgument(loaded.status())) {
+      if (!store_key.empty() && !left) services_.store->Put(store_key, compiled);
+      return loaded;
+    }
+    if (TakesPtx(target) && !left) loaded = LoadPtx(kernel, device, budget, lowered);
     if (!absl::IsInvalidArgument(loaded.status())) return loaded;
     return Internal("kernel ", kernel.name, ": ", ToStd(loaded.status().message()));
   };

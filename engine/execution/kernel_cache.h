@@ -53,7 +53,8 @@ struct KernelStats {
   uint64_t lower_ns = 0;
   uint64_t compile_ns = 0;
   BoundsStats bounds;
-  uint64_t lowered_again = 0;  // threads of their first programs might have raced
+  uint64_t lowered_again = 0;   // threads of their first programs might have raced
+  uint64_t left_to_driver = 0;  // their driver has to translate PTX instead (docs/cuda.md)
 };
 
 // Which arguments of a kernel are what ScheduledKernel says of them.
@@ -89,6 +90,9 @@ class KernelCache {
   };
   absl::StatusOr<std::shared_ptr<const Kernel>> Make(const Named& kernel, Device& device,
                                                      Budget* budget, LoweringTime* lowered);
+  // Compiles and loads the kernel as PTX.
+  absl::StatusOr<std::shared_ptr<const Kernel>> LoadPtx(const Named& kernel, Device& device,
+                                                        Budget* budget, LoweringTime* lowered);
   // Loads the kernel from the store; null if it is not there.
   std::shared_ptr<const Kernel> LoadStored(const std::string& store_key, Device& device,
                                            Budget* budget);

@@ -17,6 +17,7 @@ ExecutableCache::Stats SharedCaches::stats() const {
   s.compile_ns = compiled.compile_ns;
   s.bounds = compiled.bounds;
   s.kernels_lowered_again = compiled.lowered_again;
+  s.kernels_left_to_driver = compiled.left_to_driver;
   s.submissions = relaxed(runs->submissions);
   s.launches = relaxed(runs->launches);
   s.segments = relaxed(runs->segments);

@@ -70,6 +70,14 @@ class Expander {
   absl::StatusOr<UOp> End(UOp sink, UOp end);
 
  private:
+  // Whether one thread writes to an argument what others read: where threads differ in a range that
+  // the nest does not depend on, one of them stores. Each has private memory of its own.
+  bool WritesForOthers(UOp memory, UOp nest) const {
+    while (memory.is(Op::kAfter)) memory = memory.src(0);
+    return memory.is(Op::kParam) && std::ranges::any_of(threads_, [&](UOp range) {
+             return !Has(d_.of[nest.id()], d_.IndexOf(range));
+           });
+  }
   void Prepare(UOp sink);
   // All combinations of the iterations of `ranges`, added to `base`.
   std::vector<Assignment> Combinations(const Assignment& base,
@@ -163,7 +171,7 @@ absl::StatusOr<UOp> Expander::Value(UOp root, const Assignment& a, int nesting) 
       if (IsNest(g_.at(s))) {
         TG_ASSIGN_OR_RETURN(const std::vector<UOp> effects, Nest(g_.at(s), a, nesting + 1));
         src.insert(src.end(), effects.begin(), effects.end());
-        shared |= IsShared(g_.at(s));
+        shared |= IsShared(g_.at(s)) || (u.is(Op::kAfter) && WritesForOthers(u.src(0), g_.at(s)));
       } else {
         src.push_back(made.at(s));
       }

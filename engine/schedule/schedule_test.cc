@@ -442,6 +442,21 @@ TEST_F(ScheduleTest, OldAndNewValueInOneKernel) {
   EXPECT_GE(s.kernels.size(), 3u);
 }
 
+// A kernel that stores a value to a slot, and reads it there in its next nest, has the slot once.
+TEST_F(ScheduleTest, AWrittenSlotIsOneArgument) {
+  const UOp w = To(Op::kExpand, Param(3, {21, 1, 12}), {21, 42, 12});
+  const UOp sum = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {Param(0, {21, 42, 12}), w}), 2);
+  const UOp mean = Reduce(ReduceKind::kAdd, g_.Make(Op::kMul, {sum, sum}), 1);
+  const UOp sink =
+      g_.Make(Op::kSink, {Store(Param(1, {21, 42, 1}), sum), Store(Param(2, {21, 1, 1}), mean)});
+  Budget budget;
+  const Target target = *NvidiaTarget(8, 0, 108, 163 << 10);
+  const auto s = ScheduleGraph(sink, {}, &budget, ScheduleOptions::For(target));
+  ASSERT_TRUE(s.ok()) << s.status();
+  ASSERT_EQ(s->kernels.size(), 1u);
+  EXPECT_EQ(s->kernels[0].arguments, (std::vector<BufferRef>{Slot(1), Slot(0), Slot(3), Slot(2)}));
+}
+
 TEST_F(ScheduleTest, EqualKernelsAreEqualGraphs) {
   std::vector<UOp> stores;
   for (int i = 0; i < 2; ++i) {

@@ -2,6 +2,7 @@
 // submit.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,9 +30,12 @@ class DeviceGraphRunner {
                         cache_.Get(ContentHash(sink), Freeze(sink), *device_, &budget, variables));
     std::vector<BufferView> staged, bound;
     for (const auto& bytes : *slots) {
-      staged.push_back(HostBuffer(*host_, {bytes.begin(), bytes.end()}));
-      TG_ASSIGN_OR_RETURN(auto memory, device_->Alloc(staged.back().length));
-      bound.push_back(Whole(std::move(memory)));
+      const auto length = static_cast<int64_t>(bytes.size());
+      const std::string content = length == 0 ? "-" : std::string(bytes.begin(), bytes.end());
+      staged.push_back(HostBuffer(*host_, content));
+      TG_ASSIGN_OR_RETURN(auto memory, device_->Alloc(std::max<int64_t>(length, 1)));
+      bound.push_back({std::move(memory), 0, length});
+      if (length == 0) continue;
       TG_ASSIGN_OR_RETURN(const auto copied, Copy(*device_, bound.back(), staged.back()));
       TG_RETURN_IF_ERROR(copied.Wait());
     }
@@ -40,6 +44,7 @@ class DeviceGraphRunner {
       TG_RETURN_IF_ERROR(done.Wait());
     }
     for (size_t i = 0; i < slots->size(); ++i) {
+      if (bound[i].length == 0) continue;
       TG_ASSIGN_OR_RETURN(const auto copied, Copy(*device_, staged[i], bound[i]));
       TG_RETURN_IF_ERROR(copied.Wait());
       const std::string bytes = Bytes(staged[i]);

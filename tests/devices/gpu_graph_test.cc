@@ -1,6 +1,7 @@
 // Tensor graphs from the frontend through the whole engine onto a GPU, on the fake drivers of
 // NVIDIA and AMD: schedule, lower, render, compile, load, launch. The CPU device judges the
 // results.
+#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -258,6 +259,36 @@ TEST_P(GpuGraph, Convolutions) {
   }
 }
 
+// A matrix of which a tile has more columns than there are: only some lanes store what all of a
+// wave have multiplied.
+TEST_P(GpuGraph, ConvolutionOfGroupsWithFewPixels) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat16, {2, 48, 9, 9}, "x");
+  const Tensor w = b.Param(DType::kFloat16, {64, 24, 1, 1}, "w");
+  b.Output(x.Conv(w, {.stride = {2}}, /*groups=*/2).Silu(), "out");
+  ExpectSame(*b.Finish());
+}
+
+// All lanes of a wave load the same three weights.
+TEST_P(GpuGraph, ThreeWeightsOfAWave) {
+  Builder b;
+  const Tensor x = b.Param(DType::kFloat32, {1, 3, 64}, "x");
+  b.Output(x.Conv(b.Param(DType::kFloat32, {4, 3, 1}, "w")), "out");
+  ExpectSame(*b.Finish());
+}
+
+// Threads of a workgroup read what others of it have written to an output.
+TEST_P(GpuGraph, AnOutputAndItsMeanInOneKernel) {
+  Builder b;
+  const Tensor x = b.Param(DType::kBFloat16, {1, 12, 11, 9}, "x");
+  const Tensor w = b.Param(DType::kBFloat16, {21, 4, 3, 1}, "w");
+  const Window window{.stride = {2}, .pads = {1, 1, 1, 1}};
+  const Tensor y = x.Conv(w, window, /*groups=*/3);
+  b.Output(y, "convolved");
+  b.Output((y + b.Param(DType::kBFloat16, {21, 1, 1}, "bias")).Relu().Mean({-2, -1}), "mean");
+  ExpectSame(*b.Finish());
+}
+
 // Forward, backward and the optimizer's step in place, several kernels with temporaries: a replay
 // is one graph launch, and nothing is told anew.
 TEST_P(GpuGraph, ATrainingStep) {
@@ -425,6 +456,73 @@ TEST(GpuGraphs, DecodeOverTwoGpusCompilesOnce) {
   }
   EXPECT_EQ(parts.stats().partitions, 1u);
   EXPECT_EQ(parts.stats().bytes_sent, step.positions * 2 * 4 * step.width);
+}
+
+// What the driver had to translate because an assembler failed once, as where its disk was full,
+// is not kept on disk: the next daemon asks the assembler again. Where the driver refuses cubins,
+// as those of a newer assembler, it gets PTX.
+TEST(GpuGraphs, CodeThatIsLeftToTheDriverIsNotKept) {
+  FakeCuda fake;
+  const TemporaryDirectory directory;
+  const std::string full = directory.path() / "full", script = directory.path() / "ptxas";
+  std::ofstream(full) << "x";
+  std::ofstream(script)
+      << "#!/bin/sh\n[ \"$1\" = --version ] || grep -q nothing \"$3\" || ! test -e " << full
+      << " || exit 3\nexec " FAKE_PTXAS " \"$@\"\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  CudaOptions options = FakeOptions();
+  options.devices = 1;
+  options.assembler = [&](const std::string& arch) -> absl::StatusOr<std::string> {
+    const AssemblerNames names{.ptxas = script, .nvjitlink = "", .executable = ""};
+    TG_ASSIGN_OR_RETURN(const Assembler assembler, FindAssembler(names, arch));
+    return CubinOrPtxFeatures(assembler);
+  };
+  std::vector<std::string> notes;
+  const auto gpus = OpenCudas(options, &notes);
+  ASSERT_FALSE(gpus.empty()) << ::testing::PrintToString(notes);
+  const FrozenGraph graph = [] {
+    Graph g;
+    const UOp x = g.Param(0, DType::kFloat32, Shape{4}), y = g.Param(1, DType::kFloat32, Shape{4});
+    return Freeze(g.Make(Op::kSink, {g.Make(Op::kStore, {y, g.Make(Op::kNeg, {x})})}));
+  }();
+  // As a daemon that begins with what is on disk.
+  struct Made {
+    uint64_t compiled, left;
+    int64_t translated;
+  };
+  const auto make = [&]() -> Made {
+    auto store = KernelStore::Open({directory.path() / "kernels", {}, nullptr});
+    EXPECT_TRUE(store.ok()) << store.status();
+    if (!store.ok()) return {};
+    ExecutableCache cache(ExecutableCache::Limits{}, {CompileInProcess(), *std::move(store), {}});
+    const int64_t before = fake.Count("modules_translated");
+    Budget budget;
+    const auto made = cache.Get(ContentHash(graph.root()), graph, *gpus[0], &budget);
+    EXPECT_TRUE(made.ok()) << made.status();
+    const ExecutableCache::Stats stats = cache.stats();
+    return {stats.kernels_compiled, stats.kernels_left_to_driver,
+            fake.Count("modules_translated") - before};
+  };
+  Made made = make();
+  EXPECT_EQ(made.compiled, 1u);
+  EXPECT_EQ(made.left, 1u);
+  EXPECT_EQ(made.translated, 1);
+  std::filesystem::remove(full);
+  made = make();
+  EXPECT_EQ(made.compiled, 1u) << "again";
+  EXPECT_EQ(made.left, 0u);
+  EXPECT_EQ(made.translated, 0);
+  made = make();
+  EXPECT_EQ(made.compiled, 0u) << "the cubin is kept";
+  EXPECT_EQ(made.translated, 0);
+  fake.Set("cubin_error", 200);  // CUDA_ERROR_INVALID_IMAGE
+  for (int i = 0; i < 2; ++i) {
+    made = make();
+    EXPECT_EQ(made.compiled, 2u);
+    EXPECT_EQ(made.left, 1u);
+    EXPECT_EQ(made.translated, 1);
+  }
+  EXPECT_EQ(fake.Problems(), "");
 }
 
 // Bytes of a file pass the host once: the disk reads into memory from which the GPU copies.

@@ -99,14 +99,6 @@ inline bool IsToRun(const Network& network, const char* every) {
   return !network.whole || (value != nullptr && std::string_view(value) == "1");
 }
 
-inline std::vector<Network> NetworksToRun(const char* every) {
-  std::vector<Network> out;
-  for (const Network& network : kNetworks) {
-    if (IsToRun(network, every)) out.push_back(network);
-  }
-  return out;
-}
-
 // That the device leaves about what the CPU leaves.
 inline void ExpectAgrees(const Network& network, std::unique_ptr<Device> device) {
   // Sums of some thousand products of f32 in other orders, through 50 layers.

@@ -73,6 +73,42 @@ TEST(AmdIntegerTest, SignedDivision) {
                         [&](int32_t a, int32_t b) { return a % safe(b); });
 }
 
+// LLVM sums four products of bytes by one instruction.
+TEST(AmdIntegerTest, DotProductsOfBytes) {
+  const auto body = [](bool of_a, bool of_b) {
+    std::string code, sum = "%c";
+    for (int n = 0; n < 4; ++n) {
+      const std::string k = std::to_string(n);
+      for (const char x : {'a', 'b'}) {
+        const std::string shifted = std::string("%s") + x + k, byte = std::string("%y") + x + k;
+        code += "  " + shifted + " = lshr i32 %" + x + ", " + std::to_string(8 * n) + "\n  " +
+                byte + "i = trunc i32 " + shifted + " to i8\n  " + byte + " = " +
+                ((x == 'a' ? of_a : of_b) ? "sext" : "zext") + " i8 " + byte + "i to i32\n";
+      }
+      const std::string next = n == 3 ? "%r" : "%t" + k;
+      code += "  %p" + k + " = mul i32 %ya" + k + ", %yb" + k + "\n  " + next + " = add i32 %p" +
+              k + ", " + sum + "\n";
+      sum = next;
+    }
+    code.pop_back();
+    return code;
+  };
+  for (const bool of_a : {false, true}) {
+    for (const bool of_b : {false, true}) {
+      ExpectTernary<uint32_t>("dot4", body(of_a, of_b), [&](uint32_t a, uint32_t b, uint32_t c) {
+        for (int n = 0; n < 4; ++n) {
+          const auto byte = [&](uint32_t x, bool with_sign) -> int32_t {
+            const auto bits = static_cast<uint8_t>(x >> (8 * n));
+            return with_sign ? static_cast<int8_t>(bits) : bits;
+          };
+          c += static_cast<uint32_t>(byte(a, of_a) * byte(b, of_b));
+        }
+        return c;
+      });
+    }
+  }
+}
+
 TEST(AmdIntegerTest, Bits) {
   const auto one = [](const std::string& name, const std::string& rest) {
     return "  %r = call i32 @llvm." + name + ".i32(i32 %a" + rest + ")";

@@ -75,6 +75,9 @@ void CountBanks(Wave& w, const Instruction& i, const Places& places, bool loads)
   }
 }
 
+// Sums wrap: LLVM gives offsets to addresses that are negative (its hasUsableDSOffset).
+uint64_t PlaceAt(uint32_t address, uint32_t offset) { return uint32_t{address + offset}; }
+
 void LoadLocal(Wave& w, const Instruction& i) {
   const Row& row = *i.row;
   const uint32_t bytes = MemoryBytes(row);
@@ -90,7 +93,7 @@ void LoadLocal(Wave& w, const Instruction& i) {
     uint32_t address = 0;
     if (!LocalAddress(w, i, lane, &address)) return;
     for (uint32_t p = 0; p < places.count; ++p) {
-      const uint64_t offset = uint64_t{address} + places.offset[p];
+      const uint64_t offset = PlaceAt(address, places.offset[p]);
       const uint8_t* from = w.Local(i, lane, offset, bytes, Access::kRead);
       if (from == nullptr) return;
       const uint8_t* state = w.group().local_state(offset);
@@ -129,7 +132,7 @@ void StoreLocal(Wave& w, const Instruction& i) {
     uint32_t address = 0;
     if (!LocalAddress(w, i, lane, &address)) return;
     for (uint32_t p = 0; p < places.count; ++p) {
-      const uint64_t offset = uint64_t{address} + places.offset[p];
+      const uint64_t offset = PlaceAt(address, places.offset[p]);
       uint8_t* to = w.Local(i, lane, offset, bytes, Access::kWrite);
       if (to == nullptr) return;
       const bool repeated = w.repeated();

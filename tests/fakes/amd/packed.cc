@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/fakes/amd/decoder.h"
 #include "tests/fakes/amd/float_value.h"
 #include "tests/fakes/amd/lanes.h"
 
@@ -194,6 +195,56 @@ uint32_t Dot2(uint32_t a, uint32_t b, uint32_t c) {
   return std::bit_cast<uint32_t>(static_cast<float>(FmaToOdd(part(a, 1), part(b, 1), first)));
 }
 
+// c plus the products of four bytes of a by those of b, limited with clamp. From gfx11 on, the bits
+// of neg_lo say which source is signed.
+enum class Signs : uint8_t { kNone, kBoth, kSaid };
+
+template <Signs signs>
+void Dot4(Wave& w, const Instruction& i) {
+  alignas(64) Lanes room[3];
+  LaneView view[3];
+  for (int k = 0; k < 3; ++k) view[k] = w.Fetch(i, k, Type::kB32, room[k], nullptr);
+  if (w.failed()) return;
+  const auto is_signed = [&](int k) {
+    return signs == Signs::kBoth || (signs == Signs::kSaid && (i.negate_low >> k & 1) != 0);
+  };
+  const auto byte = [&](int k, uint32_t l, int n) -> int64_t {
+    const auto bits = static_cast<uint8_t>(view[k].low[l] >> (8 * n));
+    return is_signed(k) ? int64_t{static_cast<int8_t>(bits)} : int64_t{bits};
+  };
+  alignas(64) Lanes low;
+  for (uint32_t l = 0; l < w.lanes(); ++l) {
+    constexpr bool kUnsigned = signs == Signs::kNone;
+    int64_t sum = kUnsigned ? int64_t{view[2].low[l]} : static_cast<int32_t>(view[2].low[l]);
+    for (int n = 0; n < 4; ++n) sum += byte(0, l, n) * byte(1, l, n);
+    if (i.clamp) {
+      sum = kUnsigned ? std::min<int64_t>(sum, std::numeric_limits<uint32_t>::max())
+                      : std::clamp<int64_t>(sum, std::numeric_limits<int32_t>::min(),
+                                            std::numeric_limits<int32_t>::max());
+    }
+    low[l] = static_cast<uint32_t>(sum);
+  }
+  w.Put(i, 0, Type::kB32, low, nullptr);
+}
+
+bool DecodeDot4(Decoder& d, const Row& row) {
+  if (!DecodeVector(d, row)) return false;
+  const Instruction& out = d.out();
+  const bool plain = out.op_sel == 0 && out.op_sel_hi == 7 && out.negate_high == 0 &&
+                     (out.negate_low == 0 || row.execute == Dot4<Signs::kSaid>);
+  return plain || d.Fail("these modifiers are not supported");
+}
+
+template <Signs signs>
+constexpr Row Dot4Row(std::string_view names, uint32_t of_sources = 0) {
+  return {.names = names,
+          .execute = Dot4<signs>,
+          .decode = DecodeDot4,
+          .result = {Type::kB32, Type::kNone},
+          .source = {Type::kB32, Type::kB32, Type::kB32},
+          .value = of_sources | kSaturates};
+}
+
 constexpr Row kPackedRows[] = {
     PairRow<[](Half a, Half b) { return ToHalf(ToFloat(a) + ToFloat(b)); }>("v_pk_add_f16"),
     PairRow<[](Half a, Half b) { return ToHalf(ToFloat(a) * ToFloat(b)); }>("v_pk_mul_f16"),
@@ -242,6 +293,10 @@ constexpr Row kPackedRows[] = {
         "v_dot2c_f32_f16|v_dot2acc_f32_f16", kAccumulates),
     LaneRow<[](uint32_t a, uint32_t b, uint32_t c) { return Dot2<Brain>(a, b, c); }>(
         "v_dot2c_f32_bf16|v_dot2acc_f32_bf16", kAccumulates),
+    Dot4Row<Signs::kNone>("v_dot4_u32_u8"),
+    Dot4Row<Signs::kBoth>("v_dot4_i32_i8"),
+    Dot4Row<Signs::kBoth>("v_dot4c_i32_i8", kAccumulates),
+    Dot4Row<Signs::kSaid>("v_dot4_i32_iu8"),
 };
 
 // Word 0 of the result from source 0 and word 1 from source 1, each with its choice.

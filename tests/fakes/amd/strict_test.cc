@@ -189,6 +189,20 @@ TEST_P(AmdStrictTest, UpperWordThatNothingHasWritten) {
   EXPECT_THAT(run("upper").message, HasSubstr("which has no defined value"));
 }
 
+// An address may be negative where the offset of the instruction makes up for it, and no further.
+TEST_P(AmdStrictTest, OffsetsOfNegativeAddressesInLocalMemory) {
+  for (const int offset : {256, 128}) {
+    const std::string store = Old() ? "ds_write_b32" : "ds_store_b32";
+    const Fault fault =
+        Run("  %four = mul i32 %local, 4\n"
+            "  %before = sub i32 %four, 256\n"
+            "  call void asm sideeffect \"" +
+            store + " $0, $1 offset:" + std::to_string(offset) +
+            "\", \"v,v\"(i32 %before, i32 %local)\n  ret void");
+    EXPECT_EQ(fault.message.empty(), offset == 256) << fault.message;
+  }
+}
+
 TEST_P(AmdStrictTest, LocalMemoryThatNothingHasWritten) {
   const Fault fault =
       Run("  %mine = getelementptr i32, ptr addrspace(3) @shared, i32 %local\n"

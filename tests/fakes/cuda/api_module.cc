@@ -193,6 +193,7 @@ FAKE_CUDA_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned
   if (is_cubin) {
     code = TextOf({text, ElfBytes(text)});
     if (code.empty()) return fakecuda::CUDA_ERROR_INVALID_IMAGE;
+    if (driver.knobs.cubin_error != 0) return static_cast<int>(driver.knobs.cubin_error);
     if (!IsFor(code, driver.knobs.capability)) return fakecuda::CUDA_ERROR_NO_BINARY_FOR_GPU;
     text = code.c_str();
     ptx_version = 1000;  // the assembler has read it
