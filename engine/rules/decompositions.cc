@@ -13,6 +13,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "engine/rules/decompositions_functions.h"
 
@@ -99,15 +100,40 @@ Term WholeOf(const FunctionFormat& format, Term v) {
   return (rounded < top).Select(rounded, top);
 }
 
+// e^x comes as the power x*c of 2, c being the number of the type that is next to log2 e. Rounded,
+// x*c would be off by up to half a unit in its last place, and the power by up to 90 units of its
+// own. What c lacks of log2 e times 2^k, and of its negative, for c of such a form; else 0.
+double MissingOfLog2e(const FunctionFormat& format, double c) {
+  constexpr double kLog2e = std::numbers::log2e, kRest = 2.0355273740931033e-17;
+  const bool single = format.floats == DType::kFloat32;
+  const double known = single ? static_cast<float>(kLog2e) : kLog2e;
+  const double times = c / known;
+  int exponent;
+  if (!std::isfinite(times) || std::fabs(std::frexp(times, &exponent)) != 0.5) return 0;
+  return times * (single ? kLog2e - known : kRest);
+}
+
 // Far below the least exponent, from where the powers round to 0, both factors are 0: no product
 // underflows then, which processors take a hundred cycles for, as for each score that a mask hides
 // from a softmax. Above the greatest the factors' product is inf. A NaN is in f.
 UOp DecomposeExp2(Rewriter& b, const Match& m) {
   const FunctionFormat& format = FormatOf(m.root.dtype());
-  const Term x{&b, m.x()}, least = x.Number(format.smallest);
-  const Term v = (x < least).Select(least, x);
-  const Term whole = WholeOf(format, v);
-  return TwoTo(format, whole, v - whole).u;
+  const Term x{&b, m.x()};
+  const bool scaled = m.x().is(Op::kMul) && m.x().src(1).is_const();
+  const double c = scaled ? std::bit_cast<double>(m.x().src(1).const_word()) : 0;
+  const double missing = scaled ? MissingOfLog2e(format, c) : 0;
+  if (missing == 0) {
+    const Term least = x.Number(format.smallest);
+    const Term v = (x < least).Select(least, x);
+    const Term whole = WholeOf(format, v);
+    return TwoTo(format, whole, v - whole).u;
+  }
+  // x*c is cut off below by x. The rest of it is exact but for one rounding.
+  const Term full{&b, m.x().src(0)}, bound = full.Number(format.smallest / c);
+  const Term cut = c > 0 ? (full < bound).Select(bound, full) : (bound < full).Select(bound, full);
+  const Term whole = WholeOf(format, cut * cut.Number(c));
+  const Term near = cut.MulAcc(cut.Number(c), whole.To(Op::kNeg, format.floats));
+  return TwoTo(format, whole, cut.MulAcc(cut.Number(missing), near)).u;
 }
 
 // Where an instruction computes that of f32.

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <optional>
 #include <random>
 
@@ -23,14 +24,16 @@ namespace {
 // The expression that replaces op(load), evaluated by the folding rules node after node.
 class Decomposed {
  public:
-  // Of two operands, the second is that constant.
+  // Of two operands, the second is that constant. Of one, it is the load times `factor`.
   Decomposed(Op op, DType dtype, std::initializer_list<const RuleTable*> tables,
-             std::optional<double> second = std::nullopt) {
+             std::optional<double> second = std::nullopt,
+             std::optional<double> factor = std::nullopt) {
     Budget budget;
     Rewriter b(&graph_, tables, &budget);
     const UOp param = graph_.Param(0, dtype, Shape{1});
     leaf_ = b.Make(Op::kLoad, {b.Make(Op::kIndex, {param, graph_.Index(0)})});
-    root_ = second ? b.Make(op, {leaf_, graph_.ConstFloat(dtype, *second)}) : b.Make(op, {leaf_});
+    const UOp x = factor ? b.Make(Op::kMul, {leaf_, graph_.ConstFloat(dtype, *factor)}) : leaf_;
+    root_ = second ? b.Make(op, {x, graph_.ConstFloat(dtype, *second)}) : b.Make(op, {x});
     EXPECT_TRUE(graph_.status().ok()) << graph_.status();
     for (uint32_t id : PostOrder(root_)) {
       EXPECT_TRUE(!Is(graph_.op(id), kAlu) || IsAt(graph_.op(id), kProgramLevel));
@@ -174,6 +177,54 @@ TEST_P(TranscendentalTest, WithinTwoUlp) {
   }
   RecordProperty("worst_ulp", std::to_string(worst));
   EXPECT_LE(worst, 2.0) << "at " << worst_at << ", seed " << seed;
+}
+
+// As clients spell it, whose factor is the number of the type next to log2 e times `times`.
+TEST(ExpTest, IsWithinTwoUlpAtAllMagnitudes) {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> unit(-1, 1);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const bool single = dtype == DType::kFloat32;
+    for (const double times : {1.0, -1.0, 2.0, -0.5}) {
+      for (const bool fused : {false, true}) {
+        const double c = times * std::numbers::log2e;
+        Decomposed f =
+            fused ? Decomposed(Op::kExp2, dtype, {&kAlgebra, &kDivMod, &kDecompositions, &kMulAcc},
+                               {}, c)
+                  : Decomposed(Op::kExp2, dtype, {&kAlgebra, &kDivMod, &kDecompositions}, {}, c);
+        double worst = 0, worst_at = 0;
+        const auto check = [&](double v) {
+          if (single) v = static_cast<float>(v);
+          const double error = UlpError(dtype, f(v), expl(times * static_cast<long double>(v)));
+          if (error > worst) worst = error, worst_at = v;
+        };
+        for (const double v : Edges(dtype)) check(v);
+        for (int i = 0; i < 10'000; ++i) {
+          const uint64_t bits = random();
+          check(single ? std::bit_cast<float>(static_cast<uint32_t>(bits))
+                       : std::bit_cast<double>(bits));
+          check(unit(random) * (single ? 180 : 1500) / times);
+          check(std::ldexp(unit(random), -static_cast<int>(random() % 30)));
+        }
+        EXPECT_LE(worst, 2.0) << "e to the power of " << times << " times " << worst_at << ", seed "
+                              << seed;
+      }
+    }
+  }
+}
+
+// Of another factor the power is that of the rounded product, as the client wrote it.
+TEST(ExpTest, AnotherFactorIsAProduct) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const double c = dtype == DType::kFloat32 ? 1.442695f * (1 + 0x1p-22f) : 1.4426950408889;
+    Decomposed f(Op::kExp2, dtype, {&kAlgebra, &kDivMod, &kDecompositions}, {}, c);
+    for (const double v : {1.0, 3.25, 50.5, -70.125, 88.0}) {
+      const double product =
+          dtype == DType::kFloat32 ? static_cast<float>(v * static_cast<float>(c)) : v * c;
+      EXPECT_LE(UlpError(dtype, f(v), exp2l(product)), 2) << v;
+    }
+  }
 }
 
 // Processors take a hundred cycles for a product that underflows, and an attention has one for each

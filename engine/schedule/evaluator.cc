@@ -25,6 +25,7 @@ Position Evaluator::At(uint32_t node, const Indices& index, UOp valid) {
 }
 
 MemoryId Evaluator::Physical(MemoryId memory) const {
+  if (const auto in = lies_in_.find(memory); in != lies_in_.end()) return in->second;
   const Op op = tensor_.op(memory & ~kCopyBit);
   const bool copy = (memory & kCopyBit) != 0;
   if (!copy && op == Op::kAfter) return tensor_.src(memory)[0];

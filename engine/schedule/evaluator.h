@@ -53,6 +53,9 @@ class Evaluator {
   bool computes(uint32_t node) const { return computed_.contains(node); }
   // Loads from `memory` see what `nest`, an END or STORE, has written.
   void Written(MemoryId memory, UOp nest) { written_.emplace(memory, nest); }
+  // `memory` is the whole of `param`, a PARAM: accesses to both go through one argument, because
+  // the compiler is told that different ones do not overlap where one of them is written.
+  void LiesIn(MemoryId memory, uint32_t param) { lies_in_.emplace(memory, param); }
 
   // The outermost loops of the nest that is built. An iteration of the last one begins at row
   // `first`, and the nest goes through its `tile` rows for itself: row `row`, the `inner`th.
@@ -74,7 +77,8 @@ class Evaluator {
   // changed.
   UOp Address(MemoryId memory, UOp like, const Indices& index, UOp valid,
               std::span<const UOp> after = {});
-  // An AFTER is a state of its PARAM's memory, the base of a SCATTER one of the SCATTER's.
+  // An AFTER is a state of its PARAM's memory, the base of a SCATTER one of the SCATTER's; others
+  // as LiesIn says.
   MemoryId Physical(MemoryId memory) const;
   UOp NewRange(AxisType type, int64_t size) {
     return size == 1 ? graph_.Index(0) : graph_.Range(next_range_++, type, graph_.Index(size));
@@ -142,6 +146,7 @@ class Evaluator {
   int64_t next_range_ = 0;
   absl::flat_hash_set<uint32_t> computed_;
   absl::flat_hash_map<MemoryId, UOp> written_;
+  absl::flat_hash_map<MemoryId, uint32_t> lies_in_;
   absl::flat_hash_map<MemoryId, int64_t> private_;  // slots
   Shared shared_;
   std::vector<MemoryId> arguments_, reads_;

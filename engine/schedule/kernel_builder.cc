@@ -188,6 +188,11 @@ absl::StatusOr<KernelGraph> Builder::Build(const KernelRequest& request) {
       std::ranges::copy_if(shared, std::back_inserter(around),
                            [](UOp loop) { return loop.is(Op::kRange); });
       e_.Written(output.target.valid() ? output.value.id() : output.memory, end);
+      if (output.computes) {  // later nests read the value from the target
+        UOp param = output.target;
+        while (param.is(Op::kReshape)) param = param.src(0);
+        e_.LiesIn(output.value.id(), param.id());
+      }
       all_stores.push_back(stores[i]);
       all_ends.push_back(End(end, around));
     }

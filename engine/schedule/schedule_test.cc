@@ -29,7 +29,19 @@ class ScheduleTest : public ::testing::Test {
     Budget budget;
     auto schedule = ScheduleGraph(sink, &budget);
     EXPECT_TRUE(schedule.ok()) << schedule.status();
+    if (schedule.ok()) ExpectArgumentsApart(*schedule);
     return schedule.ok() ? *std::move(schedule) : Schedule{};
+  }
+
+  // Renderers say of arguments that they do not overlap: no buffer is two of them.
+  static void ExpectArgumentsApart(const Schedule& s) {
+    for (const ScheduledKernel& kernel : s.kernels) {
+      for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+        EXPECT_EQ(0, std::count(kernel.arguments.begin() + static_cast<ptrdiff_t>(i) + 1,
+                                kernel.arguments.end(), kernel.arguments[i]))
+            << "argument " << i << " is bound twice";
+      }
+    }
   }
 
   static BufferRef Slot(int32_t i) { return {BufferRef::Kind::kSlot, i}; }
@@ -248,6 +260,18 @@ TEST_F(ScheduleTest, AttentionIsOneKernel) {
   ASSERT_EQ(s.kernels.size(), 1u);
   EXPECT_EQ(s.kernels[0].reasons.back(), "3 nests inside of 2 loops");
   EXPECT_EQ(s.temporaries.size(), 2u);
+}
+
+// A result and a part of it: the part's nest reads the whole from the result's slot, by the
+// argument that the first nest writes. By another one, which the compiler takes for other memory,
+// it would read what was there before.
+TEST_F(ScheduleTest, ANestReadsASlotByTheArgumentThatIsWritten) {
+  UOp y = Param(0, {4, 3, 2});
+  for (const Op op : {Op::kSqrt, Op::kExp2, Op::kLog2, Op::kSin}) y = g_.Make(op, {y});
+  const Schedule s = Run({Store(Param(1, {4, 3, 2}), y),
+                          Store(Param(2, {4, 3, 1}), To(Op::kShrink, y, {0, 4, 0, 3, 1, 1}))});
+  ASSERT_EQ(s.kernels.size(), 1u);
+  EXPECT_EQ(s.kernels[0].arguments, (std::vector<BufferRef>{Slot(1), Slot(0), Slot(2)}));
 }
 
 // A convolution in groups of 16 channels, and the mean of each channel's pixels. The 16 outputs of

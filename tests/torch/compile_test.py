@@ -211,6 +211,26 @@ class CompileTest(TorchTest):
             losses.append(torch.tensor(history + [v for p in model.parameters() for v in p.flatten().tolist()]))
         self.close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
 
+    def test_results_have_the_strides_of_eager(self):
+        """Also those that are expanded, or a part; used again as an argument, they are read by these strides."""
+        x = torch.randn(3, 4, 5)
+        rnn = torch.nn.LSTM(4, 6, batch_first=True, bidirectional=True)
+        images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+        conv = torch.nn.Conv2d(3, 4, 3)
+        for name, function, argument in (
+                ("permuted", lambda x: (x * 2).permute(2, 0, 1), x), ("expanded", lambda x: (x * 2)[None].expand(2, -1, -1, -1), x),
+                ("part", lambda x: (x * 2)[:, ::2, 1:3], x), ("like", lambda x: x.exp(), x.permute(2, 0, 1)),
+                ("rotated", lambda x: x[0].rot90(1, (0, 1)), x), ("channels last", conv, images),
+                ("LSTM", lambda x: rnn(x)[0], torch.randn(3, 5, 4))):
+            for grad in (False, True):
+                with self.subTest(name, grad=grad), torch.set_grad_enabled(grad):
+                    torch._dynamo.reset()
+                    got, want = torch.compile(function, backend="telegrad", fullgraph=True)(argument), function(argument)
+                    self.assertEqual(got.stride(), want.stride())
+                    self.close(got, want)
+                    again = torch.compile(lambda y: y.flatten() * 3, backend="telegrad")
+                    self.close(again(got.detach()), want.detach().flatten() * 3)
+
     def test_a_tensor_is_known_by_its_storage(self):
         """Views and detached forms of what the server has do not travel; what was written in any way does."""
         f = torch.compile(lambda x: x * 2, backend="telegrad", dynamic=False)

@@ -3,6 +3,8 @@
 TELEGRADD names the daemon's program, as in tests/python.
 """
 
+import math
+import warnings
 
 from torch_support import TorchTest
 import support
@@ -124,6 +126,25 @@ class OperatorsTest(TorchTest):
             lambda y: torch.sort(y, 0, descending=True), lambda y: torch.topk(y, 2, dim=0, largest=False), lambda y: y.argsort(1),
             lambda y: y.median()], y)
         self.each([lambda z: torch.topk(z, 3), lambda z: torch.topk(z, 2, largest=False)], torch.randn(4, 20000))
+
+    def test_order_of_long_rows(self):
+        """More elements than are compared with each other; ties, NaN, infinities, -0, and integers of 64 bits. Torch runs none of it,
+        which it would say."""
+        x = torch.randint(-50, 50, (2, 3000)).float()
+        x[:, ::7], x[:, 3::11], x[:, 5::13], x[:, 2::17] = math.nan, math.inf, -math.inf, -0.0
+        i = torch.stack([torch.randperm(3000), torch.randperm(3000)]) * 2 ** 40 - 2 ** 50
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".* has no graph on Telegrad's server")
+            self.each([
+                lambda x: torch.sort(x, dim=1, stable=True), lambda x: torch.sort(x, dim=1, stable=True, descending=True),
+                lambda x: torch.sort(x.T, dim=0, stable=True), lambda x: (torch.topk(x, 40)[0], torch.topk(x, 500, largest=False)[0]),
+                lambda x: torch.sort(x.half(), dim=1, stable=True), lambda x: torch.sort(x.double(), dim=1, stable=True),
+                lambda x: torch.sort(x > 0, dim=1, stable=True), lambda x: torch.cummax(x, 1), lambda x: torch.cummin(x.T, 0),
+                lambda x: torch.logcumsumexp(x, 1), lambda x: torch.logcumsumexp(x.nan_to_num(0, 1, 2), 1)], x)
+            self.each([
+                lambda i: torch.sort(i, dim=1, stable=True), lambda i: torch.topk(i, 70), lambda i: torch.topk(i, 3, largest=False),
+                lambda i: torch.cummin(i, 1), lambda i: torch.kthvalue(i, 5), lambda i: i.median(1)], i)
+            self.each([lambda y: torch.sort(y, stable=True), lambda y: torch.topk(y, 300)[0]], torch.randn(200_000))
 
     def test_inverse_functions(self):
         self.each([torch.atan, torch.asin, torch.acos, torch.sinh, torch.cosh, torch.asinh, torch.acosh, torch.atanh,

@@ -32,7 +32,7 @@ from telegrad.errors import TelegradError, explained
 from telegrad.graph import Slot
 from telegrad.torch import _bags, _samples
 from telegrad.torch._flex import spell_attention
-from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, keep, leave, may_leave, place
+from telegrad.torch._kept import Kept, absent, bring, can_leave, filled, host, is_plain, keep, lay_out, leave, may_leave, place
 from telegrad.torch._lower import Argument, Lowered, known
 from telegrad.torch._partition import partition
 from telegrad.torch._parts import Parts
@@ -98,6 +98,7 @@ class Role:
     counted: frozenset[int] = frozenset()  # arguments that it writes, which torch counts as changed before the call
     resident: bool = False  # what it writes into arguments stays on the server alone
     resident_results: frozenset[int] = frozenset()  # and so do these results: the gradients of parameters
+    strided: bool = True  # results have the strides that torch says; torch itself lays out gradients as what they are of
 
 
 class Result(NamedTuple):
@@ -108,6 +109,7 @@ class Result(NamedTuple):
     stride: tuple[int, ...]
     dtype: torch.dtype
     nbytes: int
+    plain: bool  # the strides are those of a contiguous tensor
 
 
 class Sized(NamedTuple):
@@ -184,7 +186,7 @@ class Compiled:
             kept, run = self._bind(server, args, symbols)
         out: list[Any] = []
         reads: list[tuple[Memory, Into]] = []
-        made: list[tuple[torch.Tensor, Result]] = []
+        made: list[tuple[torch.Tensor, torch.Tensor, Result]] = []
         stay: list[tuple[torch.Tensor, Result]] = []
         for i, result in enumerate(plan.results):
             if not isinstance(result, Result):
@@ -194,10 +196,12 @@ class Compiled:
                 if i in self.role.resident_results and result.nbytes and result.dtype.is_floating_point:
                     out.append(absent(result.shape, result.dtype, kept[result.slot]))
                     continue
-                tensor = torch.empty(result.shape, dtype=result.dtype)
+                tensor = value = torch.empty(result.shape, dtype=result.dtype)
                 if result.nbytes:
-                    reads.append((kept[result.slot].memory, filled(tensor, result.nbytes)))
-                made.append((tensor, result))
+                    reads.append((kept[result.slot].memory, filled(value, result.nbytes)))
+                    if self.role.strided and not result.plain:
+                        tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
+                made.append((tensor, value, result))
             else:
                 tensor = torch.empty_strided(result.shape, result.stride, dtype=result.dtype)
                 stay.append((tensor, result))
@@ -215,7 +219,9 @@ class Compiled:
         server.read_all(reads, run)
         if not all(truth[0] for truth in truths):
             raise RuntimeError(next(what for what, truth in zip(self.lowered.asserted, truths) if not truth[0]))
-        for tensor, result in made:
+        for tensor, value, result in made:
+            if tensor is not value:
+                lay_out(value, tensor)
             keep(tensor, kept[result.slot])
         for tensor, result in stay:
             leave(tensor, kept[result.slot], saved=True)
@@ -234,8 +240,8 @@ class Compiled:
         """What a call gives, with these symbols; it is always the same where there are none."""
         def result(name: str, meta: torch.Tensor) -> Result:
             shape: tuple[int, ...] = real(tuple(meta.shape), symbols)
-            return Result(self._slot_of[name], shape, real(meta.stride(), symbols), meta.dtype,
-                          math.prod(shape) * meta.dtype.itemsize)
+            stride: tuple[int, ...] = real(meta.stride(), symbols)
+            return Result(self._slot_of[name], shape, stride, meta.dtype, math.prod(shape) * meta.dtype.itemsize, is_plain(shape, stride))
 
         results = [result(f"y{i}", meta) if isinstance(meta, torch.Tensor) else
                    meta if isinstance(meta, Argument) else real(meta, symbols) for i, meta in enumerate(self.lowered.results)]
@@ -288,7 +294,7 @@ def _of_fixed(module: torch.fx.GraphModule, role: Role) -> Compiled | Parts:
     try:
         return Compiled(module, role)
     except Unsupported:
-        return Parts(module, lambda part: Compiled(part, Role()))
+        return Parts(module, lambda part: Compiled(part, Role(strided=role.strided)))
 
 
 _ROOM, _FEW = 4, 8  # a program serves sizes of at least a fourth of its bound, and few of anything
@@ -353,7 +359,7 @@ def _compiler(which: str, resident: bool) -> Callable[..., Any]:
             parameters = frozenset(getattr(meta, "static_input_indices", None) or ())
         if which == "inference" and meta is not None and len(meta.input_info) == len(nodes):
             counted = frozenset(meta.mutated_graph_handled_indices_seen_by_autograd)
-        role = Role(kept_from, counted, resident, parameters if resident else frozenset())
+        role = Role(kept_from, counted, resident, parameters if resident else frozenset(), which != "backward")
         compiled: Any = Symbolic(module, role) if _is_symbolic(example) else _of_fixed(module, role)
         compiled_last.append(compiled)
         return make_boxed_func(compiled)

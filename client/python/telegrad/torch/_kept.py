@@ -240,3 +240,21 @@ _WRITABLE = 0x200
 def filled(tensor: torch.Tensor, nbytes: int) -> Into:
     """A contiguous tensor of so many bytes as what a read fills. Three calls of torch that make an array of it take longer."""
     return Into(_view(tensor.data_ptr(), nbytes, _WRITABLE), tensor)
+
+
+def is_plain(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the strides are those of a contiguous tensor; an axis of one element has any."""
+    step = 1
+    for size, own in zip(reversed(shape), reversed(stride)):
+        if size != 1 and own != step:
+            return False
+        step *= max(size, 1)
+    return True
+
+
+def lay_out(value: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Writes a value into a tensor of its shape with other strides. Along an axis that was expanded all elements share memory."""
+    for axis, step in enumerate(tensor.stride()):
+        if step == 0:
+            value, tensor = value.narrow(axis, 0, 1), tensor.narrow(axis, 0, 1)
+    tensor.copy_(value)

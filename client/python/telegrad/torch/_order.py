@@ -1,7 +1,7 @@
 """Sorting and the largest elements, and the operators made of them.
 
-An element's place in order is how many elements come before it: a sum over comparisons, which the server fuses, so that
-an axis of n elements takes n n steps and no memory for them.
+In a short row, an element's place in order is how many elements come before it: a sum over comparisons, which the server
+fuses, so that an axis of n elements takes n n steps and no memory for them. _long_rows.py has the order of longer ones.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from telegrad import Tensor, cat
+from telegrad import Tensor
 from telegrad._size import highest
+from telegrad.torch._long_rows import LONG, places_in_order, taken
 from telegrad.torch._shapes import _part
 from telegrad.torch._table import Call, Unsupported, aten, kind
 
 MOST_STEPS = 1 << 34
-_MOST_TAKEN = 64  # of an axis that is too long to be sorted
 
 
 def _before(a: Tensor, b: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
@@ -38,6 +38,8 @@ def _sorted(c: Call, x: Tensor, axis: int, descending: bool) -> list[Tensor]:
     if not x.ndim:
         return [x, c.graph.const(0, "i64")]
     at, n = axis % x.ndim, x.shape[axis]
+    if isinstance(n, int) and n > LONG:
+        return _first(x, at, descending, n)
     steps = highest(n * x.size)
     if steps > MOST_STEPS:
         raise Unsupported(f"sorting {x.size // max(n, 1)} rows of {n} elements takes {steps:.0e} steps, more than "
@@ -60,6 +62,16 @@ def _sorted(c: Call, x: Tensor, axis: int, descending: bool) -> list[Tensor]:
     return out
 
 
+def _first(x: Tensor, at: int, descending: bool, keep: int) -> list[Tensor]:
+    """The first values in order along a long axis, and where they were."""
+    order = [*[a for a in range(x.ndim) if a != at], at]
+    back = [order.index(a) for a in range(x.ndim)]
+    rows = x.permute(order)
+    matrix = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
+    places = places_in_order(matrix, descending, keep).contiguous()
+    return [t.reshape(*rows.shape[:-1], keep).permute(back) for t in (taken(matrix, places), places)]
+
+
 @aten("sort")
 def sort(c: Call, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
     if str(c.node.target).endswith(".stable"):  # (x, *, stable, dim, descending)
@@ -71,23 +83,11 @@ def sort(c: Call, x: Tensor, *args: Any, **named: Any) -> list[Tensor]:
 
 @aten("topk")
 def topk(c: Call, x: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
-    if not x.ndim or highest(x.shape[axis] * x.size) <= MOST_STEPS >> 6 or k > _MOST_TAKEN:
-        values, places = _sorted(c, x, axis, largest)
-        return [values, places] if not x.ndim else [_part(t, axis, slice(0, k)) for t in (values, places)]
-    at, n = axis % x.ndim, x.shape[axis]
-    number = c.graph.arange(n).reshape([n if a == at else 1 for a in range(x.ndim)])
-    left = c.graph.const(True, "bool").broadcast_to(x.shape)
-    worst = -math.inf if largest else math.inf
-    if not x.dtype.is_float:
-        raise Unsupported(f"the {k} largest of {n} integers")
-    found = []
-    for _ in range(k):  # one after another: the first of the largest that are left
-        rest = left.where(x, worst)
-        place = rest.argmax(at, True) if largest else rest.argmin(at, True)
-        found.append((left & number.eq(place)).where(x, 0).sum(at, True))
-        found.append(place)
-        left = left & number.ne(place)
-    return [cat(found[i::2], at) for i in range(2)]
+    if not x.ndim:
+        return _sorted(c, x, axis, largest)
+    if isinstance(x.shape[axis], int) and x.shape[axis] > LONG and k > 0:
+        return _first(x, axis % x.ndim, largest, k)
+    return [_part(t, axis, slice(0, k)) for t in _sorted(c, x, axis, largest)]
 
 
 @aten("kthvalue")
