@@ -130,7 +130,7 @@ absl::Status Graph::Launch(StreamHandle stream) {
 }
 
 Graph::~Graph() {
-  context_->Release([&] {
+  context_->ReleaseUnlocked([&] {
     if (exec_ != nullptr) context_->calls().exec_destroy(exec_);
     if (graph_ != nullptr) context_->calls().graph_destroy(graph_);
   });

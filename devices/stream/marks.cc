@@ -31,7 +31,7 @@ Marks::Marks(std::shared_ptr<Context> context, bool words) : context_(std::move(
 
 Marks::~Marks() {
   if (word_ == nullptr) return;
-  context_->Release([&] { context_->calls().host_free(word_); });
+  context_->ReleaseUnlocked([&] { context_->calls().host_free(word_); });
 }
 
 uint64_t Marks::Look() const { return __atomic_load_n(word_, __ATOMIC_ACQUIRE); }

@@ -71,7 +71,8 @@ absl::StatusOr<std::shared_ptr<Memory>> PinnedMemory::LockAt(
 // is reset where the GPU has failed, else for good, for others may hold the context, too.
 PinnedMemory::~PinnedMemory() {
   bool is_free = context_->discarded();
-  context_->Release([&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
+  context_->ReleaseUnlocked(
+      [&] { is_free = context_->calls().host_unregister(host()) == kSuccess; });
   if (is_free) return;
   if (!context_->health().ok()) {
     context_->Keep(std::move(pages_));
@@ -105,7 +106,7 @@ Memories::~Memories() {
   const auto kept = std::move(kept_);
   const auto retired = std::move(retired_);
   if (context_->stuck()) context_->Keep(arena_);
-  context_->Release([&] {
+  context_->ReleaseUnlocked([&] {
     for (const auto& [bytes, address] : kept) context_->calls().memory_free(address);
     for (const Block& block : retired) context_->calls().memory_free(block.address);
     if (arena_ != nullptr) arena_->Drop();
@@ -212,7 +213,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Memories::Import(std::string_view handle
 }
 
 void Memories::Close(Address address) const {
-  context_->Release([&] { context_->calls().memory_close(address); });
+  context_->ReleaseUnlocked([&] { context_->calls().memory_close(address); });
 }
 
 absl::Status Memories::HoldStacks(int64_t bytes, int64_t threads) {

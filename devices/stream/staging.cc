@@ -16,7 +16,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 }  // namespace
 
 Staging::~Staging() {
-  context_->Release([&] {
+  context_->ReleaseUnlocked([&] {
     for (const Chunk& chunk : chunks_) {
       if (chunk.host != nullptr) context_->calls().host_free(chunk.host);
       if (chunk.passed.event != nullptr) context_->ReturnEvent(chunk.passed.event, kUntimed);

@@ -6,6 +6,7 @@
 
 #include "engine/base/status.h"
 #include "tests/devices/cuda_fixture.h"
+#include "tests/fakes/foreign_memory.h"
 
 namespace telegrad {
 namespace {
@@ -81,6 +82,55 @@ TEST_F(LibraryMemory, OthersAllocateWhileMemoryGoesBackToTheLibrary) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(device().memory_used(), 13 << 20);
   EXPECT_EQ(device().memory_footprint(), fake_.Count("live_bytes"));
+}
+
+// A call that gives something back may wait for all that the GPU runs. Others go on, and a reset of
+// the GPU comes after it.
+class HeldRelease : public LibraryMemory {
+ protected:
+  // While a thread drops `memory`, of which it has the last reference, by a call that `knob` holds
+  // and `calls` counts.
+  void ExpectOthersGoOn(std::shared_ptr<Memory> memory, const char* knob, const char* calls) {
+    const BufferView old = Buffer(8);
+    const auto program = Next();
+    const int64_t before = fake_.Count(calls);
+    fake_.Set(knob, 1);
+    auto dropped = std::async(std::launch::async, [&] { memory = nullptr; });
+    while (fake_.Count(calls) == before) std::this_thread::yield();
+    const BufferView small = Buffer(1 << 20);
+    Fill(small, "new");
+    EXPECT_EQ(Read({small.memory, 0, 4}), std::string("new\0", 4));
+    EXPECT_EQ(Run({NextCommand(program)}, {old}), absl::OkStatus());
+    fake_.Set("fault_launch", 1);
+    EXPECT_FALSE(Run({NextCommand(program)}, {old}).ok());
+    auto back = std::async(std::launch::async, [&] { return device().Recover(); });
+    EXPECT_NE(back.wait_for(std::chrono::milliseconds(20)), std::future_status::ready);
+    (void)old.memory->Health();  // answers
+    EXPECT_FALSE(device().Health().ok());
+    fake_.Set(knob, 0);
+    dropped.get();
+    EXPECT_EQ(back.get(), absl::OkStatus());
+    EXPECT_FALSE(old.memory->Health().ok());
+    EXPECT_EQ(Run({NextCommand(program)}, {Buffer(1)}), absl::OkStatus());
+    EXPECT_EQ(fake_.Count(calls), before + 1);
+    EXPECT_EQ(Unasked(fake_.Problems()), "");
+  }
+};
+
+TEST_F(HeldRelease, OfPinnedMemory) {
+  Open();
+  auto pinned = device().AllocOf(MemoryKind::kPinnedHost, 4096);
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  ExpectOthersGoOn(*std::exchange(pinned, absl::UnknownError("")), "hold_unregister",
+                   "unregister_calls");
+}
+
+TEST_F(HeldRelease, OfMemoryOfAnotherProcess) {
+  const ForeignMemory foreign(TELEGRAD_FAKE_CUDA, "cuda", 8);
+  Open();
+  auto memory = device().ImportHandle(foreign.handle(), 8);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ExpectOthersGoOn(*std::exchange(memory, absl::UnknownError("")), "hold_ipc_close", "ipc_closes");
 }
 
 // Within the limit there is room, but the library has it only when the other thread's free ends.

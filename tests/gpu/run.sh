@@ -44,8 +44,9 @@ cmake --build --preset gpu-bundle -j "$jobs" -t "${programs[@]##*/}"
 
 say "pack"
 rm -rf "$out"
-mkdir -p "$out/telegrad-gpu/bin" "$out/telegrad-gpu/programs"
+mkdir -p "$out/telegrad-gpu/bin" "$out/telegrad-gpu/programs" "$out/telegrad-gpu/digits"
 cp tests/programs/*.uop "$out/telegrad-gpu/programs/"
+cp tests/data/digits/* "$out/telegrad-gpu/digits/"
 for program in "${programs[@]}"; do
   strip -o "$out/telegrad-gpu/bin/${program##*/}" "$build/$program"
 done

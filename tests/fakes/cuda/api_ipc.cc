@@ -160,6 +160,8 @@ FAKE_CUDA_API int cuIpcCloseMemHandle(DevicePointer address) {
   Call call;
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
+  ++driver.counters.ipc_closes;
+  driver.done.wait(call.lock(), [&] { return driver.knobs.hold_ipc_close == 0; });
   const auto it = driver.allocations.find(address);
   if (it == driver.allocations.end() || it->second.opened == 0) {
     driver.Problem("cuIpcCloseMemHandle of what is not open (any more)");

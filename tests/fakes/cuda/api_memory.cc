@@ -125,6 +125,8 @@ FAKE_CUDA_API int cuMemHostUnregister(void* host) {
   Call call(Call::Needs::kContext);
   FAKE_RETURN_IF_FAILED(call);
   Driver& driver = call.driver();
+  ++driver.counters.unregister_calls;
+  driver.done.wait(call.lock(), [&] { return driver.knobs.hold_unregister == 0; });
   if (driver.knobs.unregister_error != 0) return static_cast<int>(driver.knobs.unregister_error);
   if (driver.host_allocations.erase(reinterpret_cast<uint64_t>(host)) == 0) {
     driver.Problem("cuMemHostUnregister of what is not registered (any more)");
