@@ -118,7 +118,8 @@ enum class ScatterKind : int64_t { kSet = 0, kAdd = 1, kMul = 2, kMin = 3, kMax 
 // How the iterations of a range are executed.
 enum class AxisType : int64_t {
   kLoop = 0,    // independent iterations, run in order
-  kThread = 1,  // independent; the launch's [begin, end) slices it. At most one, and the outermost
+  kThread = 1,  // independent; the launch's [begin, end) slices it. A program has at most one,
+                // which is the outermost; kernels that have several get one of them all (lowering)
   kReduce = 2,  // reduced by a REDUCE; closed by an END: iterations that must run in order
   kUpcast = 3,  // independent; replicated into registers before the program is linear. Where it
                 // is reduced, each replica has its own accumulator
