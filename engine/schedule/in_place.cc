@@ -125,44 +125,6 @@ std::optional<std::pair<int64_t, int64_t>> DyingOperand(const ScheduledKernel& k
 
 }  // namespace
 
-void UniteSameArguments(ScheduledKernel* kernel) {
-  std::map<int64_t, UOp> params;
-  std::vector<bool> written;
-  const auto read = [&] {
-    params.clear();
-    written.assign(kernel->arguments.size(), false);
-    const UOp root = kernel->graph.root();
-    for (const uint32_t id : PostOrder(root)) {
-      const UOp u = root.graph()->at(id);
-      if (u.is(Op::kParam)) params[u.slot()] = u;
-      if (!u.is(Op::kStore)) continue;
-      UOp param = u.src(0).src(0);
-      while (param.is(Op::kAfter)) param = param.src(0);
-      if (param.is(Op::kParam)) written[static_cast<size_t>(param.slot())] = true;
-    }
-  };
-  read();
-  for (size_t b = kernel->arguments.size(); b-- > 1;) {
-    const BufferRef& ref = kernel->arguments[b];
-    for (size_t a = 0; a < b; ++a) {
-      const BufferRef& other = kernel->arguments[a];
-      if (other.kind != ref.kind || other.index != ref.index || !(written[a] || written[b])) {
-        continue;
-      }
-      const UOp x = params[static_cast<int64_t>(a)], y = params[static_cast<int64_t>(b)];
-      if (!x.valid() || !y.valid() || x.dtype() != y.dtype() ||
-          !std::ranges::equal(x.shape(), y.shape())) {
-        continue;
-      }
-      kernel->graph =
-          UniteArguments(kernel->graph.root(), static_cast<int64_t>(b), static_cast<int64_t>(a));
-      kernel->arguments.erase(kernel->arguments.begin() + static_cast<std::ptrdiff_t>(b));
-      read();
-      break;
-    }
-  }
-}
-
 void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes, int64_t tile) {
   std::vector<int32_t> same(lifetimes->size());
   std::iota(same.begin(), same.end(), 0);

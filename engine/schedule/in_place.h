@@ -14,9 +14,4 @@ namespace telegrad {
 // Not where register tiles of `tile` rows (ScheduleCosts) would have to compute elements again.
 void WriteInPlace(Schedule* schedule, std::vector<Lifetime>* lifetimes, int64_t tile);
 
-// Arguments that are one buffer, which the kernel writes, become one: as where a nest stores a
-// value to a slot, and another reads it there. Compilers and proofs take arguments for different
-// memory.
-void UniteSameArguments(ScheduledKernel* kernel);
-
 }  // namespace telegrad

@@ -384,7 +384,6 @@ class KernelOrder {
       for (MemoryId memory : item.kernel.arguments) {
         kernel.arguments.push_back(Buffer(memory, &schedule));
       }
-      UniteSameArguments(&kernel);
       EmitKernel(std::move(kernel), &schedule, &lifetimes);
     }
     WriteInPlace(&schedule, &lifetimes, target_.machine->schedule.tile);
