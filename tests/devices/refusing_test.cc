@@ -362,7 +362,9 @@ class Refusing {
     } else {
       std::string said;
       for (const std::string& text : life.said) StrAppend(&said, text, "\n");
-      EXPECT_NE(said.find(name), std::string::npos) << said;
+      // A GPU that does not tell how many copies it does at once counts as one that does one.
+      const bool differs = name.ends_with("GetAttribute") && said.find("other queues") != said.npos;
+      EXPECT_TRUE(differs || said.find(name) != said.npos) << said;
     }
     if (life.healthy) ExpectBalance(what);
     if (Releases(name)) return;
