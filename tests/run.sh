@@ -120,6 +120,7 @@ if $full; then
   step "networks on cuda" env TELEGRAD_CUDA_EVERY=1 build/release/tests/nvptx/networks_on_cuda_test
   step "graphs on nv" env TELEGRAD_NV_EVERY=1 build/release/tests/nv/graphs_on_nv_test
   step "graphs on opencl" env TELEGRAD_OPENCL_EVERY=1 build/release/tests/opencl/graphs_on_opencl_test
+  step "refusing drivers" env TELEGRAD_REFUSING_EVERY=1 build/release/tests/devices/refusing_test
   step "networks on hip" env TELEGRAD_HIP_EVERY=1 build/release/tests/amdgpu/networks_on_hip_test
   step "gpu bundle" tests/gpu/run.sh
   step "earlier release" tests/remote/previous.sh

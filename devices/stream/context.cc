@@ -26,7 +26,9 @@ Context::~Context() {
   Release([&] {
     for (const EventHandle event : events) calls().event_destroy(event);
   });
-  if (!discarded()) driver_->Release(device_);
+  if (discarded()) return;
+  // Else the next that opens it would find the same error, as after a reset that was refused.
+  dead() ? driver_->Reset(device_) : (void)driver_->Release(device_);
 }
 
 std::string Context::title() const { return StrCat(name_, " (generation ", generation_, ")"); }
@@ -189,7 +191,7 @@ absl::StatusOr<std::unique_ptr<Stream>> Stream::Create(std::shared_ptr<Context> 
 }
 
 Stream::~Stream() {
-  context_->Release([&] {
+  context_->ReleaseUnlocked([&] {
     context_->calls().stream_synchronize(handle_);
     {
       const MutexLock lock(context_->streams_mutex_);

@@ -35,7 +35,7 @@ class Patterns {
   explicit Patterns(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   ~Patterns() {
     if (at_ == nullptr) return;
-    context_->Release([&] { context_->calls().host_free(at_); });
+    context_->ReleaseUnlocked([&] { context_->calls().host_free(at_); });
   }
   Patterns(const Patterns&) = delete;
   Patterns& operator=(const Patterns&) = delete;
@@ -59,7 +59,7 @@ class End {
   ~End() {
     stream_ = nullptr;
     if (address_ == 0) return;
-    context_->Release([&] { context_->calls().memory_free(address_); });
+    context_->ReleaseUnlocked([&] { context_->calls().memory_free(address_); });
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
@@ -182,9 +182,8 @@ void ConnectPeers(const PeerSwitch& access, const std::shared_ptr<Context>& a,
   };
   absl::Status arrived = try_both();
   // The driver may take either way for a copy of either: what fails one is used by none.
-  // What could not be tried, for want of memory, is no finding about the path.
+  // Nor is one used that could not be tried, for want of memory or because a call was refused.
   const bool stuck = a->stuck() || b->stuck();
-  if (!arrived.ok() && !absl::IsDataLoss(arrived) && !stuck) arrived = absl::OkStatus();
   if (!arrived.ok() && (ways[0].direct || ways[1].direct)) {
     say(ways[0], " go through the host: ", arrived);
     for (Way& way : ways) {

@@ -99,11 +99,14 @@ FakeHip& ControlsOfHip() {
 }
 
 // A GPU of the fake library, whose memory is the library's, and whose events are asked, or whose
-// memory is mapped, and whose streams write words.
-TestedDriver FakeNvidia(std::string name, bool is_virtual) {
+// memory is mapped, and whose streams write words. `mig`: see mig_units.h.
+TestedDriver FakeNvidia(std::string name, bool is_virtual, int64_t mig = 0) {
   return {.name = std::move(name),
           .open =
-              [is_virtual](const QueueLimits& limits) {
+              [is_virtual, mig](const QueueLimits& limits) {
+                // What devices there are, the driver finds when it is first started.
+                if (ControlsOfCuda().Get("mig") != mig) ControlsOfCuda().Reset();
+                ControlsOfCuda().Set("mig", mig);
                 ControlsOfCuda().Set("virtual_memory", is_virtual ? 1 : 0);
                 ControlsOfCuda().Set("stream_words", is_virtual ? 1 : 0);
                 return OpenFirst(&OpenCudas, FakeOptions(), limits);
@@ -397,6 +400,8 @@ std::vector<TestedDriver> AllDrivers() {
        .no_programs = "host arrays are copied only"},
       FakeNvidia("cuda_fake", /*is_virtual=*/false),
       FakeNvidia("cuda_fake_virtual_memory", /*is_virtual=*/true),
+      // The first of two instances of the first GPU.
+      FakeNvidia("cuda_fake_mig_instance", /*is_virtual=*/true, /*mig=*/2),
       {.name = "cuda",
        .open = [](const QueueLimits& limits) { return OpenFirst(&OpenCudas, {}, limits); },
        .next = &NextImage,

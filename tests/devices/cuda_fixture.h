@@ -20,12 +20,13 @@ class FakeCuda {
  public:
   FakeCuda() : library_(dlopen(TELEGRAD_FAKE_CUDA, RTLD_NOW)) {
     EXPECT_NE(library_, nullptr) << dlerror();
-    Call<void>("fakeCudaReset");
+    Reset();
   }
-  ~FakeCuda() { Call<void>("fakeCudaReset"); }
+  ~FakeCuda() { Reset(); }
   FakeCuda(const FakeCuda&) = delete;
   FakeCuda& operator=(const FakeCuda&) = delete;
 
+  void Reset() { Call<void>("fakeCudaReset"); }
   void Set(const char* knob, int64_t value) {
     EXPECT_EQ((Call<int>("fakeCudaSet", knob, value)), 0) << knob;
   }

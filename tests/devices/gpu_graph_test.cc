@@ -124,6 +124,10 @@ class GpuGraph : public ::testing::TestWithParam<Gpu> {
     return OpenCudas(options, notes);
   }
   void TearDown() override {
+    if (fake_hip_ != nullptr) {
+      EXPECT_EQ(Count("vgpr_spills"), 0);
+      EXPECT_EQ(Count("private_bytes"), 0);
+    }
     if (!GetParam().cubins) return;
     EXPECT_GT(Count("modules_loaded"), 0);
     EXPECT_EQ(Count("modules_translated"), 0) << "by the driver, in the daemon";

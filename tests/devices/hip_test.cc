@@ -296,6 +296,8 @@ TEST_F(Hip, StacksOfThreadsCount) {
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(device().memory_used(),
             facts->stack_bytes * 2 * 2048 + (facts->loaded_bytes + 255) / 256 * 256);
+  EXPECT_EQ(fake_.Count("private_bytes"), facts->stack_bytes);
+  EXPECT_EQ(fake_.Count("vgpr_spills"), 0) << "the stack is the program's own";
 }
 
 // Each kernel is a module, whose memory counts until it has been unloaded.

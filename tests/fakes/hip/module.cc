@@ -2,6 +2,7 @@
 // and takes it from the file's headers.
 #include <elf.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -132,6 +133,10 @@ FAKE_HIP_API int hipModuleLoadData(Handle* module, const void* image) {
       }
     }
     loaded.kernels.push_back(std::make_shared<AmdKernel>(object, kernel));
+    driver.counters.vgpr_spills += kernel.vgpr_spills;
+    driver.counters.sgpr_spills += kernel.sgpr_spills;
+    driver.counters.private_bytes =
+        std::max<int64_t>(driver.counters.private_bytes, kernel.private_bytes);
   }
   ++driver.counters.modules_loaded;
   ++driver.counters.live_modules;
