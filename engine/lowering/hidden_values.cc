@@ -13,15 +13,22 @@ namespace {
 constexpr double kLowest = -0x1p127;     // a constant that is no more is low
 constexpr double kLeastScale = 0x1p-64;  // by which a low number may be multiplied
 
+// The least m with |value| <= 2^m, but at least 0, so that no product of them rounds up beyond it.
+int MagnitudeOf(double value) {
+  int exponent;
+  std::frexp(value, &exponent);
+  return std::max(exponent, 0);
+}
+
 // A low number of at least 32 bits, in which what follows is computed.
 HiddenValue CombineLow(UOp u, HiddenValue x, HiddenValue y) {
   using enum Hidden;
   const bool low_x = x.is == kLow, low_y = y.is == kLow;
   const auto added = [](const HiddenValue& low, const HiddenValue& other) {
-    const bool few = low.degree < HiddenValue::kMostAdded && other.bounded();
-    return few ? HiddenValue{kLow, low.degree + 1} : HiddenValue{};
+    const bool few = low.added < HiddenValue::kMostAdded && other.bounded();
+    return few ? HiddenValue{.is = kLow, .added = low.added + 1} : HiddenValue{};
   };
-  const HiddenValue differs{kLow, HiddenValue::kMostAdded};
+  const HiddenValue differs{.is = kLow, .added = HiddenValue::kMostAdded};
   switch (u.op()) {
     case Op::kCast:
       return IsFloat(u.src(0).dtype()) ? x : HiddenValue{};
@@ -66,7 +73,8 @@ Hidden Combine(UOp u, Hidden x, Hidden y, Hidden z) {
       return x == kMinusInf && y == kMinusTop ? kMinusInf : kAny;
     case Op::kMul:
       if (x == kPositive || x == kSum) std::swap(x, y);
-      if (y == kPositive && x != kAny) return x;
+      // A product of two positive numbers may be 0, or none.
+      if (y == kPositive && x != kAny) return x == kPositive ? kAny : x;
       return x == kZero && y == kSum ? kZero : kAny;
     case Op::kFDiv:
       return x == kZero && (y == kSum || y == kPositive) ? kZero : kAny;
@@ -92,9 +100,8 @@ HiddenValue FoldHidden(UOp reduce, HiddenValue body) {
   double terms = 1;
   for (int i = 1; i < reduce.num_src(); ++i) terms *= static_cast<double>(SizeOf(reduce.src(i)));
   const bool sum = reduce.reduce_kind() == ReduceKind::kAdd;
-  if (!sum || !body.bounded() || terms > kBoundedArgument || ByteSize(reduce.dtype()) < 4)
-    return {};
-  return {Hidden::kBounded, body.degree + 1};
+  if (!sum || !body.bounded() || ByteSize(reduce.dtype()) < 4) return {};
+  return {Hidden::kBounded, body.magnitude + MagnitudeOf(terms)};
 }
 
 HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, HiddenValue z,
@@ -107,14 +114,16 @@ HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, Hidd
     if (far) return {x.is == kFar && u.is(Op::kExp2) ? kZero : kAny};
     return CombineLow(u, x, y);
   }
-  const HiddenValue known{Combine(u, x.is, y.is, z.is), 0};
+  const Hidden known = Combine(u, x.is, y.is, z.is);
   if (u.is(Op::kConst) && IsFloat(u.dtype())) {
-    const double value = std::abs(ScalarAsDouble(u.dtype(), u.const_word()));
-    if (known.is == kLow) return {ByteSize(u.dtype()) < 4 ? kAny : kLow, 0};
-    if (!(value < kBoundedArgument)) return {known.is, HiddenValue::kMostDegree + 1};
-    return {known.is == kAny ? kBounded : known.is, value <= 2 ? 0 : 1};
+    if (known == kLow) return {ByteSize(u.dtype()) < 4 ? kAny : kLow};
+    const double value = ScalarAsDouble(u.dtype(), u.const_word());
+    if (!std::isfinite(value)) return {known};
+    return {known == kAny ? kBounded : known, MagnitudeOf(value)};
   }
-  if (known.is != kAny && known.is != kBounded) return known;
+  // Of constants, and of a choice of two.
+  if (known == kPositive) return {kPositive, std::max(y.magnitude, z.magnitude)};
+  if (known != kAny && known != kBounded) return {known};
   const bool wide = IsFloat(u.dtype()) && ByteSize(u.dtype()) >= 4;
   switch (u.op()) {
     case Op::kCast: {
@@ -123,32 +132,36 @@ HiddenValue CombineHidden(Rewriter& b, UOp u, HiddenValue x, HiddenValue y, Hidd
       if (IsFloat(from.dtype())) return x;
       const bool few = IsInt(from.dtype()) && from.bounds().known() &&
                        from.vmin() > -kBoundedArgument && from.vmax() < kBoundedArgument;
-      return few ? HiddenValue{kBounded, 1} : HiddenValue{};
+      return few ? HiddenValue{kBounded, kArgumentMagnitude} : HiddenValue{};
     }
     case Op::kNeg:
-      return x.bounded() ? HiddenValue{kBounded, x.degree} : HiddenValue{};
+      return x.bounded() ? HiddenValue{kBounded, x.magnitude} : HiddenValue{};
     case Op::kAdd:
     case Op::kSub:
-    case Op::kMax:
+    case Op::kMax: {
       if (x.is == kMinusInf && y.bounded() && !u.is(Op::kMax)) return {kMinusInf};
       if (y.is == kMinusInf && x.bounded() && u.is(Op::kAdd)) return {kMinusInf};
       if (!wide || !x.bounded() || !y.bounded()) return {};
-      return {x.is == kZero && y.is == kZero ? kZero : kBounded, std::max(x.degree, y.degree)};
+      if (x.is == kZero && y.is == kZero) return {kZero};
+      const int most = std::max(x.magnitude, y.magnitude);
+      return {kBounded, u.is(Op::kMax) ? most : most + 1};
+    }
     case Op::kMul:
       if (!wide || !x.bounded() || !y.bounded()) return {};
-      return {x.is == kZero || y.is == kZero ? kZero : kBounded, x.degree + y.degree};
-    case Op::kFDiv: {
+      if (x.is == kZero || y.is == kZero) return {kZero};
+      return {kBounded, x.magnitude + y.magnitude};
+    case Op::kFDiv:
       if (!wide || !x.bounded() || !y.bounded()) return {};
       bounded->push_back(b.Make(Op::kRecip, {u.src(1)}));
-      return {x.is == kZero ? kZero : kBounded, x.degree + 1};
-    }
+      if (x.is == kZero) return {kZero};
+      return {kBounded, x.magnitude + kArgumentMagnitude};
     case Op::kRecip:
       if (!wide || !x.bounded()) return {};
       bounded->push_back(u);
-      return {kBounded, 1};
+      return {kBounded, kArgumentMagnitude};
     case Op::kWhere:
       if (!y.bounded() || !z.bounded()) return {};
-      return {kBounded, std::max(y.degree, z.degree)};
+      return {kBounded, std::max(y.magnitude, z.magnitude)};
     default:
       return {};
   }

@@ -11,8 +11,7 @@ namespace telegrad {
 //
 //   kMinusInf  -inf: a masked score
 //   kLow       less than -2^126: a score that a mask hides by a finite number, such as the least
-//   f32,
-//              to which few bounded ones are added, or such a score less the row's maximum
+//              f32, to which few bounded ones are added, or such a score less the row's maximum
 //   kFar       less than -2^61: the same times a positive constant that is not too small
 //   kZero      0, an exponential of it less the row's maximum, over the row's sum
 //   kTop       the row's maximum, the same at all positions. If it is -inf or no number, the row's
@@ -41,19 +40,20 @@ enum class Hidden {
 };
 
 struct HiddenValue {
-  static constexpr int kMostDegree = 5;
+  static constexpr int kMostMagnitude = 120;
   static constexpr int kMostAdded = 4;
   Hidden is = Hidden::kAny;
-  int degree = 0;  // of a bounded value; of a low one, how many are added
+  int magnitude = 0;  // of a bounded or positive value: it is at most 2 to the power of this
+  int added = 0;      // to a low one
   bool bounded() const {
     const bool number = is == Hidden::kBounded || is == Hidden::kPositive || is == Hidden::kZero;
-    return number && degree <= kMostDegree;
+    return number && magnitude <= kMostMagnitude;
   }
 };
 
-// Bounded arguments are less than this, and so are the terms of a sum. A value of a degree is less
-// than that power of it, so a sum of two is less than the largest f32.
+// Bounded arguments are less than this.
 inline constexpr double kBoundedArgument = 0x1p24;
+inline constexpr int kArgumentMagnitude = 24;
 
 // Of `u`, whose sources have these values. What else has to be bounded for that is added to
 // `bounded`.

@@ -21,6 +21,7 @@
 namespace telegrad {
 namespace {
 
+constexpr size_t kMostBounded = 16;  // values that are tested, each in loops of its own
 constexpr int64_t kLeastBlocks = 8;  // of a row, at least, that may end early each
 
 class Limiter {
@@ -31,6 +32,7 @@ class Limiter {
   UOp Run(int64_t multiple, const ScheduleCosts& costs) {
     const int64_t most_block = costs.row_block, least_block = costs.least_block;
     if (!FindRowsWithMask() || !CheckUses()) return sink_;
+    if (bounded_.size() > kMostBounded) return sink_;
     int64_t block = 0;
     // Smaller ones than the rows that are computed together end no earlier.
     const int64_t some = rows_ > 1 ? std::min(rows_, keys_ / kLeastBlocks) : keys_ / kLeastBlocks;
@@ -43,7 +45,8 @@ class Limiter {
       block = most / least_block * least_block;
     }
     if (block == 0) return sink_;
-    return Rebuild(block);
+    const UOp limited = Rebuild(block);
+    return limited.valid() && !FindDependence(limited) ? sink_ : limited;  // too many ranges
   }
 
  private:
@@ -145,7 +148,7 @@ class Limiter {
       for (const bool hides : {false, true}) {
         const UOp masked = Substitute(b_, value, {{id, {g_.ConstWord(DType::kBool, hides), {}}}});
         if (!masked.valid()) return false;
-        const Hidden state = StateOf(masked, key);
+        const Hidden state = StateOf(masked, key).is;
         if (low_ ? state != Hidden::kLow : state != Hidden::kMinusInf && state != Hidden::kZero) {
           continue;
         }
@@ -195,20 +198,27 @@ class Limiter {
   }
 
   // The state of what is stored, whichever mask hides a position.
-  Hidden StateOfStored(UOp store) {
-    std::optional<Hidden> state;
+  HiddenValue StateOfStored(UOp store) {
+    std::optional<HiddenValue> state;
     for (const PositionMask& mask : masks_) {
-      const Hidden here =
+      const HiddenValue here =
           StateOf(StoredWhere(store, mask, /*hidden=*/true), KeyOf(store), /*stored=*/true);
-      if (state && here != *state) return Hidden::kAny;
-      state = here;
+      if (here.is == Hidden::kBounded && !here.bounded()) return {};
+      if (!state) {
+        state = here;
+        continue;
+      }
+      if (here.is != state->is) return {};
+      state->magnitude = std::max(state->magnitude, here.magnitude);
+      state->added = std::max(state->added, here.added);
     }
     return *state;
   }
   // Whether those scores are bounded that are shown, if what is added to `bounded_` is.
   bool ShowsBounded() {
     const UOp shown = StoredWhere(scores_, masks_[0], /*hidden=*/false);
-    return StateOf(shown, KeyOf(scores_), /*stored=*/true) == Hidden::kBounded;
+    const HiddenValue value = StateOf(shown, KeyOf(scores_), /*stored=*/true);
+    return value.is == Hidden::kBounded && value.bounded();
   }
 
   // Whether it depends on nothing but loops that all nests are in.
@@ -238,7 +248,7 @@ class Limiter {
   // The state of `root` where the position along `key` is hidden; nothing is hidden along an
   // invalid one. What has to be bounded so that it is hidden, or, where it is `stored`, bounded, is
   // added to `bounded_`.
-  Hidden StateOf(UOp root, UOp key, bool stored = false) {
+  HiddenValue StateOf(UOp root, UOp key, bool stored = false) {
     absl::flat_hash_map<uint32_t, HiddenValue> state;
     std::vector<UOp> bounded;
     std::vector<std::pair<uint32_t, bool>> stack{{root.id(), false}};
@@ -254,7 +264,8 @@ class Limiter {
           continue;
         }
         const HiddenValue value = state[stored.id()];
-        state[id] = value.bounded() ? HiddenValue{Hidden::kBounded, value.degree} : HiddenValue{};
+        state[id] =
+            value.bounded() ? HiddenValue{Hidden::kBounded, value.magnitude} : HiddenValue{};
         continue;
       }
       if (u.is(Op::kLoad) || u.is(Op::kRange) || folds_.contains(id)) {
@@ -274,15 +285,16 @@ class Limiter {
           folds ? FoldHidden(u, of(0)) : CombineHidden(b_, u, of(0), of(1), of(2), &bounded);
       if (!IsNearTop(u, of(0), of(1), state[id])) state[id] = {};
     }
-    if (std::ranges::any_of(bounded, [&](UOp u) { return IsMadeHere(u); })) return Hidden::kAny;
-    const Hidden found = state[root.id()].is;
+    if (std::ranges::any_of(bounded, [&](UOp u) { return IsMadeHere(u); })) return {};
+    const HiddenValue value = state[root.id()];
+    const Hidden found = value.is;
     const bool hidden =
         found == Hidden::kMinusInf || found == Hidden::kLow || found == Hidden::kZero;
     for (const UOp u : bounded) {
       if (!hidden && !(found == Hidden::kBounded && stored)) break;
       if (std::ranges::find(bounded_, u) == bounded_.end()) bounded_.push_back(u);
     }
-    return found;
+    return value;
   }
 
   // Where a finite number hides: only a row's maximum itself is no lower than a bounded score, and
@@ -300,12 +312,12 @@ class Limiter {
       const auto it = buffers_.find(BufferOf(u).id());
       const bool known = key.valid() && KeyOf(u) == key && it != buffers_.end();
       if (!known) return {};
-      return {it->second, low_ ? HiddenValue::kMostDegree : 0};  // how it was computed is not known
+      return it->second;
     }
     if (const auto it = folds_.find(u.id()); it != folds_.end()) return {it->second};
     if (!u.is(Op::kLoad) || !IsFloat(u.dtype()) || IsMadeHere(u)) return {};
     bounded->push_back(u);
-    return {Hidden::kBounded, 1};
+    return {Hidden::kBounded, kArgumentMagnitude};
   }
 
   // What a nest of this kernel has stored in the argument that is loaded; invalid where none has.
@@ -330,7 +342,7 @@ class Limiter {
     if (!body.is(Op::kMul)) return {};
     for (int i = 0; i < 2; ++i) {
       const UOp other = body.src(1 - i);
-      if (IsMadeHere(other) || StateOf(body.src(i), key) != Hidden::kZero) continue;
+      if (IsMadeHere(other) || StateOf(body.src(i), key).is != Hidden::kZero) continue;
       UOp row;
       for (uint32_t id : PostOrder(body.src(i))) {
         const UOp u = g_.at(id);
@@ -349,13 +361,14 @@ class Limiter {
       if (u.is(Op::kStore)) {
         if (!BufferOf(u).valid()) continue;
         const UOp key = KeyOf(u);
-        const Hidden state = StateOfStored(u);
+        const HiddenValue stored = StateOfStored(u);
+        const Hidden state = stored.is;
         if (u == scores_) hidden_ = state;
         const bool low = u == scores_ && low_ && state == Hidden::kLow && ShowsBounded();
         const bool known = low || state == Hidden::kMinusInf || state == Hidden::kZero ||
                            state == Hidden::kBounded;
         if (!known) return false;
-        if (!buffers_.emplace(BufferOf(u).id(), state).second) return false;
+        if (!buffers_.emplace(BufferOf(u).id(), stored).second) return false;
         handled_.push_back(key);
       } else if (u.is(Op::kReduce)) {
         if (!Fold(u)) return false;
@@ -367,6 +380,40 @@ class Limiter {
       const UOp key = KeyOf(u);
       return key.valid() && std::ranges::find(handled_, key) != handled_.end();
     });
+  }
+
+  // Whether it is an exponential at all positions of a row but those that a mask hides. Where other
+  // conditions leave some out, these may be all that the row shows, and the sum may be 0.
+  bool IsExponential(UOp u, UOp key) const {
+    UOp row;
+    for (size_t steps = 0; steps < order_.size(); ++steps) {
+      if (u.is(Op::kExp2)) return true;
+      if (u.is(Op::kCast)) {
+        u = u.src(0);
+      } else if (u.is(Op::kLoad) && BufferOf(u).valid()) {
+        const auto store =
+            std::ranges::find(stores_, BufferOf(u), [&](UOp s) { return BufferOf(s); });
+        if (store == stores_.end() || store->src(1) == u) return false;
+        key = KeyOf(*store);
+        row = RowOf(*store);
+        u = store->src(1);
+      } else if (u.is(Op::kWhere) && u.src(0).is(Op::kCmpLt)) {
+        const auto hides = [&](bool where) {
+          const auto mask = PositionMask::Of(u.src(0), where, key, row);
+          return mask && std::ranges::find(masks_, *mask) != masks_.end();
+        };
+        if (hides(true)) {
+          u = u.src(2);
+        } else if (hides(false)) {
+          u = u.src(1);
+        } else {
+          return false;
+        }
+      } else {
+        return false;
+      }
+    }
+    return false;
   }
 
   bool Fold(UOp reduce) {
@@ -382,7 +429,7 @@ class Limiter {
     if (!key.valid()) return true;  // one of something else
     const auto kind = reduce.reduce_kind();
     const UOp other = kind == ReduceKind::kAdd ? SharedFactor(reduce, key) : UOp();
-    const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key);
+    const Hidden state = other.valid() ? Hidden::kAny : StateOf(reduce.src(0), key).is;
     if (other.valid()) {
       products_.push_back({reduce, other, key});
     } else if (reduce.num_src() != 2) {
@@ -394,7 +441,8 @@ class Limiter {
     } else if (kind == ReduceKind::kAdd && state == Hidden::kZero) {
       const bool scores = hidden_ == Hidden::kMinusInf || hidden_ == Hidden::kLow;
       const bool weights = scores_.src(1).is(Op::kExp2) || scores;
-      folds_[reduce.id()] = weights && !reduce.src(0).is(Op::kMul) ? Hidden::kSum : Hidden::kAny;
+      folds_[reduce.id()] =
+          weights && IsExponential(reduce.src(0), key) ? Hidden::kSum : Hidden::kAny;
     } else {
       return false;
     }
@@ -462,7 +510,7 @@ class Limiter {
     for (const UOp key : handled_) FillRow(key, with);
     for (const UOp store : stores_) {
       if (store != scores_ && bounded_.empty()) continue;  // what is hidden makes it 0
-      const Hidden state = buffers_.at(BufferOf(store).id());
+      const Hidden state = buffers_.at(BufferOf(store).id()).is;
       const bool score = state == Hidden::kMinusInf || state == Hidden::kLow;
       const double hidden = score ? -std::numeric_limits<double>::infinity() : 0;
       const UOp value = Substitute(b_, store.src(1), *with);
@@ -578,8 +626,9 @@ class Limiter {
   bool low_ = false;              // it is a low number, or looked for
   std::vector<UOp> bounded_;
   std::vector<PositionMask> masks_;
-  UOp end_, first_;                                        // of the positions that are shown
-  absl::flat_hash_map<uint32_t, Hidden> buffers_, folds_;  // by BUFFER, by REDUCE
+  UOp end_, first_;                                     // of the positions that are shown
+  absl::flat_hash_map<uint32_t, HiddenValue> buffers_;  // what is stored where it is hidden
+  absl::flat_hash_map<uint32_t, Hidden> folds_;         // by REDUCE
   struct Product {
     UOp reduce, other, key;  // the factor that rows share, and the range along the row
   };

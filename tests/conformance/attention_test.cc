@@ -9,6 +9,8 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "engine/base/strings.h"
 #include "engine/frontend/tensor/builder.h"
@@ -391,6 +393,60 @@ TEST_F(AttentionTest, AgreesWhereAFiniteNumberHides) {
       const absl::Status status = RunLowered(Root(plan), fixed, {}, &got);
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(Difference(DType::kFloat32, false, want[3], got[3]), "");
+    }
+  }
+}
+
+// Scores beyond the largest f32 although every operand is small, sums that data may make 0, and
+// many operands: loops end only where what is computed of bounded operands is bounded.
+TEST_F(AttentionTest, AgreesWhereSmallOperandsMakeLargeScores) {
+  constexpr double kLeast = -3.4028234663852886e38;  // of f32
+  const AttentionShape s{.heads = 2, .groups = 2, .queries = 64, .keys = 64, .channels = 16};
+  const auto powers = [](const Tensor& x, double by, int times) {
+    Tensor y = x;
+    for (int i = 0; i < times; ++i) y = y * by;
+    return y;
+  };
+  using Form = std::function<Tensor(Builder&, const Tensor& scores, const Tensor& p)>;
+  const std::pair<const char*, Form> forms[] = {
+      {"products", [&](Builder&, const Tensor& x,
+                       const Tensor& p) { return powers(x, 1.6e7, 2) * powers(p, 1.6e7, 4); }},
+      {"chosen constants",
+       [](Builder& b, const Tensor& x, const Tensor& p) {
+         const Tensor f = p.Lt(0.0).Where(b.Full(DType::kFloat32, {}, 1e38), 2e38);
+         return x * f * f;
+       }},
+      {"small factors",
+       [&](Builder&, const Tensor& x, const Tensor&) { return powers(x, 1.9, 160); }},
+      {"sums", [](Builder&, const Tensor& x, const Tensor&) {
+         Tensor y = x;
+         for (int i = 0; i < 140; ++i) y = y + y;
+         return y;
+       }}};
+  for (const auto& [name, form] : forms) {
+    for (const double hidden : {kLeast, -static_cast<double>(kInf)}) {
+      for (const bool added : {false, true}) {
+        SCOPED_TRACE(StrCat(name, ", ", hidden, added ? " added" : " chosen"));
+        Builder b;
+        const auto [q, k, v] = Inputs(b, s);
+        const Tensor p = b.Param(DType::kFloat32, {1}, "p");
+        const Tensor scores = form(b, q.MatMul(k.Transpose(-1, -2)), p);
+        const FiniteMask m{added ? CausalForm::kAdded : CausalForm::kChosen, hidden};
+        b.Output(MaskedScores(b, scores, s.keys, m).Softmax(-1).MatMul(v), "y");
+        const absl::StatusOr<Plan> plan = b.Finish();
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        std::mt19937 random(29);
+        for (const float sign : {-1.0F, 1.0F}) {
+          Slots operands = Operands(s, random);
+          for (int64_t i = 0; i < s.heads * s.queries * s.channels; ++i) {
+            Put(&operands[0], i, 1.0F);
+            Put(&operands[1], i, sign);
+          }
+          operands.insert(operands.begin() + 3, std::vector<uint8_t>(sizeof(float)));
+          Put(&operands[3], 0, 1.0F);
+          ExpectEvaluated(Root(plan), operands, 4);
+        }
+      }
     }
   }
 }

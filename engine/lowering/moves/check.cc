@@ -94,11 +94,16 @@ class Checker {
         if (!IsOuter()) return No("not all stores are in the loop");
         if (!Has(s_.parallel, r_)) return No("some store does not depend on the range");
         if (Trips() < 2) return No("one iteration is left");
+        if (HasComputedEnd()) return No("where the loop ends is computed");
+        if (Had(Kind::kThread) && !AreConstant()) {
+          return No("workers share several loops only where no run chooses their ends");
+        }
         TG_RETURN_IF_ERROR(Apart(TileOf(move_.range)));
         return SharedByWorkers() ? absl::OkStatus() : No("workers would share too many iterations");
       case Kind::kOuter:
         if (!IsOuter()) return No("not all stores are in the loop");
         if (Had(Kind::kOuter, move_.range)) return No("the range was moved before");
+        if (HasComputedEnd()) return No("where the loop ends is computed");
         return Trips() < 2 ? No("one iteration is left") : absl::OkStatus();
       case Kind::kBlock:
         return IsFold() ? BlockOfFold() : PartOfLoop();
@@ -159,6 +164,22 @@ class Checker {
   bool KeptInOrder() const { return KeepsOrder(target_) && Has(s_.summed, r_); }
   bool IsLoop() const { return Has(s_.loops, r_); }
   bool IsOuter() const { return std::ranges::find(s_.outer, r_) != s_.outer.end(); }
+
+  // From other loops, or from values in memory.
+  bool HasComputedEnd() const {
+    const UOp end = s_.d.ranges[Index()].src(0);
+    return std::ranges::any_of(PostOrder(end), [&](uint32_t id) {
+      const Op op = end.graph()->op(id);
+      return op == Op::kRange || op == Op::kLoad;
+    });
+  }
+  // The ends of this loop and of those that workers share already.
+  bool AreConstant() const {
+    return std::ranges::all_of(s_.d.ranges, [&](UOp range) {
+      const bool shared = range.range_id() == move_.range || Had(Kind::kThread, range.range_id());
+      return !shared || range.src(0).is_const();
+    });
+  }
 
   int64_t TileOf(int64_t range) const {
     int64_t tile = 1;

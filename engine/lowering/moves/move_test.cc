@@ -168,6 +168,38 @@ TEST(Moves, WorkersShareNoTilesThatAreReadAgain) {
   }
 }
 
+// Which places of a loop there are follows from another one: workers that share all that there may
+// be would store beyond its end.
+TEST(Moves, WorkersShareNoLoopsWhoseEndsAreComputed) {
+  constexpr char kKernel[] = R"(
+%0 = param f32 [64] slot=0
+%1 = const i64 8
+%2 = range i64 %1 id=0 type=loop
+%3 = const i64 1
+%4 = add i64 %2 %3
+%5 = range i64 %4 id=1 type=loop
+%6 = mul i64 %2 %1
+%7 = add i64 %6 %5
+%8 = index f32 %0 %7
+%9 = param f32 [64] slot=1
+%10 = index f32 %9 %7
+%11 = load f32 %10
+%12 = store %8 %11
+%13 = end %12 %2 %5
+%14 = sink %13
+)";
+  Graph graph;
+  const auto sink = Parse(kKernel, &graph);
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  for (const char* moves : {"THREAD r1", "THREAD r0, THREAD r1", "THREAD r0, OUTER r1"}) {
+    Budget budget;
+    const auto program =
+        Lower(Freeze(*sink), TestProcessor(), "k", &budget, nullptr, {.moves = moves});
+    EXPECT_TRUE(absl::IsFailedPrecondition(program.status())) << program.status();
+    EXPECT_THAT(program.status().message(), HasSubstr("where the loop ends is computed")) << moves;
+  }
+}
+
 TEST(Moves, TheHeuristicsListMakesTheSameProgram) {
   for (const Target& target :
        {TestProcessor(), *NvidiaTarget(8, 0, 4, 163840), OpenClProcessor(2, 64)}) {
