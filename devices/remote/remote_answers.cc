@@ -89,7 +89,7 @@ void RemoteLink::Take(Ended ended) {
     item.first_failed = ended.command;
     if (lost) {
       item.status = LostLocked();
-    } else {
+    } else if (!item.took_back || !absl::IsCancelled(ended.status)) {  // else Tick has said why
       const bool dropped = program != nullptr && absl::IsNotFound(ended.status) &&
                            ended.status.message().find("unknown graph") != std::string::npos;
       if (dropped) program->SetGeneration(0);
@@ -254,22 +254,30 @@ bool RemoteLink::Tick() {
   bool busy = false;
   Enter([&]() TG_REQUIRES(mutex_) {
     busy = items_ > 0 || !abandoned_.empty();
-    if (far_ == nullptr) return;
-    if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
-    const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
-    for (const ItemRef& item : abandoned_) {
+    // Whatever has become of this server: the other one of a copy may be silent.
+    const auto look = [&](const ItemRef& item) TG_REQUIRES(mutex_) {
       for (const auto& [command, copy] : item->copies) {
         later_.push_back([copy = copy] { copy->Look(); });
       }
-      if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
+    };
+    for (const ItemRef& item : abandoned_) look(item);
+    for (const auto& queue : queues_) {
+      for (const ItemRef& item : queue->open()) look(item);
+    }
+    if (far_ == nullptr) return;
+    if (absl::Status over = far_->session->Over(); !over.ok()) return LoseLocked(over);
+    const int64_t now = SteadyNs(), grace = absl::ToInt64Nanoseconds(server_->options().grace);
+    const auto here = [&](const Item& item) TG_REQUIRES(mutex_) {
+      return item.generation == far_->generation;  // else of a session that is over
+    };
+    for (const ItemRef& item : abandoned_) {
+      if (item->cancel_sent != 0 && here(*item) &&
+          now - std::max(item->cancel_sent, progressed_) >= grace) {
         return LoseLocked(absl::UnavailableError(kNeverEnded));
       }
     }
     for (const auto& queue : queues_) {
       for (const ItemRef& item : queue->open()) {
-        for (const auto& [command, copy] : item->copies) {
-          later_.push_back([copy = copy] { copy->Look(); });
-        }
         if (!item->copies.empty() && !item->copies_cancelled && item->cancellation != nullptr) {
           const absl::Status cancelled = item->cancellation->Check();
           if (!cancelled.ok()) {
@@ -281,26 +289,27 @@ bool RemoteLink::Tick() {
         absl::Status cancelled = item->cancellation->Check();
         if (cancelled.ok()) continue;
         if (item->cancelled == 0) item->cancelled = now;
-        if (item->cancel_sent == 0 && item->first_operation != 0) {
+        if (item->cancel_sent == 0 && item->first_operation != 0 && here(*item)) {
           item->cancel_sent = now;
           Send(
               [first = item->first_operation, last = item->last_operation](RemoteSession* session) {
                 if (session != nullptr) session->Cancel(first, last);
               });
         }
-        if (item->cancel_sent != 0 && now - std::max(item->cancel_sent, progressed_) >= grace) {
+        if (item->cancel_sent != 0 && here(*item) &&
+            now - std::max(item->cancel_sent, progressed_) >= grace) {
           return LoseLocked(absl::UnavailableError(kNeverEnded));
         }
         if (now - item->cancelled < kCancelNs) continue;
+        if (item->status.ok()) {  // before what is taken back ends, which does not say why
+          const bool waits = item->first_operation == 0;
+          item->status = absl::Status(cancelled.code(),
+                                      StrCat(ToStd(cancelled.message()), "; ", queue->name,
+                                             ": the server at ", server_->options().address,
+                                             waits ? " takes nothing more" : " has not answered"));
+        }
         TakeBackMemory(*item);
         if (CanAbandon(*item)) {
-          const bool waits = item->first_operation == 0;
-          if (item->status.ok()) {
-            item->status = absl::Status(
-                cancelled.code(), StrCat(ToStd(cancelled.message()), "; ", queue->name,
-                                         ": the server at ", server_->options().address,
-                                         waits ? " takes nothing more" : " has not answered"));
-          }
           item->abandoned = true;
           abandoned_.push_back(item);
         }

@@ -238,7 +238,8 @@ absl::StatusOr<std::optional<FormCost<GraphCost>>> RemoteLink::Predict(
   TG_ASSIGN_OR_RETURN(HasInfo info, AskFor(program.hash(), devices, values));
   if (!info.has) {  // dropped there since
     const auto put = AskApart<PutInfo>(
-        [&program](RemoteSession& session) { return session.PutTold(program.graph(), {}); });
+        // It may be sent after the wait for it has ended, and the program with it.
+        [graph = program.graph()](RemoteSession& session) { return session.PutTold(graph, {}); });
     TG_RETURN_IF_ERROR(put.status());
     TG_ASSIGN_OR_RETURN(info, AskFor(program.hash(), devices, values));
   }
