@@ -29,8 +29,8 @@ namespace telegrad {
 // Kernel level, one kernel:
 //   The root is a SINK of STOREs and ENDs. LOAD and STORE address an INDEX, INDEX a flat PARAM or
 //   BUFFER; these are not used as values. REDUCE reduces over ranges of type reduce, unroll,
-//   upcast or vector. Range ids are unique, at most one range is of type thread, and every range is
-//   closed by an END or REDUCE.
+//   upcast or vector. Range ids are unique, and every range is closed by an END or REDUCE. Several
+//   may be of type thread; a program has at most one.
 // Program level: each node is allowed there; the rest is a matter of the order, see
 // Verify(Program).
 //
