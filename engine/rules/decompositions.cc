@@ -12,6 +12,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numbers>
 
@@ -105,11 +106,13 @@ Term WholeOf(const FunctionFormat& format, Term v) {
 // own. What c lacks of log2 e times 2^k, and of its negative, for c of such a form; else 0.
 double MissingOfLog2e(const FunctionFormat& format, double c) {
   constexpr double kLog2e = std::numbers::log2e, kRest = 2.0355273740931033e-17;
+  constexpr int kMostExponent = 64;  // beyond it a bound divided by c, or the rest, has no number
   const bool single = format.floats == DType::kFloat32;
   const double known = single ? static_cast<float>(kLog2e) : kLog2e;
   const double times = c / known;
   int exponent;
   if (!std::isfinite(times) || std::fabs(std::frexp(times, &exponent)) != 0.5) return 0;
+  if (std::abs(exponent) > kMostExponent) return 0;
   return times * (single ? kLog2e - known : kRest);
 }
 
