@@ -251,6 +251,19 @@ class CompileTest(TorchTest):
         self.close(f(x[1::2]), x[1::2] * 2)
         self.close(f(x), x * 2)
 
+    def test_a_result_of_any_strides_is_sent_again_once_written(self):
+        """Also where torch does not count the write, and the result is not contiguous."""
+        twice = torch.compile(lambda y: y * 2, backend="telegrad")
+        for name, of in (("transposed", lambda x: (x + 1).t()), ("permuted", lambda x: (x.view(2, 2, 4, 4) + 1).permute(0, 3, 1, 2)),
+                         ("contiguous", lambda x: x + 1)):
+            with self.subTest(name):
+                torch._dynamo.reset()
+                y = torch.compile(of, backend="telegrad")(torch.zeros(8, 8))
+                self.assertEqual(y.is_contiguous(), name == "contiguous")
+                self.close(twice(y), torch.full_like(y, 2))
+                y.data.fill_(5)
+                self.close(twice(y), torch.full_like(y, 10))
+
     def test_arguments_written_in_place(self):
         f = torch.compile(lambda x: x.add_(1).sum(), backend="telegrad")
         whole = torch.zeros(6)

@@ -56,9 +56,16 @@ def _sample(tensor: torch.Tensor, kept: Kept) -> bytes:
     return ctypes.string_at(tensor.data_ptr() + kept.middle, kept.sampled) if kept.sampled else b""
 
 
+def _span(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the end of the last one, whatever the order of its dimensions."""
+    if tensor.is_contiguous() or not tensor.numel():
+        return tensor.nbytes
+    return (1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))) * tensor.element_size()
+
+
 def _note_sample(tensor: torch.Tensor, kept: Kept) -> None:
-    nbytes = tensor.nbytes
-    if nbytes and not kept.left and tensor.is_contiguous():
+    nbytes = _span(tensor)
+    if nbytes and not kept.left:
         kept.middle = nbytes // 2
         kept.sampled = min(_SAMPLE_BYTES, nbytes - kept.middle)
     else:
