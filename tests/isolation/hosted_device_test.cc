@@ -269,6 +269,7 @@ TEST_F(HostedDevices, OneThatHadNothingToDoIsNot) {
   const auto next = Next();
   const BufferView buffer = Buffer();
   ASSERT_EQ(Submit(next, buffer).Wait(), absl::OkStatus());
+  // Nothing is waited for: the time that passes is what might end it.
   const int64_t later = SteadyNs() + 3 * absl::ToInt64Nanoseconds(options.stuck_limit);
   while (SteadyNs() < later) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Submit(next, buffer).Wait(), absl::OkStatus());

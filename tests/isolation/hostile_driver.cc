@@ -97,6 +97,7 @@ class Attacker {
       }
       if (kind == HostedOrder::kRun && attack_ == "slow") {  // one after the other, whatever queue
         const HostedPoint point = ReadHostedRun(&in).point;
+        // The length of the work, which nobody waits out to be in step with something else.
         if (point.queue == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
         if (point.queue < 2) control_.queues[point.queue].ended.value.store(point.number);
         continue;
